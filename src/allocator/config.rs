@@ -1,8 +1,8 @@
-//! Settings that a program gave its allocator at start: `PYTORCH_CUDA_ALLOC_CONF`.
+//! Allocator settings that a program was started with (`PYTORCH_CUDA_ALLOC_CONF`).
 //!
 //! Example: `max_split_size_mb:128,expandable_segments:True`. Only the options that affect memory use are read. A
 //! program may change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
-//! variable itself before it imports torch. Neither is visible here, so a missing option is unknown rather than off.
+//! variable itself before it imports torch. gputop sees neither change, so a missing option is unknown rather than off.
 
 use super::LARGE_SEGMENT;
 use super::rules::{NEWEST, Roundup, Rules, Torch};
@@ -13,7 +13,7 @@ use crate::model::units::Bytes;
 pub struct Config {
     pub max_split: Option<Bytes>,
     /// Share of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from torch
-    /// 2.10 on; earlier releases refuse to start with it.
+    /// 2.10 on; earlier releases reject the option at start.
     pub memory_fraction: Option<f64>,
     pub expandable: Option<bool>,
     pub garbage_collection_threshold: Option<f64>,
@@ -22,7 +22,7 @@ pub struct Config {
     pub large_segment: Option<Bytes>,
 }
 
-/// Every option of all torch releases, with the first release that supports it.
+/// All allocator options of all torch releases, each with the first release that supports it.
 const OPTIONS: &[(&str, Torch)] = &[
     ("max_split_size_mb", (1, 10)),
     ("garbage_collection_threshold", (1, 12)),
@@ -46,7 +46,7 @@ const OPTIONS: &[(&str, Torch)] = &[
 ];
 
 impl Config {
-    /// Parses leniently: skips options that are not understood.
+    /// Parses a configuration. Skips options that gputop does not understand.
     pub fn parse(text: &str) -> Self {
         let mut config = Self::default();
         for (key, value) in options(text).filter_map(|(_, option)| option) {
@@ -55,7 +55,7 @@ impl Config {
         config
     }
 
-    /// Returns the rules that a torch release follows with these options.
+    /// Returns the allocator rules of a torch release under these options.
     pub fn rules(&self, torch: Torch) -> Rules {
         Rules {
             torch,
@@ -69,7 +69,7 @@ impl Config {
         }
     }
 
-    /// Parses a user's setting for a torch release. Returns an error message if that release does not support it.
+    /// Parses a setting given by the user. Returns an error message if the torch release does not support it.
     pub fn read(text: &str, torch: Torch) -> Result<Self, String> {
         let mut config = Self::default();
         for (part, option) in options(text) {
@@ -137,7 +137,6 @@ impl Config {
     }
 }
 
-/// Describes the valid values of an option.
 fn valid_values(key: &str) -> &'static str {
     match key {
         "expandable_segments" => "`True` or `False`",
@@ -173,7 +172,7 @@ fn fraction(value: &str) -> Option<f64> {
     (0.0..=1.0).contains(&fraction).then_some(fraction)
 }
 
-/// Parses one number for all sizes, or `[256:1,512:2,>:4]`: 1 division from 256 MiB, 2 from 512 MiB, 4 above.
+/// Parses divisions: one number for all sizes, or `[256:1,512:2,>:4]` (1 from 256 MiB, 2 from 512 MiB, 4 above).
 fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
     let divisions = |text: &str| {
         let divisions = text.trim().parse::<u32>().ok()?;

@@ -2,8 +2,8 @@
 //! addresses; the probe uses a real GPU.
 //!
 //! Addresses only decide between free blocks of the same size (up to torch 2.11, see `TieBreak`), but that choice can
-//! matter. In `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, many blocks have the
-//! same size. The real allocator then reserves between 296 and 336 MiB, depending only on the addresses of its
+//! matter. In the script `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, many blocks
+//! have the same size. The real allocator then reserves between 296 and 336 MiB, depending only on the addresses of its
 //! segments. The addresses under settings that were not recorded are unknown, but the driver's behaviour can be
 //! imitated. NVIDIA's addresses descend: in the built-in recording, each of eighty segments of 1200 MiB lies directly
 //! below the previous one. [`Simulated`] does the same, and reuses a freed segment for a request of equal size, highest
@@ -14,19 +14,17 @@ use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// End of the addresses that `cudaMalloc` returns, and start of reserved address space.
+/// Upper end of the addresses that the simulated `cudaMalloc` returns, and start of reserved address space.
 const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
-/// The source of the model's memory.
+/// Source of GPU memory for the allocator model.
 pub trait Driver {
-    /// Returns the memory that is still available, in bytes.
     fn free(&self) -> u64;
     /// Equivalent of `cudaMalloc`: returns an address, or `None` if too little memory is free.
     fn alloc(&mut self, size: u64) -> Option<u64>;
-    /// Equivalent of `cudaFree`.
     fn free_segment(&mut self, address: u64, size: u64);
-    /// Reserves address space in whole pages, slightly more than the total memory. Returns its start and size.
+    /// Reserves address space in whole pages, slightly more than the total GPU memory. Returns its start and size.
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
     /// Maps whole pages of reserved addresses to memory: either all of them or none.
     fn map(&mut self, address: u64, size: u64, page: u64) -> bool;
@@ -36,11 +34,11 @@ pub trait Driver {
 /// A simulated driver that only counts memory and assigns addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
-    /// Memory of the whole GPU. Address reservations are an eighth larger.
+    /// Total GPU memory in bytes. Address reservations are 1/8 larger.
     card: u64,
     available: u64,
     used: u64,
-    /// The lowest address that was handed out.
+    /// Lowest address allocated so far.
     end: u64,
     next_reservation: u64,
     /// Sizes and addresses of freed segments.

@@ -14,7 +14,7 @@
 //! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
 //! which checks one particular size, does.
 //!
-//! All of the driver's free memory counts, because the driver can combine any 2 MiB pages and does not fragment.
+//! Assumes that all of the driver's free memory is usable: the driver combines any 2 MiB pages and does not fragment.
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
@@ -25,22 +25,19 @@ use crate::model::pool::{Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, 
 use crate::model::process::Process;
 use crate::model::units::Bytes;
 
-/// Inputs that a map does not contain: the driver's free memory and, if known, the options.
+/// Conditions that a memory map does not contain: the driver's free memory and, if known, the allocator options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FitConditions {
-    /// Memory that the driver can hand out, if it was read.
     pub driver_free: Option<Bytes>,
     /// Further memory that this process may reserve under `set_per_process_memory_fraction`, or `None` if there is no
     /// limit.
     pub allowed_more: Option<Bytes>,
-    /// `max_split_size_mb`, if set.
     pub max_split: Option<Bytes>,
     /// `expandable_segments`; if `None`, derived from the map: one expandable segment means that it is on.
     pub expandable: Option<bool>,
 }
 
 impl FitConditions {
-    /// Returns conditions in which only the driver's free memory is known.
     pub fn with_free(driver_free: Option<Bytes>) -> Self {
         Self {
             driver_free,
@@ -48,8 +45,8 @@ impl FitConditions {
         }
     }
 
-    /// Adds the options that the program was started with. `total` is the device memory available to programs, and
-    /// `reserved` is the pool's reserved memory on that device. Expandable segments are on if the map or the option
+    /// Returns conditions that include the program's start options. `total` is the device memory available to programs,
+    /// and `reserved` is the pool's reserved memory on that device. Expandable segments are on if the map or the option
     /// says so.
     pub fn with_config(
         driver_free: Option<Bytes>,
@@ -62,12 +59,12 @@ impl FitConditions {
             driver_free,
             allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
             max_split: config.max_split,
-            // The program may have turned expandable segments on since then.
+            // The program may have turned on expandable segments after start.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
 
-    /// Returns the driver's free memory on the GPU of a pool, and the allocator configuration of its process.
+    /// Returns the conditions for a pool: its GPU's free memory and its process's allocator options.
     pub fn of(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Self {
         let conf = process.and_then(|process| process.alloc_conf.as_deref());
         let memory = gpu.map(|gpu| &gpu.memory);
@@ -91,22 +88,21 @@ impl FitConditions {
     }
 }
 
-/// The largest request that each step could serve.
+/// Largest request that each allocation step could serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fits {
-    /// Largest request without the driver. `None` if the cache was not read.
+    /// Largest request that the cache can serve. `None` if the cache was not read.
     pub cache: Option<Bytes>,
-    /// Largest request with the driver's free memory. `None` if the driver did not report it.
+    /// Largest request that the driver's free memory can serve. `None` if the driver did not report its free memory.
     pub driver: Option<Bytes>,
     /// Largest request after all cached memory is returned to the driver. `None` if the amount of cached memory is
     /// unknown.
     pub flushed: Option<Bytes>,
-    /// True if computed from the map, not only from the statistics.
+    /// True if computed from the memory map rather than from statistics.
     pub exact: bool,
 }
 
 impl Fits {
-    /// Returns the largest known value.
     pub fn largest(&self) -> Option<Bytes> {
         [self.cache, self.driver, self.flushed]
             .into_iter()
@@ -114,13 +110,13 @@ impl Fits {
             .max()
     }
 
-    /// Returns true if every step is known, so that no larger request can succeed.
+    /// Returns true if all steps are known, so that no request above `largest` can succeed.
     pub fn is_complete(&self) -> bool {
         self.cache.is_some() && self.driver.is_some() && self.flushed.is_some()
     }
 
-    /// Computes the values from statistics alone, as the overview does every second. Statistics do not contain the free
-    /// tail of expandable segments, so the true value may be larger by less than that tail.
+    /// Computes the largest requests from statistics alone, as the overview does every second. Statistics do not
+    /// contain the free tail of expandable segments, so the true value may be larger by less than that tail.
     pub fn of_stats(stats: &PoolStats, conditions: &FitConditions) -> Self {
         let expandable = conditions.expandable.unwrap_or(false);
         let step = |back| Some(from_driver(conditions.budget(back)?, expandable));
@@ -132,12 +128,11 @@ impl Fits {
         }
     }
 
-    /// Computes the values from the map, as the maximum over all streams.
+    /// Computes the largest requests from the memory map, as the maximum over all streams.
     pub fn of_map(map: &PoolMap, conditions: &FitConditions) -> Self {
         Self::on_streams(map, conditions, |_| true)
     }
 
-    /// Computes the values from the map for a request on one stream.
     pub fn of_stream(map: &PoolMap, conditions: &FitConditions, stream: u64) -> Self {
         Self::on_streams(map, conditions, |other| other == stream)
     }
@@ -256,7 +251,7 @@ fn room_after(segments: &[Segment], i: usize) -> u64 {
         .map_or(u64::MAX, |next| next.address.saturating_sub(end))
 }
 
-/// Returns the runs of neighbouring free ranges without a live block between them.
+/// Returns the runs of free ranges that no live block separates.
 fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
     let mut runs = vec![Vec::new()];
     for block in &segment.blocks {
@@ -285,8 +280,8 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
     runs
 }
 
-/// Returns the size of the largest window of a run that can be mapped within `budget`. The last gap may be mapped in
-/// part.
+/// Returns the size of the largest part of a run of free ranges that can be mapped within `budget`. The last gap may be
+/// mapped in part.
 fn widest(run: &[FreeRange], budget: u64) -> u64 {
     let (mut best, mut end) = (0_u64, 0);
     let (mut free, mut gaps) = (0_u64, 0_u64);
@@ -317,7 +312,7 @@ fn mapped(range: FreeRange) -> u64 {
     if range.mapped { range.size } else { 0 }
 }
 
-/// Returns the map as it would be after the allocator returned all the memory that it can, and the amount returned.
+/// Simulates a cache flush. Returns the memory map afterwards and the bytes returned to the driver.
 pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     let (mut segments, mut back) = (Vec::new(), 0_u64);
     for segment in &map.segments {
@@ -342,7 +337,7 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     (after, back)
 }
 
-/// Returns a copy of an expandable segment without its fully free pages.
+/// Returns a copy of an expandable segment without its fully free pages, and the bytes in these pages.
 fn unmap(segment: &Segment) -> (Segment, u64) {
     let (mut blocks, mut back) = (Vec::new(), 0_u64);
     for block in &segment.blocks {
@@ -382,7 +377,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
     (left, back)
 }
 
-/// How a request would be served.
+/// The step that would serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestOutcome {
     Cache,
@@ -421,7 +416,7 @@ pub fn serve(
     })
 }
 
-/// Returns the driver memory needed for a request (`get_allocation_size`; pages if expandable).
+/// Returns the driver memory needed for a request, as `get_allocation_size` does: whole pages if expandable.
 fn segment_of(size: u64, expandable: bool) -> u64 {
     match size {
         n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
@@ -673,7 +668,7 @@ mod tests {
         fn one_more_free_segment_never_lowers_it(
             map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
         ) {
-            // The option applies to the whole process, so one more segment does not change it.
+            // The option applies to the whole process, so an additional segment does not change the option.
             let conditions = FitConditions { expandable: Some(expandable), ..free(driver) };
             let before = Fits::of_map(&map, &conditions);
             let mut more = map;

@@ -2,9 +2,9 @@
 //!
 //! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver by
 //! itself. *Stuck*: it shares a segment with a live block, so that only smaller requests of the same stream can use it.
-//! *Kept*: a wholly free segment of a private pool, which only the pool's CUDA graph or MemPool can use. With expandable
-//! segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so pages instead of
-//! segments are returnable or not. PyTorch counts no inactive split bytes for them.
+//! *Kept*: a wholly free segment of a private pool, which only the pool's CUDA graph or MemPool can use. With
+//! expandable segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so pages
+//! instead of segments are returnable or not. PyTorch counts no inactive split bytes in expandable segments.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// Free blocks larger than half of `up_to` and at most `up_to`.
+/// Histogram bucket of free blocks larger than `up_to / 2` and at most `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Bucket {
-    /// A power of two.
+    /// Upper size limit, a power of two.
     #[serde(rename = "up_to_bytes")]
     pub up_to: Bytes,
     pub count: u64,
@@ -34,22 +34,20 @@ pub struct StreamPool {
     pub largest: Bytes,
 }
 
-/// Metrics of a map's free memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fragmentation {
-    /// Buckets from the smallest block to the largest, without gaps.
+    /// Size buckets from the smallest free block to the largest, including empty ones.
     pub histogram: Vec<Bucket>,
     /// Free blocks by pool and stream, sorted by free bytes, largest first.
     pub by_stream: Vec<StreamPool>,
     pub free: Bytes,
-    /// The largest free block of all.
     pub largest: Bytes,
     /// Free bytes in segments with a live block. See the module documentation on expandable segments.
     pub stuck: Bytes,
     /// `inactive_split_bytes` of `torch.cuda.memory_stats()`; excludes expandable segments.
     pub inactive_split: Bytes,
     pub returnable: Bytes,
-    /// Wholly free segments of private pools.
+    /// Bytes in fully free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
     /// Freed blocks that another stream may still use.
@@ -58,7 +56,6 @@ pub struct Fragmentation {
     pub rounding: Bytes,
     /// True if the map contains the requested size of at least one block.
     pub rounding_known: bool,
-    /// True if any segment is expandable.
     pub expandable: bool,
 }
 
@@ -125,7 +122,7 @@ impl Fragmentation {
     }
 }
 
-/// Returns the share of free bytes in blocks smaller than `request`, where a tensor of that size does not fit.
+/// Returns the share of free bytes in blocks too small for `request`.
 pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     let (mut free, mut smaller) = (0_u64, 0_u64);
     for block in free_blocks(map) {
@@ -189,7 +186,7 @@ pub(super) fn is_whole_free(segment: &Segment) -> bool {
         .all(|block| matches!(block.state, BlockState::Free | BlockState::Unmapped))
 }
 
-/// Returns the size of the pages that an expandable segment maps and unmaps.
+/// Returns the page size of an expandable segment in bytes.
 pub(super) fn page(pool: PoolKind) -> u64 {
     match pool {
         PoolKind::Small => SMALL_SEGMENT.0,
@@ -243,8 +240,7 @@ fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-/// Returns the number and the total bytes of the sizes for each power of two, without gaps from the smallest to the
-/// largest.
+/// Groups sizes by powers of two. Returns the number and total bytes of each group, including empty ones.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
@@ -373,7 +369,7 @@ pub(crate) mod tests {
 
     #[test]
     fn only_whole_free_pages_of_an_expandable_segment_are_returnable() {
-        // Pages of 20 MiB: the free block extends from 10 to 75, so pages 1 and 2 are whole.
+        // The free block extends from 10 to 75 MiB, so the 20 MiB pages 1 and 2 are fully free.
         let of = Fragmentation::of(&map(vec![segment(
             0,
             PoolKind::Large,

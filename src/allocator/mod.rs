@@ -1,10 +1,10 @@
 //! Analysis of a pool's statistics and map under the rules of PyTorch's CUDA caching allocator: how fragmented its free
-//! memory is, the largest request that would succeed now, and early warnings. Also contains the whole allocator as a
-//! [`model`], in which a program's history ([`trace`]) is replayed under other settings ([`whatif`]).
+//! memory is, the largest request that would succeed now, and early warnings. Also contains a [`model`] of the whole
+//! allocator, which replays a program's [`trace`] under other settings ([`whatif`]).
 //!
-//! All functions are pure functions of [`model::pool`](crate::model::pool) and run in the reader, so the current rules
-//! also apply to old recordings. The rules come from c10/cuda/CUDACachingAllocator.cpp in torch 1.8, 2.0, 2.2, 2.4, 2.5
-//! and 2.12. Differences between versions are noted in the code.
+//! All functions are pure functions of [`model::pool`](crate::model::pool) and run when a recording is displayed, so
+//! the current rules also apply to old recordings. The rules come from c10/cuda/CUDACachingAllocator.cpp in torch 1.8,
+//! 2.0, 2.2, 2.4, 2.5 and 2.12. Differences between versions are noted in the code.
 
 pub mod config;
 pub mod driver;
@@ -19,18 +19,18 @@ pub mod whatif;
 
 use crate::model::units::Bytes;
 
-/// `kMinBlockSize`: every request is rounded up to a multiple of it.
+/// `kMinBlockSize`: every request is rounded up to a multiple of this size.
 pub const MIN_BLOCK: Bytes = Bytes(512);
 /// `kSmallSize`: requests up to this size are served by the small pool.
 pub const SMALL_REQUEST: Bytes = Bytes::mib(1);
-/// `kSmallBuffer`: the size of a segment, or of a page, of the small pool.
+/// `kSmallBuffer`: the segment and page size of the small pool.
 pub const SMALL_SEGMENT: Bytes = Bytes::mib(2);
-/// `kMinLargeAlloc`: requests from this size on get a segment of their own.
+/// `kMinLargeAlloc`: requests of at least this size get their own segment.
 pub const OWN_SEGMENT: Bytes = Bytes::mib(10);
 /// `kLargeBuffer`: the segment size for large requests below [`OWN_SEGMENT`], and the page size of expandable segments
-/// of the large pool. From torch 2.11 on `large_segment_size_mb` changes it.
+/// of the large pool. Configurable with `large_segment_size_mb` from torch 2.11 on.
 pub const LARGE_SEGMENT: Bytes = Bytes::mib(20);
-/// `kRoundLarge`: a request's own segment is a multiple of it; also the driver's granule.
+/// `kRoundLarge`: the size of a request's own segment is a multiple of this; also the driver's granularity.
 pub const GRANULE: Bytes = Bytes::mib(2);
 
 /// Returns the size of the block that the allocator creates for a request (without `roundup_power2_divisions`).

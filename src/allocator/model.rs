@@ -5,7 +5,7 @@
 //! 2.12. They are verified against the real libc10_cuda.so of every torch release in the test bed: after each operation
 //! of random traces, segments, blocks and statistics are the same (tests/bed/differential.rs).
 //!
-//! The steps for a request are:
+//! The allocator serves a request in these steps:
 //!
 //! 1. Round it up. Up to 1 MiB it belongs to the small pool, above that to the large one, or to those of its private
 //!    pool.
@@ -15,7 +15,8 @@
 //!    and try again (a *retry*); then fail with out of memory.
 //! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
-//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block, regardless of the history.
+//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block, regardless of the trace
+//! length.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,19 +33,18 @@ const NONE: u32 = u32::MAX;
 /// Maximum size of a request; PyTorch rejects larger ones immediately.
 const LARGEST_REQUEST: u64 = 1 << 60;
 
-/// The allocator of one device under one set of rules, with memory from a driver.
+/// Simulated allocator of one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model<D = Simulated> {
     rules: Rules,
-    /// Maximum reserved memory, if a fraction of the GPU's memory was set.
+    /// Maximum reserved memory in bytes, if the program set a memory fraction.
     limit: Option<u64>,
     driver: D,
     blocks: Vec<Block>,
-    /// Unused entries of `blocks`.
+    /// Indexes of unused entries in `blocks`.
     vacant: Vec<u32>,
-    /// Number of blocks created so far.
     created: u64,
-    /// The shared small and large pool first, then those of private pools, in pairs.
+    /// Pairs of a small and a large pool: the shared pair first, then those of private pools.
     pools: Vec<Pool>,
     private: BTreeMap<PoolId, Private>,
     ranges: Vec<Range>,
@@ -56,15 +56,15 @@ pub struct Model<D = Simulated> {
     stats: Stats,
 }
 
-/// PyTorch's statistics, in bytes unless the name says otherwise.
+/// PyTorch's allocator statistics, in bytes unless the name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     pub allocated: Counted,
     pub reserved: Counted,
-    /// Allocated blocks, and freed blocks that wait for other streams.
+    /// Bytes in allocated blocks, and in freed blocks still used by other streams.
     pub active: Counted,
     pub requested: Counted,
-    /// Free blocks in split segments; excludes expandable segments.
+    /// Bytes in free blocks of split segments; excludes expandable segments.
     pub inactive_split: Counted,
     pub segments: Counted,
     pub num_alloc_retries: u64,
@@ -88,7 +88,6 @@ impl Counted {
     }
 }
 
-/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Address(u64),
@@ -110,7 +109,7 @@ struct Block {
     prev: u32,
     next: u32,
     pool: u32,
-    /// The expandable range that contains the block.
+    /// Index of the expandable range that contains the block.
     range: u32,
     state: State,
 }
@@ -120,9 +119,8 @@ enum State {
     Allocated,
     Waiting,
     Free,
-    /// Part of an expandable range without memory.
+    /// Address space of an expandable range with no memory mapped.
     Unmapped,
-    /// An unused entry.
     Vacant,
 }
 
@@ -134,9 +132,9 @@ struct Pool {
     small: bool,
     owner: PoolId,
     free: BTreeSet<FreeKey>,
-    /// Sorted by stream and address.
+    /// Unmapped gaps, sorted by stream and address.
     unmapped: BTreeSet<(u64, u64, u32)>,
-    /// Number of searches for a free block while garbage collection is on; a block's age is based on it.
+    /// Number of free-block searches while garbage collection is on. Determines the age of free blocks.
     searches: u64,
 }
 
@@ -152,10 +150,10 @@ impl Pool {
     }
 }
 
-/// The pools of a graph or of a `MemPool`.
+/// Private pools of a CUDA graph or a `MemPool`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Private {
-    /// Index of its small pool in `pools`; the large one follows.
+    /// Index of the small pool in `Model::pools`; the large pool follows.
     at: u32,
     /// True if no further allocations will use these pools.
     released: bool,
@@ -168,7 +166,7 @@ struct Range {
     page: u64,
 }
 
-/// A rounded request and the pool to serve it.
+/// A request rounded to a block size, with the pool that serves it.
 #[derive(Debug, Clone, Copy)]
 struct BlockRequest {
     size: u64,
@@ -210,7 +208,6 @@ impl Model {
 }
 
 impl<D: Driver> Model<D> {
-    /// Creates an allocator with memory from the given driver.
     pub fn on(driver: D, rules: Rules) -> Self {
         Self {
             limit: None,
@@ -240,7 +237,6 @@ impl<D: Driver> Model<D> {
         &self.stats
     }
 
-    /// Returns the memory that the driver can still provide.
     pub fn driver_free(&self) -> Bytes {
         Bytes(self.driver.free())
     }
@@ -250,7 +246,7 @@ impl<D: Driver> Model<D> {
         self.live.len()
     }
 
-    /// Executes one operation. Returns the outcome of a request. Operations on unknown blocks have no effect.
+    /// Executes one operation. Returns the outcome if it is a request. Operations on unknown blocks have no effect.
     pub fn play(&mut self, op: &Op) -> Option<Outcome> {
         match *op {
             Op::Alloc {
@@ -305,7 +301,7 @@ impl<D: Driver> Model<D> {
         None
     }
 
-    /// Allocates a block named `id`. If a live block already has that name, the history has a gap, and the old block is
+    /// Allocates a block with ID `id`. If a live block already has this ID, the trace has a gap, and the old block is
     /// freed.
     pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
         let Some(block) = self.request(id, requested.0, stream, pool) else {
@@ -386,7 +382,7 @@ impl<D: Driver> Model<D> {
         let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
-                // A free block followed by a gap counts with the gap's size, so that blocks that cannot grow are used
+                // Ranks a free block followed by a gap by their combined size, so that blocks that cannot grow are used
                 // first.
                 let size = |key: &FreeKey| {
                     let next = blocks[key.4 as usize].next;
@@ -483,7 +479,7 @@ impl<D: Driver> Model<D> {
         block.prev != NONE || block.next != NONE
     }
 
-    /// Puts `at` between two blocks, either of which may be missing.
+    /// Inserts block `at` between two blocks, either of which may be missing.
     fn link(&mut self, before: u32, at: u32, after: u32) {
         if before != NONE {
             self.blocks[before as usize].next = at;
@@ -496,8 +492,8 @@ impl<D: Driver> Model<D> {
         block.next = after;
     }
 
-    /// Merges the neighbour `other` into `at` if it has the given state. `at` must not be in any set. Returns the bytes
-    /// added.
+    /// Merges the neighbouring block `other` into `at` if `other` has the given state. `at` must not be in any set.
+    /// Returns the bytes added.
     fn merge(&mut self, at: u32, other: u32, state: State) -> u64 {
         if other == NONE || self.block(other).state != state {
             return 0;
@@ -522,7 +518,7 @@ impl<D: Driver> Model<D> {
         taken.size
     }
 
-    /// Allocates a request in a free block that was already removed from its set. The rest of the block stays free.
+    /// Serves a request from a free block already removed from its set. The remainder of the block stays free.
     fn hand_out(&mut self, found: u32, wanted: &BlockRequest, requested: u64, id: BlockId) -> u32 {
         let whole = *self.block(found);
         let was_split = self.is_split(found);
@@ -596,7 +592,7 @@ impl<D: Driver> Model<D> {
             } else {
                 0
             };
-            // A single update, so that the peak never includes an intermediate value.
+            // Updates the statistic only once, so that its peak never includes an intermediate value.
             let before: u64 = taken.iter().sum();
             if split >= before {
                 self.stats.inactive_split.add(split - before);
@@ -610,7 +606,7 @@ impl<D: Driver> Model<D> {
 
     // --- memory from the driver
 
-    /// Performs steps 3 and 4: gets memory from the driver, after returning cached memory if necessary.
+    /// Gets memory from the driver, after returning cached memory if necessary (steps 3 and 4).
     fn get_new(&mut self, wanted: &BlockRequest) -> Option<u32> {
         if self.collects_garbage() {
             self.collect_garbage();
@@ -623,7 +619,7 @@ impl<D: Driver> Model<D> {
         {
             return Some(block);
         }
-        // During graph capture, the allocator cannot wait for the device.
+        // Do not flush the cache during graph capture: the allocator cannot wait for the device.
         let private = self.pools[wanted.pool as usize].owner.is_private();
         if private && self.rules.private_pools_capture() {
             return None;
@@ -731,9 +727,9 @@ impl<D: Driver> Model<D> {
         true
     }
 
-    // --- memory back to the driver
+    // --- returning memory to the driver
 
-    /// Returns all unused memory to the driver: from the shared pools, and from private pools that were released.
+    /// Releases all unused memory of shared pools and released private pools to the driver.
     fn release_cached(&mut self) {
         for (_, at) in std::mem::take(&mut self.waiting) {
             self.complete(at);
@@ -770,7 +766,6 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// Returns a wholly free segment to the driver.
     fn release(&mut self, at: u32) {
         let block = *self.block(at);
         self.take_free(at);
@@ -780,7 +775,7 @@ impl<D: Driver> Model<D> {
         self.forget(at);
     }
 
-    /// Returns the whole pages of a free block to the driver.
+    /// Unmaps the whole pages of a free block.
     fn unmap(&mut self, at: u32) {
         let block = *self.block(at);
         let range = self.ranges[block.range as usize];
@@ -863,13 +858,13 @@ impl<D: Driver> Model<D> {
 
     // --- garbage collection
 
-    /// PyTorch applies `garbage_collection_threshold` only if a fraction of the GPU's memory was set.
+    /// Returns true if garbage collection is on. PyTorch requires a memory fraction for `garbage_collection_threshold`.
     fn collects_garbage(&self) -> bool {
         self.limit.is_some() && self.rules.garbage_collection_threshold > 0.0
     }
 
-    /// Returns wholly free segments of the large pool to the driver, those above the mean age first, until the reserved
-    /// memory is below the threshold.
+    /// Releases fully free segments of the large pool, those above the mean age first, until the reserved memory is
+    /// below the threshold.
     fn collect_garbage(&mut self) {
         let limit = self.limit.unwrap_or(u64::MAX) as f64;
         let threshold = (self.rules.garbage_collection_threshold * limit) as u64;

@@ -7,8 +7,8 @@ use super::whatif::{Room, WhatifResult, replay};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::Bytes;
 
-/// The settings that are tried: every setting that an explanation recommends and that can be replayed (a test in
-/// `diagnose` finds missing ones). A failure is replayed once, on the host that has its trace, for all readers.
+/// Settings to replay: every setting that an explanation recommends and that can be replayed (a test in `diagnose`
+/// finds missing ones). A failure is replayed once for all readers, on the host that has its trace.
 pub const REMEDIES: &[&str] = &[
     "expandable_segments:True",
     "expandable_segments:False",
@@ -20,7 +20,7 @@ pub const REMEDIES: &[&str] = &[
     "expandable_segments:True,expandable_segments_reserve:0.5",
 ];
 
-/// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if it has no such
+/// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if the trace has no such
 /// request.
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     let is_failure =
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
 
-    /// A live tensor at the beginning of a large free block, and a request larger than the rest.
+    /// Trace with a live tensor at the start of a large free block, and a request larger than the remainder.
     fn pinned(wanted: u64) -> Trace {
         let alloc = |block, mib| Op::Alloc {
             block,

@@ -3,19 +3,18 @@
 use super::MIN_BLOCK;
 use crate::model::units::Bytes;
 
-/// `(2, 8)` for torch 2.8.
+/// Major and minor version of a torch release: `(2, 8)` for torch 2.8.
 pub type Torch = (u16, u16);
 
-/// Returns `(2, 8)` for `2.8.0+cu126`.
+/// Parses a torch version: returns `(2, 8)` for `2.8.0+cu126`.
 pub fn torch_of(version: &str) -> Option<Torch> {
     let mut numbers = version.split(['.', '+']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The release whose rules apply if the release is unknown.
+/// Release whose rules apply if the program's torch release is unknown.
 pub const NEWEST: Torch = (2, 15);
 
-/// The rules that [`model`](super::model) follows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
     pub torch: Torch,
@@ -24,17 +23,16 @@ pub struct Rules {
     pub max_split: Option<Bytes>,
     /// `max_non_split_rounding_mb`.
     pub non_split_rounding: Bytes,
-    /// Share of the memory limit; 0 is off. Has no effect without a memory fraction.
+    /// Share of the memory limit above which garbage is collected; 0 is off. Has no effect without a memory fraction.
     pub garbage_collection_threshold: f64,
     pub roundup: Roundup,
     /// `large_segment_size_mb`.
     pub large_segment: Bytes,
-    /// Share of the GPU's memory that the process may reserve.
     pub memory_fraction: Option<f64>,
 }
 
 impl Rules {
-    /// Returns the maximum reserved memory on a GPU of that size, or `None` without a limit. From torch 2.10 on a
+    /// Returns the maximum reserved memory on a GPU of that size, or `None` if there is no limit. From torch 2.10 on, a
     /// fraction of 1 is not a limit.
     pub fn limit(&self, card: Bytes) -> Option<Bytes> {
         let whole = self.torch >= (2, 10);
@@ -43,7 +41,6 @@ impl Rules {
             .map(|fraction| Bytes((fraction * card.0 as f64) as u64))
     }
 
-    /// Returns the rule for choosing among free blocks of equal size.
     pub(super) fn tie_break(&self) -> TieBreak {
         if self.torch < (2, 12) {
             TieBreak::Address
@@ -54,18 +51,19 @@ impl Rules {
         }
     }
 
-    /// Up to torch 2.12 an allocation from a private pool is treated as graph capture. Later releases check the stream.
-    /// A history does not contain that information, and a `MemPool` does not capture anything.
+    /// Returns true if an allocation from a private pool counts as graph capture (torch 2.12 and earlier). Later
+    /// releases check the stream, which a trace does not contain, and a `MemPool` does not capture anything.
     pub(super) fn private_pools_capture(&self) -> bool {
         self.torch < (2, 13)
     }
 
-    /// Up to torch 2.4 private pools get regular segments regardless of `expandable_segments`.
+    /// Returns true if private pools follow `expandable_segments` (not in torch 2.4 and earlier).
     pub(super) fn private_pools_expand(&self) -> bool {
         self.torch >= (2, 5)
     }
 
-    /// A request larger than a whole range fails in all releases. Up to 2.14 the range reserved for it is not released.
+    /// Returns true if the range reserved for a request that exceeds a whole range is released. Such requests fail in
+    /// all releases, and releases up to 2.14 do not release the range.
     pub(super) fn gives_short_ranges_back(&self) -> bool {
         self.torch >= (2, 15)
     }
@@ -74,7 +72,7 @@ impl Rules {
         self.max_split.map_or(u64::MAX, |size| size.0)
     }
 
-    /// Returns the minimum block size for a request.
+    /// Rounds a request up to the size of the block that serves it.
     pub(super) fn round(&self, requested: u64) -> u64 {
         if requested < MIN_BLOCK.0 {
             return MIN_BLOCK.0;
@@ -91,18 +89,18 @@ impl Rules {
     }
 }
 
-/// Rule for choosing among free blocks of one stream and size.
+/// Preference among free blocks of one stream and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TieBreak {
-    /// The lowest address.
+    /// Prefer the block with the lowest address.
     Address,
-    /// The block that was created first.
+    /// Prefer the block that was created first.
     Block,
-    /// The block in the segment that was created first; within it the lowest address.
+    /// Prefer the block in the segment that was created first, and within that segment the lowest address.
     Segment,
 }
 
-/// Rounds up to the next of `divisions` equal steps between two powers of two.
+/// Rounds a size up to the next of `divisions` equal steps between two powers of two.
 fn round_to_division(size: u64, divisions: u64) -> u64 {
     if size.is_power_of_two() {
         return size;

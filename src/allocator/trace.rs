@@ -1,10 +1,10 @@
-//! Records of the requests to PyTorch's caching allocator on one device, in order. [`model`](super::model) replays them
+//! Traces of the requests to PyTorch's caching allocator on one device, in order. [`model`](super::model) replays them
 //! under other settings.
 //!
-//! Every reader of a history (a memory snapshot's `device_traces`, the hook's trace, the present blocks of a running
-//! process) converts it to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty
-//! the cache. The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`] to
-//! compare the replay under the program's own settings with what really happened.
+//! Every source (a memory snapshot's `device_traces`, the hook's trace, the present blocks of a running process) is
+//! converted to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty the cache.
+//! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`] to compare the
+//! replay under the program's own settings with what really happened.
 //!
 //! The events of a snapshot map to operations as follows:
 //!
@@ -17,77 +17,76 @@
 //! | `segment_free`, `segment_unmap` | [`Op::Recorded`] with [`RecordedAction::Returned`] |
 //! | `oom` | [`Op::Refused`]; its `size` is the rounded one |
 //!
-//! PyTorch keeps only the latest events. Blocks that were live before the first one are in [`Trace::start`].
+//! PyTorch keeps only the latest events. Blocks that were live before the first event are in [`Trace::start`].
 
 pub use crate::model::pool::PoolId;
 use crate::model::units::Bytes;
 
-/// Identifier of an operation's block: any number that no other *live* block has. In histories that contain addresses,
-/// it is the block's address.
+/// Identifier of an operation's block: any number that no other *live* block has. The block's address, if the trace
+/// contains addresses.
 pub type BlockId = u64;
 
-/// One event of a history.
+/// One event of an allocation trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// A request.
     Alloc {
         block: BlockId,
-        /// The requested size, before rounding.
+        /// Requested size, before rounding.
         requested: Bytes,
-        /// The stream's handle; 0 is the default stream.
+        /// Handle of the CUDA stream; 0 is the default stream.
         stream: u64,
         pool: PoolId,
     },
-    /// The program frees a block. It stays active until [`FreeCompleted`](Self::FreeCompleted), which follows
+    /// The program frees a block. The block stays active until [`FreeCompleted`](Self::FreeCompleted), which follows
     /// immediately unless other streams used the block (`record_stream`).
     Free { block: BlockId },
-    /// A freed block becomes available. A history that does not distinguish the two steps contains both.
+    /// A freed block becomes available. Sources that do not distinguish freeing and completion produce both operations.
     FreeCompleted { block: BlockId },
     /// A request that failed with an out-of-memory error in the recording.
     Refused {
         requested: Bytes,
         stream: u64,
         pool: PoolId,
-        /// Memory that the driver had free at that time.
+        /// Free memory reported by the driver when the request failed.
         driver_free: Option<Bytes>,
     },
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
-    /// A graph or a `MemPool` was destroyed; its memory is returned once its blocks are free.
+    /// A graph or a `MemPool` was destroyed. Its memory is released once its blocks are free.
     ReleasePool { pool: PoolId },
-    /// An action of the allocator, which replays ignore.
+    /// Recorded action of the allocator, which replays ignore.
     Recorded(RecordedAction),
 }
 
-/// An action of the recorded program's allocator.
+/// Action of the recorded program's allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedAction {
     /// Memory was obtained from the driver: `segment_alloc` or `segment_map`.
     Reserved(Bytes),
-    /// Memory was returned to the driver: `segment_free` or `segment_unmap`.
+    /// Memory was released to the driver: `segment_free` or `segment_unmap`.
     Returned(Bytes),
 }
 
-/// A block that was already allocated when the history began.
+/// A block that was already allocated when the trace began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
     pub block: BlockId,
-    /// The requested size, or the block's own size if unknown.
+    /// Requested size of the block, or its actual size if unknown.
     pub requested: Bytes,
     pub stream: u64,
     pub pool: PoolId,
 }
 
-/// The history of one device.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// The device number inside the process.
+    /// Device number inside the process.
     pub device: u32,
-    /// Blocks that were already live, sorted by address, which is the best available approximation of their allocation
-    /// order.
+    /// Blocks that were live when the trace began, sorted by address as the best available approximation of their
+    /// allocation order.
     pub start: Vec<Live>,
     pub ops: Vec<Op>,
-    /// True if earlier events are lost because the recording is limited.
+    /// True if earlier events are missing because the recording is limited.
     pub cut: bool,
     pub recorded: Recorded,
 }
@@ -95,16 +94,15 @@ pub struct Trace {
 /// Known properties of the recorded program.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recorded {
-    /// `(2, 8)` for torch 2.8.
+    /// Major and minor version of a torch release: `(2, 8)` for torch 2.8.
     pub torch: Option<(u16, u16)>,
-    /// `PYTORCH_CUDA_ALLOC_CONF` as the program had it.
+    /// The recorded program's `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: Option<String>,
-    /// Memory of the device that is available to programs.
+    /// Device memory available to programs.
     pub card: Option<Bytes>,
-    /// Used memory of the device outside the allocator: context, libraries, other processes.
+    /// Device memory used outside the allocator: context, libraries, other processes.
     pub outside: Option<Bytes>,
     /// The allocator's own peak of reserved memory.
     pub reserved_peak: Option<Bytes>,
-    /// Memory reserved by the allocator at the end of the history.
     pub reserved_end: Option<Bytes>,
 }

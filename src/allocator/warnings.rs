@@ -1,9 +1,8 @@
-//! Early warnings derived from a pool's samples of the last minutes.
+//! Early warnings derived from a pool's samples of the last 10 minutes.
 //!
-//! There is one sample per second, with the minimum and maximum allocated since the previous one, so that a peak
-//! between two frames counts. PyTorch's counters restart at 0 when the program resets them
-//! (`reset_accumulated_memory_stats`), so only increases count. Each warning states its measured values and does not
-//! guess the cause.
+//! Each sample has the minimum and maximum allocated since the previous one, so no peak between two frames is missed.
+//! PyTorch's counters restart at 0 when the program resets them (`reset_accumulated_memory_stats`), so only increases
+//! count. Each warning states its measured values and does not guess the cause.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -12,16 +11,15 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// The part of a pool's state at one time that the warning rules use.
+/// Pool state at one time, as far as the warning rules use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
-    /// Minimum and maximum since the previous sample.
+    /// Minimum and maximum allocated bytes since the previous sample.
     pub allocated: (Bytes, Bytes),
     pub reserved: Bytes,
     pub retries: u64,
     pub ooms: u64,
-    /// Memory that the driver can still hand out, if it was read.
     pub driver_free: Option<Bytes>,
 }
 
@@ -38,7 +36,6 @@ impl Sample {
     }
 }
 
-/// The subject of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoteKind {
     OomCaught,
@@ -48,7 +45,7 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    /// Returns a one-word tag shown before the command in a table: `flushing`.
+    /// Returns the one-word tag shown before the command in a table: `flushing`.
     pub fn word(self) -> &'static str {
         match self {
             Self::OomCaught => "oom",
@@ -63,23 +60,22 @@ impl NoteKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub kind: NoteKind,
-    /// A phrase with the measured values and no period: `the cache was flushed 3 times to make room (num_alloc_retries
+    /// Phrase with the measured values and no period: `the cache was flushed 3 times to make room (num_alloc_retries
     /// 5)`.
     pub text: String,
-    /// Time at which the condition began.
     pub since: Mono,
 }
 
-/// Length of the history, as required by the rule that looks back furthest.
+/// Retention time of samples, as required by the rule that looks back furthest.
 const RETENTION: Millis = Millis(600_000);
-/// Possible widths of a time step. Each step stores one sample; faster frames are merged. The longer a pool is watched,
-/// the wider the steps become, up to [`WINDOW`], because the rules then need no finer resolution.
+/// Possible intervals between retained samples. Samples in the same interval are merged. The longer a pool is watched,
+/// the longer the interval becomes, up to [`WINDOW`], because the rules then need no finer resolution.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
-/// Maximum number of samples of one pool; beyond it, the steps become wider. A host has dozens of pools, and gputop may
-/// watch a hundred hosts at once.
+/// Maximum number of samples per pool. Beyond it, the interval grows. A host has dozens of pools, and gputop may watch
+/// a hundred hosts at once.
 const MAX_SAMPLES: usize = 64;
 
-/// The samples of one pool over the last ten minutes, in 2 KiB.
+/// Samples of one pool over the last 10 minutes, in 2 KiB.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSamples {
     samples: VecDeque<Packed>,
@@ -90,7 +86,7 @@ pub struct PoolSamples {
 impl PoolSamples {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
-            // The host rebooted, or the playback of a recording jumped back.
+            // Start again: the host rebooted, or the playback of a recording jumped back.
             *self = Self::default();
         }
         self.forget_before(Mono(sample.at.0.saturating_sub(RETENTION.0)));
@@ -104,7 +100,7 @@ impl PoolSamples {
         }
     }
 
-    /// Adds a sample. Returns false if there is no room.
+    /// Adds a sample. Returns false if the storage is full.
     fn try_add(&mut self, sample: Sample) -> bool {
         let step = STEPS[usize::from(self.step)].0;
         if let Some(last) = self.samples.back_mut()
@@ -120,7 +116,6 @@ impl PoolSamples {
         has_room
     }
 
-    /// Merges the samples again after the step grew.
     fn merge_again(&mut self) {
         for sample in std::mem::take(&mut self.samples) {
             self.try_add(sample.sample());
@@ -138,7 +133,7 @@ impl PoolSamples {
         self.samples.back().map(|last| last.at)
     }
 
-    /// Returns the notes, most severe first.
+    /// Returns the pool's warnings, most severe first.
     pub fn notes(&self) -> Vec<Note> {
         notes(&self.samples())
     }
@@ -149,7 +144,7 @@ impl PoolSamples {
     }
 }
 
-/// A [`Sample`] in less than half of its size.
+/// A [`Sample`] compressed to less than half its size.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     at: Mono,
@@ -160,7 +155,7 @@ struct Packed {
     driver_free: Option<Blocks>,
 }
 
-/// A size in PyTorch's 512-byte blocks, plus one so that the value is never zero; at most 2 TiB.
+/// A size in PyTorch's 512-byte blocks, plus 1 so that the value is never 0; at most 2 TiB.
 #[derive(Debug, Clone, Copy)]
 struct Blocks(NonZeroU32);
 
@@ -206,7 +201,7 @@ impl Packed {
     }
 }
 
-/// Merges two samples of the same step: keeps both extremes, and the newer value of everything else.
+/// Merges two samples of the same interval: keeps both extremes, and the newer of all other values.
 fn merge(last: Sample, next: Sample) -> Sample {
     let (low, high) = last.allocated;
     Sample {
@@ -216,7 +211,7 @@ fn merge(last: Sample, next: Sample) -> Sample {
     }
 }
 
-/// Returns the notes on `samples`, which are sorted oldest first. The most severe note is first.
+/// Returns the warnings for `samples`, most severe first. The samples are sorted oldest first.
 pub fn notes(samples: &[Sample]) -> Vec<Note> {
     [ooms, retries, cache_fills_the_card, low_water]
         .iter()
@@ -230,7 +225,7 @@ fn increase(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u6
     let mut sum = 0_u64;
     for pair in samples.windows(2) {
         let (before, after) = (counter(&pair[0]), counter(&pair[1]));
-        // A smaller value than before means a reset; everything in the new value was counted after it.
+        // A counter that decreased was reset, so its whole new value was counted after the reset.
         let added = after.checked_sub(before).unwrap_or(after);
         if added > 0 {
             first.get_or_insert(pair[1].at);
@@ -272,11 +267,11 @@ fn retries(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Minimum time for which the GPU must have been full.
+/// Minimum time for which the GPU must have been full before a warning.
 const MIN_FULL_TIME: Millis = Millis(120_000);
 
-/// The cache fills the GPU, although tensors never came near that size during the observed time. Other processes or
-/// larger requests could use that memory. A cache that an evaluation used causes no note.
+/// Returns a warning if the cache fills the GPU although tensors never came near that size. Other processes or larger
+/// requests could use that memory. A cache that an evaluation filled causes no warning.
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
@@ -290,7 +285,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     }
     let max = samples.iter().map(|s| s.allocated.1).max()?;
     let unused = last.reserved.0.checked_sub(max.0)?;
-    // Rounding and usual fragmentation account for about a tenth.
+    // Rounding and usual fragmentation account for about 10 % of reserved memory.
     if unused < last.reserved.0 / 10 || !is_flat(samples, max) {
         return None;
     }
@@ -319,20 +314,19 @@ fn is_flat(samples: &[Sample], max: Bytes) -> bool {
     before.is_some_and(|before| max.0 - before.0 <= max.0 / 50)
 }
 
-/// Width of a window: longer than a step of most programs, so that each window contains the low point of a step.
+/// Width of a time window: longer than most training steps, so that each window contains the low point of a step.
 const WINDOW: Millis = Millis(10_000);
-/// Minimum number of windows for a verdict, equal to four minutes.
+/// Minimum number of time windows for a growth warning, equal to 4 minutes.
 const MIN_WINDOWS: usize = 24;
-/// Number of later windows that confirm a low point: it is used only if memory did not fall below it for a minute
+/// Number of later time windows that confirm a low point: it is used only if memory did not fall below it for a minute
 /// afterwards.
 const CONFIRMING_WINDOWS: usize = 6;
-/// A note that the cache fills the GPU although tensors never came near that size. Other processes or larger requests
-/// could use that memory. There is no note for a cache that an evaluation filled.
+/// Number of equal parts of the observed time. Low points must rise in each part to count as steady growth.
 const PARTS: usize = 4;
-/// Minimum growth to report; smaller growth is noise.
+/// Minimum memory growth to report; smaller growth is noise.
 const MIN_GROWTH: Bytes = Bytes::mib(64);
 
-/// Returns the minimum and maximum allocated of each window, except for the unfinished last one.
+/// Returns the minimum and maximum allocated in each time window, except for the unfinished last one.
 fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
     let mut windows: Vec<(Mono, Bytes, Bytes)> = Vec::new();
     for sample in samples {
@@ -350,7 +344,7 @@ fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
     windows
 }
 
-/// Increasing low points of the allocated memory.
+/// Steady increase of the low points of allocated memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     pub since: Mono,
@@ -359,20 +353,20 @@ pub struct Growth {
     pub a_minute: Bytes,
 }
 
-/// Returns the growth of memory that is retained at every step: the low points increase steadily while tensors above
-/// them come and go. Loading a model also increases memory, but frees nothing. An evaluation is a single jump that
-/// comes down again.
+/// Returns the growth of memory retained at every training step: the low points increase steadily while other tensors
+/// come and go. Loading a model also increases memory, but frees nothing. An evaluation is a single jump that comes
+/// down again.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     steady_growth(windows).filter(|_| rises_and_falls(windows))
 }
 
-/// Returns the growth if the low points increase steadily.
+/// Returns the growth of allocated memory if its low points increase steadily.
 fn steady_growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     let count = windows.len().checked_sub(CONFIRMING_WINDOWS)?;
     if windows.len() < MIN_WINDOWS {
         return None;
     }
-    // For each window, the minimum over it and all later windows. Memory never fell below that value again.
+    // For each time window, the minimum over that window and all later ones: memory never fell below it again.
     let mut floor: Vec<Bytes> = windows.iter().map(|w| w.1).collect();
     for i in (0..floor.len() - 1).rev() {
         floor[i] = floor[i].min(floor[i + 1]);
@@ -411,19 +405,18 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Observations from the time before a failure. They require weaker evidence than a note, because a note is shown
-/// before anything has failed.
+/// Observations of a pool before a failure. They require weaker evidence than a warning, which is shown before anything
+/// has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BeforeFailure {
-    /// Length of the observed time.
     pub watched: Millis,
     /// Growth of the low points, if the program has finished a step; later steps may be too short to be visible.
     pub growth: Option<Growth>,
-    /// True if the observations suffice to rule out growth.
+    /// True if the observations suffice to rule out memory growth.
     pub is_flat: bool,
-    /// The maximum allocated of all windows except the last.
+    /// Maximum allocated in all time windows except the last.
     pub greatest: Option<Bytes>,
-    /// True if allocated memory came down at least once, so that a step was finished.
+    /// True if allocated memory fell at least once, so that a training step was finished.
     pub came_down: bool,
     /// Number of times the cache was flushed to make room.
     pub retries: u64,
@@ -435,12 +428,12 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
         return BeforeFailure::default();
     };
     let watched = last.at.since(first.at);
-    // A run that fails in its first minutes gets shorter windows, so that there are enough windows to analyse.
+    // Use shorter windows if a run fails in its first minutes, so that there are enough windows to analyse.
     let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
     let greatest = earlier.iter().map(|w| w.2).max();
-    // Below a tenth, memory may have been freed between two layers rather than at the end of a step.
+    // A fall of less than 10 % may be memory freed between two layers rather than at the end of a step.
     let mut max = Bytes(0);
     let came_down = samples.iter().any(|sample| {
         let fell = sample.allocated.0.0 < max.0 - max.0 / 10;
@@ -457,7 +450,7 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     }
 }
 
-/// Returns true if the low points have not increased over a long enough time.
+/// Returns true if the low points of allocated memory have not increased over a long enough time.
 fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
     let Some(confirmed) = windows.len().checked_sub(CONFIRMING_WINDOWS) else {
         return false;
@@ -487,7 +480,7 @@ mod tests {
         Bytes((gib * GIB) as u64)
     }
 
-    /// Returns one sample per second. `values` returns (minimum, maximum, reserved) in GiB; the GPU has 24 GiB.
+    /// Returns one sample per second for a GPU with 24 GiB. `values` returns (minimum, maximum, reserved) in GiB.
     fn series(seconds: u64, values: impl Fn(u64) -> (f64, f64, f64)) -> Vec<Sample> {
         (0..seconds)
             .map(|second| {
@@ -507,7 +500,7 @@ mod tests {
         notes(samples).into_iter().map(|note| note.kind).collect()
     }
 
-    /// Training: from the parameters up to the peak of the backward pass and back, every second.
+    /// Training: memory rises from the parameters to the peak of the backward pass and falls again, every second.
     fn training(_: u64) -> (f64, f64, f64) {
         (6.0, 18.0, 20.0)
     }
@@ -602,7 +595,7 @@ mod tests {
             notes[0].text,
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // The cache exists so that tensors can grow into it.
+        // Tensors that still grow justify the cache.
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }
@@ -677,7 +670,7 @@ mod tests {
         }
     }
 
-    /// The longer a pool is watched, the lower the resolution, but it always suffices for the rules.
+    /// Resolution decreases the longer a pool is watched, but always suffices for the rules.
     #[test]
     fn merging_samples_loses_no_extreme_and_no_increase() {
         for seconds in [30_u64, 63, 64, 65, 127, 128, 200, 319, 321, 599] {

@@ -1,9 +1,9 @@
-//! Replays a history under other settings: how much memory would be reserved, and whether the requests would fit.
+//! Replays an allocation trace under other settings: how much memory is reserved, and whether the requests fit.
 //!
 //! [`replay`] goes through a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures,
 //! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay,
 //! the replay stops, because the program's reaction is unknown. A request that also failed in the recording
-//! ([`Op::Refused`]) is tried, and the replay continues with the recorded history.
+//! ([`Op::Refused`]) is tried, and the replay continues with the recorded operations.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -17,14 +17,13 @@ use crate::model::units::Bytes;
 /// Memory available to the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// Memory of the whole GPU.
     pub card: Bytes,
-    /// Part of the GPU's memory that others use: the CUDA context, libraries, other programs.
+    /// GPU memory used outside the allocator: the CUDA context, libraries, other programs.
     pub outside: Bytes,
 }
 
 impl Room {
-    /// A room so large that no request fails.
+    /// Memory so large that no request fails.
     pub const ENDLESS: Self = Self {
         card: Bytes(1 << 50),
         outside: Bytes(0),
@@ -35,7 +34,6 @@ impl Room {
     }
 }
 
-/// The result of a replay under one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WhatifResult {
     #[serde(rename = "peak_reserved_bytes")]
@@ -47,9 +45,9 @@ pub struct WhatifResult {
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// The first failed request.
+    /// First failed request.
     pub oom: Option<Oom>,
-    /// The last failed request. More than one can fail: a request that also failed in the recording does not end the
+    /// Last failed request. Several can fail, because a request that also failed in the recording does not end the
     /// replay.
     #[serde(skip)]
     pub last_oom: Option<Oom>,
@@ -61,7 +59,7 @@ pub struct WhatifResult {
     pub curve: Curve,
 }
 
-/// A failed request.
+/// Request that failed in a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Oom {
     /// Number of the operation, counted from 1; 0 for a block that existed before the first operation.
@@ -73,13 +71,11 @@ pub struct Oom {
 }
 
 impl WhatifResult {
-    /// Returns true if every request succeeded.
     pub fn fits(&self) -> bool {
         self.oom.is_none()
     }
 }
 
-/// Replays `trace` under `rules`.
 pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     let mut model = Model::new(rules.clone(), room.card, room.available());
     let mut curve = Curve::new(trace.ops.len());
@@ -167,7 +163,7 @@ pub fn largest_fit(model: &Model) -> Bytes {
         0,
         model.stats().reserved.current + model.driver_free().0 + 1,
     );
-    // Search in steps of whole segments first, then of blocks.
+    // Search in steps of a driver page (2 MiB) first, then of a block.
     for step in [GRANULE.0, MIN_BLOCK.0] {
         fails = fails.div_ceil(step) * step;
         while fails - fits > step {
@@ -183,7 +179,7 @@ pub fn largest_fit(model: &Model) -> Bytes {
     Bytes(fits)
 }
 
-/// Returns true if one more request would succeed.
+/// Returns true if one more request would succeed at the end of a replay.
 pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     let mut model = model.clone();
     let refused = Op::Refused {
@@ -195,7 +191,7 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
-/// Minimum number of windows before growth is reported, equal to four minutes.
+/// Maximum memory that a segment needs beyond its request, in bytes.
 const MAX_OVERHEAD: u64 = 20 << 20;
 
 /// Returns the total memory available to the allocator: its reserved memory plus the driver's free memory at the last
@@ -231,10 +227,9 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
     room.map(|driver| Bytes(driver.unwrap_or(peak)))
 }
 
-/// Maximum number of points of a curve.
 const MAX_POINTS: usize = 512;
 
-/// The maxima of equally long sections of a history.
+/// Maxima of allocated and reserved memory in equally long sections of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Curve {
     /// Number of operations per point.
@@ -308,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Growing sequence lengths: no freed buffer is large enough for the next one.
+    /// Trace of growing sequence lengths: no freed buffer is large enough for the next one.
     fn growing() -> Trace {
         let mut ops = Vec::new();
         for step in 0..40_u64 {
@@ -331,7 +326,7 @@ mod tests {
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
-        // The cache consists of small blocks that are returned only when memory runs short, as on a small GPU.
+        // The cache consists of small blocks that are released only when memory runs short, as on a small GPU.
         let tight = replay(&trace, &rules(""), room(700));
         assert!(tight.fits() && tight.num_alloc_retries > 0);
     }
@@ -367,7 +362,7 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
-        // The driver had plenty of memory, so a memory fraction was the limit: at least the memory reserved before.
+        // The driver had plenty of memory, so the limit was a memory fraction of at least the memory reserved before.
         if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
             *driver_free = Some(Bytes::gib(100));
         }

@@ -27,7 +27,7 @@ pub struct Args {
     allow_watch: bool,
 }
 
-/// Sampling interval until the client sets another.
+/// Sampling interval until the client sets a different one.
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
 pub fn run(args: &Args) -> Result<u8> {
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<u8> {
         is_remote: true,
         ..agent_options(DEFAULT_INTERVAL)
     })?;
-    // Collectors may hang in a driver call; exiting does not wait for them.
+    // Exit without waiting for collectors, which may hang in a driver call.
     let leave = || std::process::exit(0);
     let input = io::BufReader::new(io::stdin());
     let served = runtime.block_on(serve(

@@ -1,8 +1,8 @@
-//! `gputop allocator PID`: prints the state of PyTorch's caching allocator in a process, read without stopping it. If the
-//! process has the Python hook, it also prints the pools that other frameworks report.
+//! `gputop allocator PID`: prints the state of PyTorch's caching allocator in a process, read without stopping the
+//! process. If the process has the Python hook, it also prints the pools that other frameworks report.
 //!
-//! With `--pause` the map is read while the process is paused, because the allocator of a very busy program changes
-//! during every unpaused read. Nothing else in gputop stops a process.
+//! With `--pause`, the memory map is read while the process is paused, because the allocator of a very busy program
+//! changes during every unpaused read. Nothing else in gputop stops a process.
 //!
 //! Exit codes: 0 allocator read; 1 no allocator found; 2 permission denied, or process not found.
 
@@ -60,20 +60,18 @@ struct Document {
     #[serde(skip)]
     library: &'static str,
     devices: Reading<Vec<Device>>,
-    /// Pools of other frameworks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     reported_pools: Vec<ReportedPool>,
-    /// Present with `--pause`.
+    /// Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
 }
 
-/// Statistics of the pauses.
 #[derive(Debug, Serialize, Clone, Copy, Default)]
 struct Pause {
     threads: usize,
-    /// Number of pauses. The process is paused again if a thread was in the middle of a change.
+    /// Number of pauses. The process is paused again if a thread was changing the allocator.
     times: u32,
     longest_us: u64,
     total_us: u64,
@@ -85,17 +83,17 @@ struct Pause {
 struct Device {
     ordinal: u32,
     gpu: Reading<GpuUuid>,
-    /// True if the map shows a single point in time.
+    /// True if the memory map shows a single point in time.
     exact: bool,
     stats: DeviceStats,
     largest_free_block: Reading<Bytes>,
     fits: Reading<Bytes>,
     free_histogram: Vec<Bucket>,
-    /// With blocks if `--blocks` was given.
+    /// Segments of the memory map, with their blocks if `--blocks` was given.
     segments: Reading<Vec<Segment>>,
 }
 
-/// Serializes pools that the program itself reports, with the names of PyTorch's statistics.
+/// Serializes pools reported by the program itself, under the names of PyTorch's statistics.
 fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(pools.iter().map(|pool| {
         json!({
@@ -114,7 +112,7 @@ fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Resul
 const MAX_STATS_ATTEMPTS: u32 = 100;
 const STATS_RETRY_INTERVAL: Duration = Duration::from_millis(3);
 
-/// Maximum number of pauses to get an exact map.
+/// Maximum number of pauses to get an exact memory map.
 const MAX_PAUSES: u32 = 5;
 const PAUSE_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -165,7 +163,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     for (stats, map) in readouts {
         let (map, stats) = match map {
             Err(error @ Failure::Memory(MemoryError::Gone)) => return Err(error),
-            // Show an exact map with the statistics that it was checked against.
+            // Show an exact map with the statistics that the map was checked against.
             Ok((map, own_stats)) if map.exact => (Ok(map), own_stats),
             other => (other.map(|(map, _)| map), stats),
         };
@@ -183,10 +181,10 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     })
 }
 
-/// A device's statistics, and its map with the statistics that it was checked against.
+/// Statistics of a device, and its memory map with the statistics that the map was checked against.
 type DeviceReadout = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
 
-/// Returns the map of every device that a process uses, and the name of the detected library.
+/// Returns the memory maps of all devices that a process uses, and the name of the detected library.
 pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static str), Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
     let readouts = read_running(&mut attached)?;
@@ -206,8 +204,8 @@ fn read_running(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Fai
     Ok(readouts.collect())
 }
 
-/// Reads a paused process. Pauses it again if a thread was in the middle of a change, because the state is inconsistent
-/// then.
+/// Reads a paused process. Pauses it again if a thread was changing the allocator, because the state is then
+/// inconsistent.
 fn read_paused(
     proc_root: &Path,
     pid: Pid,
@@ -255,8 +253,8 @@ fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     stats
 }
 
-/// Returns the statistics of all devices. A sample omits a device that changes during each read. The dashboard would
-/// get that device in a later sample, but a single sample would show an idle device in its place.
+/// Returns the statistics of all devices. Retries if a device changes during each read, because a single sample would
+/// show an idle device in its place. (The dashboard gets such a device from a later sample.)
 fn complete_stats(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
     for _ in 0..MAX_STATS_ATTEMPTS {
         let stats = attached.stats()?;
@@ -301,7 +299,7 @@ fn device(
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
-    // If the driver's free memory is unknown, this is the largest request that the cache alone can serve.
+    // Fall back to the largest request that the cache alone can serve if the driver's free memory is unknown.
     let fits = fits
         .filter(|_| exact)
         .map_or_else(|| largest.clone(), Reading::Value);
@@ -399,7 +397,6 @@ fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
     line("largest free block", &pool.largest_free_block, None);
 }
 
-/// Returns the size, or a dash and the reason that it is missing.
 fn size_or_reason(size: &Reading<Bytes>) -> String {
     match size {
         Reading::Value(size) => size.to_string(),
@@ -486,7 +483,6 @@ fn write_segments(text: &mut String, device: &Device) {
     }
 }
 
-/// Reads the allocator once and writes all memory that was read to a file.
 fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     let recorder = Recorder::new(Live::new(proc_root, pid));
     if let Err(failure) = read_all(&recorder) {
@@ -495,7 +491,7 @@ fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
         ));
     }
     let dump = recorder.into_dump().to_bytes()?;
-    // The file contains memory of the process, so only this user can read it.
+    // Make the file readable only by this user, because it contains the process's memory.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut out| out.write_all(&dump));
@@ -535,7 +531,7 @@ mod tests {
         }
     }
 
-    /// Scripts read these fields, so a name may be added but not changed.
+    /// Fields may be added but not renamed, because scripts read them.
     #[test]
     fn json_has_the_documented_fields() {
         let block = Block {

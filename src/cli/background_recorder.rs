@@ -1,7 +1,7 @@
-//! The recording that `gputop run --summary` makes: a `gputop record` beside the command.
+//! Recording for `gputop run --summary`: a `gputop record` process beside the command.
 //!
-//! It is a process of its own, so that it shares no signals, limits or terminal with the command. It stops when its
-//! standard input is closed, also if `gputop run` is killed.
+//! The recorder is a separate process, so that it shares no signals, limits or terminal with the command. It stops when
+//! its standard input is closed, even if `gputop run` is killed.
 
 use std::io::{PipeReader, Read};
 use std::os::unix::process::CommandExt;
@@ -27,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct BackgroundRecorder {
     child: Child,
-    /// Messages of the recording.
+    /// Messages that the recording process wrote to stderr.
     messages: PipeReader,
     path: PathBuf,
 }
@@ -51,11 +51,11 @@ impl BackgroundRecorder {
         if let Some(on_incident) = flags.text_of("on_incident") {
             command.args(["--on-incident", on_incident]);
         }
-        // Nobody reads the messages before the end, so writing them must not block the recording.
+        // Make the pipe non-blocking, because nobody reads the messages before the recording ends.
         let (messages, writer) = std::io::pipe()?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
-        // In a process group of its own, it does not receive the terminal's signals.
+        // Use a separate process group, so that the recorder does not receive the terminal's signals.
         let command = command.stderr(writer).process_group(0);
         let child = command.spawn().wrap_err("cannot start the recording")?;
         Ok(Self {
@@ -65,7 +65,7 @@ impl BackgroundRecorder {
         })
     }
 
-    /// Completes the recording, and prints what it contains about the command.
+    /// Completes the recording and prints its summary of the command.
     pub fn summarise(mut self, process: Option<ProcessKey>, traces: &[PathBuf]) -> Result<()> {
         self.stop()?;
         let path = self.path.display().to_string();

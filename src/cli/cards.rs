@@ -21,7 +21,7 @@ pub struct Args {
     check: Option<PathBuf>,
 }
 
-/// Exit codes: 0 shown; 1 no card found.
+/// Lists or shows error cards. Exit codes: 0 shown; 1 no card found.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(folder) = &args.check {
         let faults = catalogue::check(&files(folder)?, tables(folder)?);
@@ -52,7 +52,6 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// Reads the cards in a directory.
 pub fn from(folder: &Path) -> Result<Catalogue> {
     let files = files(folder)?;
     let (catalogue, faults) = Catalogue::read(
@@ -65,7 +64,7 @@ pub fn from(folder: &Path) -> Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// Reads the tables next to the directory, as in the source tree.
+/// Reads the tables in the parent directory, as in the source tree.
 fn tables(folder: &Path) -> Result<Tables> {
     let read = |name: &str| {
         let path = folder.join("..").join(name);

@@ -25,7 +25,6 @@ static CHECK: extern "C" fn() = {
     check
 };
 
-/// Returns true if standard output was closed when gputop started.
 pub(super) fn is_closed() -> bool {
     IS_CLOSED.load(Ordering::SeqCst)
 }

@@ -48,12 +48,12 @@ pub struct AllowedActions {
 /// True if this program can run as an agent.
 const IS_AGENT: bool = cfg!(local);
 
-/// The result of checking a remote host for gputop.
+/// Result of checking a remote host for gputop.
 #[derive(Debug, PartialEq, Eq)]
 enum HostCheck {
     Agent,
     NoAgent(MissingAgent),
-    /// The output was not recognized. Connecting will show whether there is an agent.
+    /// Output not recognized. Connecting will show whether the host has an agent.
     Unknown,
 }
 
@@ -68,7 +68,6 @@ struct MissingAgent {
 }
 
 impl MissingAgent {
-    /// Returns a message that describes the problem on `host`.
     fn problem(&self, host: &str) -> String {
         match &self.incompatible_version {
             None => format!("no gputop found on {host}"),
@@ -77,7 +76,7 @@ impl MissingAgent {
     }
 }
 
-/// Prepares a connection, so that opening it does not prompt.
+/// Prepares a connection to a remote host, so that opening the connection does not prompt.
 pub fn prepare(
     target: Target,
     interval: Millis,
@@ -91,7 +90,7 @@ pub fn prepare(
 
 /// Prepares several connections. An unreachable host keeps its place in the list and is tried again later.
 ///
-/// Checks all hosts in parallel without prompts, then those that need a prompt one after another.
+/// Checks all hosts in parallel without prompts, then prepares those that need a prompt one after another.
 pub fn prepare_all(
     targets: Vec<Target>,
     interval: Millis,
@@ -119,7 +118,7 @@ pub fn prepare_all(
     connections.collect()
 }
 
-/// Returns the command that lets ssh prompt again after the connection was lost. The next connection shares the login.
+/// Returns the command that lets ssh prompt again after a connection was lost. The next connection shares the login.
 pub fn interactive_login(connection: &Connection) -> Option<InteractiveLogin> {
     let Target::Ssh(ssh) = connection.target.clone() else {
         return None;
@@ -181,7 +180,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
         ))
     };
     match result {
-        // nvidia-smi provides less, and the screen says so.
+        // Fall back to nvidia-smi. It provides less data, and the screen says so.
         Err(why) if missing.has_nvidia_smi => {
             if should_copy {
                 say(&format!(
@@ -236,7 +235,7 @@ fn check_host(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
     let text = String::from_utf8_lossy(&output.stdout);
     match parse_check(&text) {
         HostCheck::Unknown if !output.status.success() => {
-            // ssh has printed the reason.
+            // ssh has already printed the reason.
             let code = output
                 .status
                 .code()
@@ -270,7 +269,7 @@ fn parse_check(text: &str) -> HostCheck {
             }
         }
     }
-    // An installed agent that sent no greeting reports the reason when gputop connects to it.
+    // An installed agent without a greeting reports the reason when gputop connects.
     let is_silent = is_installed && missing.incompatible_version.is_none();
     match is_silent || missing.machine.is_empty() {
         true => HostCheck::Unknown,
@@ -293,7 +292,7 @@ fn confirm_copy(problem: &str) -> bool {
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// The glibc that released programs need, see dist/build.
+/// glibc version that released programs require (see dist/build).
 const PORTABLE_GLIBC: (u32, u32) = (2, 17);
 
 /// Copies `file`, or this program, to a host of type `machine`.

@@ -170,7 +170,7 @@ fn expect_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Returns a placeholder greeting that contains only the host's name, for the time before the host has sent its own.
+/// Returns a placeholder greeting with only the host's name, used until the host sends its own.
 fn pending_hello(target: &Target) -> Hello {
     Hello {
         host: visible(target.name().as_bytes(), 60),
@@ -202,7 +202,7 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     }
 }
 
-/// Returns the reason that a frame has no GPUs, or `None` if it has some or is still loading.
+/// Returns the reason that a frame has no GPUs. `None` if the frame has GPUs or the driver is still loading.
 pub fn why_no_gpus(frame: &Frame) -> Option<String> {
     let why = frame
         .driver
@@ -210,11 +210,11 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
         .gpus
         .why()
         .filter(|_| frame.gpus.is_empty())?;
-    // Still loading: the screen opens and waits.
+    // While the driver is still loading, the screen opens and waits.
     (why.reason != Reason::NotRead).then(|| why.to_string())
 }
 
-/// Shows one screen without a host.
+/// Shows a single screen that needs no host.
 pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;

@@ -18,7 +18,7 @@ pub fn decompressed<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 
         )))
     } else if head.starts_with(&ZSTD) {
         let mut decoder = zstd::stream::read::Decoder::new(whole)?;
-        // The window of gputop's own recordings. A larger maximum would let any input claim more memory.
+        // Limit the window to that of gputop's own recordings. A larger maximum would let any input claim more memory.
         decoder.window_log_max(27)?;
         Box::new(decoder)
     } else {

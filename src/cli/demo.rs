@@ -25,10 +25,10 @@ pub struct Args {
     pub view: RecordingViewArgs,
 }
 
-/// A recorded training run on four H200 GPUs.
+/// Recording of a training run on four H200 GPUs.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another one leaks.
+/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks.
 const OPENING: Millis = Millis(117_000);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -64,7 +64,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
             ..Position::default()
         },
     };
-    // The sentences of the tour describe the opening, so the tour is paused there.
+    // Pause the tour at the opening, because its sentences describe that time.
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(

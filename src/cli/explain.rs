@@ -53,7 +53,7 @@ pub struct Args {
     cards: Option<PathBuf>,
 }
 
-/// Exit codes: 0 incident found; 1 no incident; 2 an input could not be read, and no incident in the others.
+/// Explains logs. Exit codes: 0 incident found; 1 no incident; 2 an input is unreadable, and no incident in others.
 pub fn run(args: &Args) -> Result<u8> {
     let own;
     let catalogue = match &args.cards {
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         for log in found.iter().filter(|log| log.skipped_bytes > 0) {
             say(&format!(
-                "gputop: {} has thousands of different errors; read those at its start and end, and skipped {} between\n",
+                "gputop: {} has thousands of different errors; read its start and end, and skipped {} between\n",
                 log.file,
                 Bytes(log.skipped_bytes)
             ));
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     unread += failures.len();
     fatal_first(&mut incidents);
-    // Only the output is redacted, because a log may be gigabytes long.
+    // Redact only the output, because a log may be gigabytes long.
     if !args.raw {
         incidents.iter_mut().for_each(redact::incident);
     }
@@ -135,7 +135,8 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
     }
 }
 
-/// Returns the message for logs without an incident. It includes the last exception, which the user may be looking for.
+/// Returns the message for logs without an incident. The message includes the last exception, which the user may be
+/// looking for.
 fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
     let last = logs
@@ -177,10 +178,10 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
     out
 }
 
-/// Maximum number of cards to suggest for a text without a known failure.
+/// Maximum number of cards to suggest for a log without a known failure.
 const MAX_SIMILAR_CARDS: usize = 3;
 
-/// Returns the cards that fit a short text best. It may be a question, or an error message with a typing mistake.
+/// Returns the cards that match a short text best. The text may be a question, or an error message with a typo.
 fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
     let text: Vec<&str> = logs
         .iter()

@@ -1,7 +1,7 @@
 //! Connects a dashboard to the incident store: sends saved incidents to the screen, and marks opened ones as read.
 //!
 //! The inbox runs on its own thread, because the home directory may be slow or unavailable. The thread checks the
-//! directory for changes every two seconds, to notice incidents that another `gputop` saved or opened.
+//! directory for changes every 2 seconds, to notice incidents that another `gputop` saved or opened.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -13,25 +13,25 @@ use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of newest incidents that are shown even if they were already read. They include the scene, about 10 KB each.
+/// Number of newest incidents to show even if already read. Each includes its scene, about 10 KB.
 const MAX_NEWEST: usize = 32;
-/// Maximum time to mark the last opened incidents as read on exit.
+/// Maximum time on exit to mark the incidents opened last as read.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The thread that serves an inbox.
+/// Thread that serves an [`IncidentInbox`].
 pub struct Service {
     exited: Receiver<()>,
 }
 
 impl Service {
-    /// Waits until the last opened incidents are marked as read. The dashboard must drop its inbox first.
+    /// Waits until the incidents opened last are marked as read. The dashboard must drop its inbox first.
     pub fn finish(self) {
-        // Nothing is ever sent. The channel closes when the thread exits.
+        // The channel never carries a message, but closes when the thread exits.
         let _ = self.exited.recv_timeout(FINISH_TIMEOUT);
     }
 }
 
-/// Starts a thread that serves this user's store, and returns the inbox for the dashboard.
+/// Starts a thread that serves this user's incident store, and returns the inbox for the dashboard.
 pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
     let (opened, opened_uids) = mpsc::channel();
@@ -79,7 +79,7 @@ fn watch(
     }
 }
 
-/// Returns all unread incidents, and the newest read ones, which are marked in the charts.
+/// Returns all unread incidents, and the newest read ones, which the charts mark.
 ///
 /// Reads one record at a time, because a store may hold tens of MiB.
 fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
@@ -87,7 +87,7 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     store.each(|entry| {
         count += 1;
         let time = entry.record.key.time;
-        // Old incidents are listed without their scene, which is still in the store.
+        // Omit the scene of old incidents; the store still has it.
         if count <= MAX_NEWEST || !entry.is_read {
             let with_scene = count <= MAX_NEWEST;
             let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);

@@ -1,7 +1,7 @@
 //! Sends the list of this user's saved incidents to the client, and each incident that the client requests.
 //!
-//! The service does not change the store; sending an incident does not mark it as read. It runs on its own thread,
-//! because the home directory may be slow or unavailable.
+//! The service does not change the incident store; sending an incident does not mark it as read. It runs on its own
+//! thread, because the home directory may be slow or unavailable.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -17,10 +17,10 @@ use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum age of the listed incidents.
+/// Maximum age of incidents in the list.
 const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
-/// Starts a thread that serves this user's store, or returns `None` if the store is not available.
+/// Starts a thread that serves this user's incident store. Returns `None` if the store is not available.
 pub fn serve() -> Option<IncidentRequests> {
     let store = Store::of_this_user().ok()?;
     let (asked, requests) = mpsc::channel();
@@ -35,7 +35,6 @@ pub fn serve() -> Option<IncidentRequests> {
     })
 }
 
-/// Serves the store until the client disconnects.
 fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Update>) {
     let mut changes = Changes::default();
     loop {
@@ -58,14 +57,13 @@ fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<U
     }
 }
 
-/// Returns the recent incidents, newest first.
 fn recent(store: &Store) -> Vec<IncidentFile> {
     let mut recent = store.recent_files(MAX_AGE).unwrap_or_default();
     recent.truncate(MAX_LISTED_INCIDENTS);
     recent
 }
 
-/// Reads an incident. The result has no record if the incident is not in the store.
+/// Reads an incident from the store. The result has no record if the incident is not found.
 fn read(store: &Store, uid: String) -> RemoteIncident {
     let entry = uid
         .parse::<Uid>()
@@ -77,7 +75,7 @@ fn read(store: &Store, uid: String) -> RemoteIncident {
             ..RemoteIncident::default()
         };
     };
-    // No screen shows the blocks, which are most of the data.
+    // Remove the memory blocks: they are most of the data, and no screen shows them.
     entry.record.forget_blocks();
     RemoteIncident {
         uid,

@@ -187,14 +187,14 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             Escaped(&circumstances(uid, record, style.width))
         ))?;
     }
-    // If this fails, the incident stays unread.
+    // Continue if this fails: the incident then stays unread.
     if let Err(error) = store.mark_read(std::slice::from_ref(uid)) {
         tracing::warn!("cannot mark {uid} as read: {error}");
     }
     Ok(0)
 }
 
-/// Returns the lines that are not part of a log explanation: time, host, command, scene and versions.
+/// Returns the lines that only a saved incident has: time, host, command, scene and versions.
 fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     let when = table::local_time(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
@@ -215,7 +215,7 @@ fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     out
 }
 
-/// Returns the scene without process and user names, for publication.
+/// Returns the incident's scene without process and user names, for publication.
 fn anonymous_scene(record: &Record) -> String {
     const WIDTH: usize = 100;
     let Some(scene) = &record.scene else {
@@ -246,7 +246,7 @@ struct IncidentRow<'a> {
     read: bool,
 }
 
-/// Returns the whole record as JSON, in the format of `explain --json`.
+/// Returns the whole incident record as JSON, in the format of `explain --json`.
 fn document(record: &Record) -> Result<String> {
     let document = Document {
         schema: SCHEMA,

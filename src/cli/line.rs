@@ -22,10 +22,10 @@ pub struct Args {
     width: usize,
 }
 
-/// Sample interval. The first frame contains everything that the line shows, but waits up to a quarter of this interval
-/// for the process data.
+/// Sample interval. The first frame contains everything that the status line shows, but waits up to a quarter of this
+/// interval for the process data.
 const SAMPLE_INTERVAL: Millis = Millis(80);
-/// Status bars are redrawn every few seconds, so a longer wait is pointless.
+/// Maximum wait for the driver. Status bars are redrawn every few seconds, so a longer wait is pointless.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args) -> Result<u8> {

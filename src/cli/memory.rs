@@ -53,16 +53,15 @@ pub struct Args {
 
 const DEFAULT_TOP: usize = 20;
 
-/// The JSON document of one reading.
+/// JSON document for one memory reading.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: u32,
     pid: Pid,
-    /// Summary of the reading in one sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<String>,
     holders: Reading<&'a Holders>,
-    /// Changes since the previous reading.
+    /// Growth of tensor groups since the previous reading.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     growth: Vec<Growth<'a>>,
 }
@@ -80,7 +79,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
     let mut growth = HolderGrowth::default();
     loop {
-        // Nothing cancels this reading: a signal ends the whole program.
+        // Nothing cancels this reading, because a signal ends the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
@@ -100,7 +99,6 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 impl Args {
-    /// Returns true if the options select the group.
     fn selects(&self, group: &HolderGroup) -> bool {
         let Some(wanted) = self.group.as_ref().map(|text| text.to_lowercase()) else {
             return true;
@@ -111,7 +109,7 @@ impl Args {
             .any(|text| text.to_lowercase().contains(&wanted))
     }
 
-    /// Returns false and prints a message if `--group` matches no group.
+    /// Checks that `--group` matches a group of tensors. If none matches, prints a message and returns false.
     fn has_match(&self, holders: &Holders) -> bool {
         let Some(wanted) = &self.group else {
             return true;
@@ -140,7 +138,7 @@ impl Args {
         Ok(Escaped(&(text + separator)).to_string())
     }
 
-    /// Returns the summary, the growing groups, the group table and the total.
+    /// Returns a summary, the growing groups, the group table and the total memory.
     fn text(
         &self,
         holders: &Holders,
@@ -213,7 +211,7 @@ impl Args {
         Ok(json_escaped(&(text + "\n")))
     }
 
-    /// Prints the failure to standard error, and returns the JSON for standard output.
+    /// Returns the failure as JSON for standard output, or prints a message to standard error.
     fn failure_output(&self, pid: Pid, failure: &Failure) -> Result<String> {
         if self.json {
             return self.document_text(&Document {

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 success; 1 nothing to show (such as no NVIDIA driver or no terminal); 2 usage error or failure; 128 +
 //! N if signal N terminated the dashboard. `run` returns the exit code of its command.
-// This module prints to stdout and stderr.
+// Allow printing, because this module prints messages to stdout and stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(local)]
@@ -173,11 +173,11 @@ enum Command {
     Unavailable(unavailable::Unavailable),
 }
 
-/// Reason why a build without `cfg(local)` cannot show this host, as a phrase.
+/// Reason why a client build (without `cfg(local)`) cannot show this host, as a phrase.
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
-/// Returns the names of all subcommands, for hints.
+/// Returns the names of all visible subcommands, for hints.
 pub fn subcommands() -> Vec<String> {
     Cli::command()
         .get_subcommands()
@@ -186,7 +186,8 @@ pub fn subcommands() -> Vec<String> {
         .collect()
 }
 
-/// Checks the text of a configuration file; returns the message for an invalid one. Entry point for the fuzz targets.
+/// Checks the text of a configuration file. Returns an error message if it is invalid. Entry point for the fuzz
+/// targets.
 #[doc(hidden)]
 pub fn check_config(text: &str) -> Result<(), String> {
     Settings::from_text(text)
@@ -194,25 +195,24 @@ pub fn check_config(text: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Runs the subcommand, or the dashboard, and returns the exit code. An error is a message for the user.
+/// Runs the subcommand, or the dashboard, and returns the exit code. Errors are messages for the user.
 pub fn run(cli: &Cli) -> Result<u8> {
     #[cfg(local)]
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
-    // The command run by `gputop run` must inherit the original limit.
+    // Keep the original limit on open files for `gputop run`, because its command inherits the limit.
     #[cfg(local)]
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
     }
-    // An agent writes no files on its host.
+    // Do not log in an agent, which writes no files on its host.
     if !is_agent {
         log::start();
     }
-    // Options before the subcommand apply as well: `gputop --config FILE once`.
+    // Apply options before the subcommand as well: `gputop --config FILE once`.
     let before = || cli.settings.flags();
-    // Only subcommands that use settings read them, so a broken configuration does not prevent `gputop explain` from
-    // working.
+    // Read settings only in subcommands that use them, so that `gputop explain` works with a broken configuration.
     let settings = |flags: Flags| {
         let settings = Settings::read(&flags.or(before()))?;
         if let Some(why) = &settings.unread {
@@ -234,7 +234,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
-            // A broken configuration has no host groups to complete.
+            // Complete no host groups if the configuration is broken.
             settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]
@@ -265,23 +265,22 @@ pub fn run(cli: &Cli) -> Result<u8> {
     }
 }
 
-/// Prints escaped text to standard output, so that file names, arguments and stored text cannot control the terminal.
+/// Prints text to standard output, escaped so that file names, arguments and stored text cannot control the terminal.
 fn print(text: &str) -> Result<()> {
     print_styled(&Escaped(text).to_string())
 }
 
-/// Prints a JSON document to standard output.
 fn print_json(json: &str) -> Result<()> {
     print_styled(&json_escaped(json))
 }
 
-/// Prints text that contains gputop's own escape sequences. The caller must escape everything else. A closed pipe is
-/// not a failure.
+/// Prints text that contains gputop's own escape sequences to standard output. The caller must escape all other text. A
+/// closed pipe is not a failure.
 fn print_styled(text: &str) -> Result<()> {
     write_out(text).map(drop)
 }
 
-/// Like [`print_styled`]. Returns false if standard output was closed by its reader.
+/// Prints text like [`print_styled`]. Returns false if the reader of standard output closed it.
 fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     if closed_stdout::is_closed() {
@@ -297,19 +296,18 @@ fn write_out(text: &str) -> Result<bool> {
     }
 }
 
-/// Prints a message to standard error, escaped as in `print`. A closed standard error is not a failure.
+/// Prints a message to standard error, escaped as by `print`. A closed standard error is not a failure.
 pub fn say(text: &str) {
     say_styled(&Escaped(text).to_string());
 }
 
-/// Prints a message that contains gputop's own escape sequences to standard error. The caller must escape everything
-/// else.
+/// Prints a message that contains gputop's own escape sequences to standard error. The caller must escape all other
+/// text.
 fn say_styled(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Erases the progress line on standard error.
 fn erase_line() {
     say_styled("\r\x1b[2K");
 }
@@ -323,7 +321,7 @@ pub fn parse() -> Result<Cli, u8> {
         let plain = error.to_string();
         let escaped = Escaped(&plain).to_string();
         if escaped == plain {
-            // Standard output or standard error may be closed.
+            // Ignore the error, because standard output or standard error may be closed.
             let _ = error.print();
         } else {
             say(&plain);
@@ -332,7 +330,7 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Parses the arguments. Rejects an option before a subcommand that does not accept it.
+/// Parses the command line. Rejects an option before a subcommand that does not accept it.
 fn parsed<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
@@ -348,7 +346,8 @@ fn parsed<T: Into<OsString> + Clone>(
     Cli::from_arg_matches(&matches)
 }
 
-/// Returns the first option that was given before the subcommand but is not accepted by it or by a subcommand below it.
+/// Returns the first option that was given before the subcommand, but that neither the subcommand nor one below it
+/// accepts.
 fn unsupported_option<'c>(
     matches: &ArgMatches,
     program: &'c clap::Command,
@@ -394,7 +393,6 @@ fn width_of(is_terminal: bool) -> usize {
     })
 }
 
-/// Returns the exit code for the reason why the dashboard exited.
 fn exit_code(left: CloseReason) -> u8 {
     match left {
         CloseReason::User | CloseReason::TerminalClosed => 0,
@@ -402,7 +400,7 @@ fn exit_code(left: CloseReason) -> u8 {
     }
 }
 
-/// Returns the async runtime. The main loop is its only task; collectors have their own threads.
+/// Returns the async runtime. The main loop is its only task, because collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()

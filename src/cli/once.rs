@@ -52,7 +52,7 @@ impl Args {
 /// Time between the two samples needed to compute rates.
 pub(super) const RATE_INTERVAL: Millis = Millis(300);
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum wait for the next sample of a report. The longest interval is one hour.
+/// Maximum wait for the next sample of a report. The longest sampling interval is one hour.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -80,7 +80,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(0)
 }
 
-/// Prints a report at each interval. An interrupt ends the program as usual.
+/// Prints a report at each interval until interrupted.
 fn watch(settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
     let mut source = local::start(agent_options(settings.interval))?;
@@ -114,7 +114,8 @@ fn watch(settings: &Settings) -> Result<u8> {
 const NO_SAMPLE: &str =
     "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
 
-/// Returns the first sample of this host that `is_enough` accepts, given the frame and the number of frames so far.
+/// Returns the first sample of this host that `is_enough` accepts. `is_enough` receives the frame and the number of
+/// frames so far.
 pub(super) fn frame(
     interval: Millis,
     timeout: Duration,
@@ -158,7 +159,7 @@ async fn sample(
     None
 }
 
-/// Returns true for the second frame, which has rates, or for the first frame on a host without GPUs.
+/// Returns true if a frame is complete: the second one, which has rates, or the first one on a host without GPUs.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return dashboard::why_no_gpus(frame).is_some();

@@ -69,7 +69,7 @@ impl From<PolicyArg> for Policy {
     }
 }
 
-/// Two samples are enough to find the processes and their allocators.
+/// Sampling interval. Two samples are enough to find the processes and their allocators.
 const SAMPLE_INTERVAL: Millis = Millis(100);
 
 pub fn run(args: &Args) -> Result<u8> {
@@ -139,7 +139,7 @@ fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {
     if !Path::new("/proc").join(pid.to_string()).exists() {
         bail!("no process with PID {pid}. `gputop once` lists the processes on GPUs");
     }
-    // The process may not use a GPU yet, or may run in a container. Its allocator may still be readable.
+    // Accept an unlisted process: it may not use a GPU yet, or may run in a container.
     Ok(ProcessKey {
         pid,
         start: StartTicks(0),
@@ -165,7 +165,7 @@ fn choose(name: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> Res
     first.ok_or_eyre("no GPU found on this host")
 }
 
-/// Returns the GPU or MIG device with this index or UUID. As in CUDA, a unique UUID prefix is enough.
+/// Returns the GPU or MIG device with this index or UUID. As in CUDA, a unique UUID prefix suffices.
 fn named(name: &str, frame: &Frame) -> Option<GpuUuid> {
     if name.is_empty() {
         return None;
@@ -183,7 +183,7 @@ fn named(name: &str, frame: &Frame) -> Option<GpuUuid> {
     found.next().is_none().then(|| uuid.clone())
 }
 
-/// Returns the GPU with the process's largest pool, or else the first GPU that lists the process.
+/// Returns the GPU with the process's largest pool, or the first GPU that lists the process if no pool is known.
 fn gpu_of(process: ProcessKey, frame: &Frame) -> Option<GpuUuid> {
     let pools = frame.pools.iter().flat_map(|pools| pools.of(process));
     let largest = pools

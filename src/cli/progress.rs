@@ -1,15 +1,15 @@
-//! Shows the progress of reading large or many files on stderr, if it is a terminal.
+//! Shows the progress of reading large or many files on stderr, if stderr is a terminal.
 
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// Reads shorter than this show no progress.
+/// Time after which progress is shown; shorter reads show none.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A progress line. It is erased when dropped.
+/// Progress line on stderr, erased when dropped.
 pub struct Progress {
     name: String,
     size: Option<u64>,
@@ -19,7 +19,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts showing progress for the input `name`. `size` is `None` if unknown.
     pub fn new(name: &str, size: Option<u64>) -> Self {
         let next = std::io::stderr()
             .is_terminal()
@@ -38,7 +37,6 @@ impl Progress {
         (self.name, self.size, self.read) = (name.to_owned(), size, 0);
     }
 
-    /// Erases the line, so that another message can be printed.
     pub fn erase(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             super::erase_line();
@@ -60,7 +58,6 @@ impl Progress {
     }
 }
 
-/// A reader that shows its progress.
 pub struct WithProgress<R> {
     pub reader: R,
     pub progress: Progress,

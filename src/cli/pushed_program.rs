@@ -1,5 +1,4 @@
-//! The gputop executable to copy to a remote host: the running one, or one from a file. Only its ELF header is checked
-//! here.
+//! Gputop executable to copy to a remote host: the running one, or one from a file. Checks only its ELF header.
 
 use std::fs::File;
 use std::io::Seek;
@@ -13,25 +12,26 @@ use color_eyre::eyre::{Context, bail};
 use crate::model::text::quoted;
 use crate::model::units::Bytes;
 
-/// A Linux executable.
+/// Linux executable to copy to a remote host.
 #[derive(Debug)]
 pub struct Program {
     pub file: File,
     pub bytes: u64,
-    /// Operating system and architecture as printed by `uname -sm`, or `None` if the NVIDIA driver does not support it.
+    /// Operating system and architecture as printed by `uname -sm`, or `None` if the NVIDIA driver does not support the
+    /// machine.
     pub machine: Option<&'static str>,
 }
 
 impl Program {
-    /// Opens the running program, even if its file has been replaced since.
+    /// Opens the running program, even if its file has since been replaced.
     pub fn own() -> Result<Self> {
         let file = File::open("/proc/self/exe")
             .wrap_err("cannot copy this program: cannot read /proc/self/exe")?;
         Self::of(file, "this program")
     }
 
-    /// Opens the program to copy to a host of type `machine`: the running one, or `gputop-ARCH` beside it if the host has
-    /// another architecture.
+    /// Opens the program to copy to a host of type `machine`: the running one, or `gputop-ARCH` beside it if the host
+    /// has a different architecture.
     pub fn for_machine(machine: &str) -> Result<Self> {
         let own = Self::own()?;
         let folder = std::env::current_exe().ok();
@@ -60,7 +60,7 @@ impl Program {
     fn of(file: File, name: &str) -> Result<Self> {
         let facts = file.metadata()?;
         let mut head = [0; HEAD];
-        // `read_exact_at` does not move the file offset, so the copy starts at the beginning.
+        // Read with `read_exact_at`, which does not move the file offset, so that the copy starts at the beginning.
         let read = file.read_exact_at(&mut head, 0);
         if !facts.is_file() || read.is_err() || !is_elf(&head) {
             bail!("cannot copy {name}: not a Linux program. Name a gputop executable");
@@ -72,14 +72,14 @@ impl Program {
         })
     }
 
-    /// Returns the output of cksum(1): a checksum and the size.
+    /// Returns the output of cksum(1) for the program: checksum and size.
     pub fn cksum(&self) -> Result<String> {
         let output = Command::new("cksum")
             .stdin(self.file.try_clone()?)
             .stderr(Stdio::null())
             .output()
             .wrap_err("cannot run `cksum` to verify the copy. Install coreutils")?;
-        // The clone shares the file offset.
+        // Rewind the file, because the clone shares its offset.
         (&self.file).rewind()?;
         let words = String::from_utf8_lossy(&output.stdout);
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -94,14 +94,15 @@ impl Program {
     }
 }
 
-/// Length of the ELF header up to and including e_machine, see elf(5).
+/// Length of an ELF header up to and including e_machine, see elf(5).
 const HEAD: usize = 20;
 
 fn is_elf(head: &[u8; HEAD]) -> bool {
     head.starts_with(b"\x7fELF")
 }
 
-/// Returns the machine of an ELF header if NVIDIA has drivers for it. All of these are 64-bit and little-endian.
+/// Returns the machine of an ELF header if NVIDIA has drivers for it. They exist only for 64-bit little-endian
+/// machines.
 fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     let (is_64_bit, is_little_endian) = (head[4] == 2, head[5] == 1);
     if !is_64_bit || !is_little_endian {
@@ -115,10 +116,10 @@ fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     }
 }
 
-/// Maximum size of a program that is searched for the versions of glibc that it needs.
+/// Maximum size of a program to search for required glibc versions.
 const MAX_PROGRAM_BYTES: u64 = 64 << 20;
 
-/// Returns `gputop-ARCH` in `folder`. `machine` comes from a remote host, so only known architectures are used.
+/// Returns `gputop-ARCH` in `folder`. Accepts only known architectures, because `machine` comes from a remote host.
 fn other_architecture(folder: &Path, machine: &str) -> Option<PathBuf> {
     let arch = ["x86_64", "aarch64"]
         .into_iter()
@@ -127,7 +128,7 @@ fn other_architecture(folder: &Path, machine: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// Returns the newest of the symbol versions `GLIBC_2.17` in an ELF file.
+/// Returns the newest version among symbol versions such as `GLIBC_2.17` in an ELF file.
 fn newest_glibc(content: &[u8]) -> Option<(u32, u32)> {
     let prefix = b"GLIBC_";
     memchr::memmem::find_iter(content, prefix)
@@ -177,7 +178,7 @@ mod tests {
     fn rejects_files_that_are_not_linux_programs() {
         let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("gputop");
-        // 64-bit Mach-O, an empty file, a script.
+        // The contents are a 64-bit Mach-O file, an empty file and a script.
         for content in [
             &b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01more than twenty"[..],
             b"",

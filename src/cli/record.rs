@@ -72,7 +72,7 @@ impl Args {
     }
 }
 
-/// Maximum time to diagnose and save the last observations after the recording stops.
+/// Maximum time to diagnose and save the last observations after a recording stops.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -119,7 +119,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     loop {
         let has_more = tokio::select! {
             advanced = recording.advance() => advanced.inspect_err(|_| {
-                // A file without frames is useless, and would make --force necessary next time.
+                // Remove a file without frames: it is useless, and would make --force necessary next time.
                 if recording.frames == 0 {
                     discard(&path);
                 }
@@ -158,16 +158,15 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     }
 }
 
-/// Removes a recording without frames. The path may be a device, which is not removed.
+/// Removes a recording without frames. Keeps the path if it is a device.
 fn discard(path: &Path) {
     if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// A host that is being recorded.
 struct HostRecording {
-    /// The host's name in messages if several hosts are recorded.
+    /// Host name to show in messages, if several hosts are recorded.
     name: Option<String>,
     source: Source,
     recorder: Recorder,
@@ -206,7 +205,7 @@ impl HostRecording {
         })
     }
 
-    /// Handles one update or incident. Returns false at the end of the source. Safe to cancel.
+    /// Handles one update or incident of the recorded host. Returns false when the source ends. Safe to cancel.
     async fn advance(&mut self) -> Result<bool> {
         let update = tokio::select! {
             update = self.source.next() => update,
@@ -271,7 +270,7 @@ impl HostRecording {
         Ok(())
     }
 
-    /// Closes the file, waits until the last incidents are saved, and returns the number of frames.
+    /// Closes the recording, and waits until the last incidents are saved. Returns the number of frames.
     fn finish(mut self) -> Result<u64> {
         let name = self.name.clone();
         self.recorder.finish()?;
@@ -286,7 +285,7 @@ impl HostRecording {
     }
 }
 
-/// Returns the host's greeting. Fails if a remote host cannot be reached at once.
+/// Returns the host's greeting. Fails if a remote host is not reached at the first attempt.
 async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
     loop {
         match source.next().await {
@@ -322,7 +321,7 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
     }
 }
 
-/// Reports once when the connection is lost, and once when it is restored.
+/// Reports a lost connection once, and its restoration once.
 fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
     match link {
         Link::Lost { why, .. } if !std::mem::replace(is_disconnected, true) => {
@@ -345,7 +344,7 @@ pub(super) fn date() -> String {
     jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Waits until the time is over, a signal asks gputop to stop, or, if `until_eof`, standard input is closed.
+/// Waits until the recording time is over, a signal asks to stop, or, if `until_eof`, standard input is closed.
 pub(super) async fn stop_requested(
     length: Option<SignedDuration>,
     until_eof: bool,
@@ -366,7 +365,7 @@ pub(super) async fn stop_requested(
     Ok(())
 }
 
-/// Waits until standard input is closed. The thread that waits ends with the process.
+/// Waits until standard input is closed. The waiting thread ends with the process.
 async fn end_of_input() {
     let (closed, is_closed) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -376,7 +375,7 @@ async fn end_of_input() {
     let _ = is_closed.await;
 }
 
-/// Prints a line above the progress line, with the host's name if several are recorded.
+/// Prints a message above the progress line, with the host's name if several hosts are recorded.
 fn notify(name: Option<&str>, message: &str) {
     clear_progress();
     let name = name.map_or(String::new(), |name| format!("{name}: "));

@@ -31,7 +31,7 @@ pub struct Args {
     pub view: RecordingViewArgs,
 }
 
-/// Maximum number of files to play from one directory.
+/// Maximum number of recordings to play from one directory.
 const MAX_FILES: usize = 1_024;
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -93,7 +93,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(exit_code(left))
 }
 
-/// Returns an app with the initial playback position, because a key may be pressed before the first update.
+/// Returns an app that knows the initial playback position, because a key may be pressed before the first update.
 fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
@@ -108,14 +108,14 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     }))
 }
 
-/// Returns the display name of a file, without the extension `ending`.
+/// Returns the display name of a recording: its file name without `ending`.
 fn name(file: &Path, ending: &str) -> String {
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
     let stem = name.strip_suffix(ending.as_bytes()).unwrap_or(name);
     visible(stem, 40)
 }
 
-/// Replaces each directory with the recordings in it, sorted by name.
+/// Replaces each directory in `paths` with its recordings, sorted by name.
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

@@ -1,7 +1,7 @@
 //! `gputop run`: runs a command unchanged, and explains its failure.
 //!
-//! Returns the command's exit code, 128 + N if signal N killed the command, 127 if it was not found, or 126 if it
-//! cannot be executed.
+//! Returns the command's exit code, 128 + N if signal N killed the command, 127 if it was not found, or 126 if the
+//! command cannot be executed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -61,7 +61,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
-    // Panics of gputop go to the log, to keep the command's output clean.
+    // Write gputop's panics to the log, to keep the command's output clean.
     std::panic::set_hook(Box::new(|panic| {
         if !recovery::is_recovered(panic) {
             tracing::error!("gputop run: {panic}");
@@ -96,7 +96,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         }
     };
     let (code, process) = (finished.exit.code(), finished.process);
-    // Dropped after the explanation is printed.
+    // Keep the pipes open until the explanation is printed.
     let _pipes = finished.take_pipes();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
@@ -121,7 +121,7 @@ fn report(explain: impl FnOnce()) {
     }
 }
 
-/// Prints the explanation of a failed command, and saves the incident.
+/// Prints the explanation of a failed command and saves the incident.
 fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: &Flags) {
     match run::explain(finished, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
@@ -147,7 +147,7 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: 
 /// Maximum time to read the configuration or to install the hook, because a network home directory may hang.
 const HOME_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Saves the incident and runs the user's `on_incident` command. Returns an error message if one of them failed.
+/// Saves the incident and runs the user's `on_incident` command. Returns an error message if either fails.
 fn save_incident(record: Record, flags: &Flags, is_cancelled: &Arc<AtomicBool>) -> Option<String> {
     let flags = flags.clone();
     let settings = with_timeout(HOME_TIMEOUT, move || {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // `report` has already consumed the failure.
+        // The failure is gone, because `report` has already consumed it.
         assert!(recovery::take_failures().is_empty());
     }
 }

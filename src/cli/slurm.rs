@@ -13,10 +13,10 @@ use crate::source::remote::slurm::{Step, names};
 /// Output format of `squeue`. Each running task of a job array has its own line: `81234|RUNNING|None|node[1-2]`.
 const FORMAT: &str = "%A|%T|%r|%N";
 
-/// Returns each node of the job once. Fails if the job currently has no nodes, or if Slurm is not available.
+/// Returns each node of the Slurm job once. Fails if the job has no nodes at present, or if Slurm is not available.
 pub fn targets(job: &str) -> Result<Vec<Target>> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    // `81234`; `81234_7` in a job array; `81234+1` in a heterogeneous job.
+    // Valid job IDs: `81234`, `81234_7` in a job array, `81234+1` in a heterogeneous job.
     let is_job = match job.split_once(['_', '+']) {
         Some((job, part)) => is_digits(job) && is_digits(part),
         None => is_digits(job),
@@ -74,7 +74,7 @@ fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
             );
         };
         for node in nodes {
-            // Tasks of a job array may share a node.
+            // Skip duplicates, because tasks of a job array may share a node.
             if !steps.iter().any(|step| step.node == node) {
                 let job = id.to_owned();
                 steps.push(Step { job, node });

@@ -1,4 +1,4 @@
-//! `gputop snapshot FILE.pickle`: shows a PyTorch memory snapshot on a screen, or prints it. Two snapshots are compared.
+//! `gputop snapshot FILE.pickle`: shows or prints a PyTorch memory snapshot, or the differences between two.
 
 use std::fs::File;
 use std::io;
@@ -38,7 +38,7 @@ pub struct Args {
     pub screen: ScreenArgs,
 }
 
-/// Shows or prints the snapshot. The settings are read only to open a screen.
+/// Shows or prints the snapshot. Reads gputop's settings only to open a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     if let Some(other) = &args.other {
         return compare(args, other, settings);
@@ -70,10 +70,9 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     Ok(0)
 }
 
-/// Shows or prints the differences between two snapshots.
 fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     let memory = |path: &Path| read_devices(path, args.device).map(SnapshotMemory::of);
-    // Each file takes a core for most of a second per 100 MB.
+    // Read both files in parallel, because each takes a core for most of a second per 100 MB.
     let (first, second) = thread::scope(|scope| {
         let second = scope.spawn(|| memory(other));
         (memory(&args.file), second.join())
@@ -93,7 +92,6 @@ fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings
     Ok(0)
 }
 
-/// Reads a snapshot, with all devices or the selected one.
 fn read_devices(path: &Path, selected: Option<u32>) -> Result<Snapshot> {
     let mut snapshot = read(path)?;
     if let Some(selected) = selected {
@@ -114,7 +112,7 @@ fn name(path: &Path) -> String {
     visible(path.display().to_string().as_bytes(), 200)
 }
 
-/// Returns `device 0` or `devices 0, 1`.
+/// Formats device numbers: `device 0` or `devices 0, 1`.
 fn device_list(numbers: &[String]) -> String {
     match numbers {
         [] => "no devices, because nothing was allocated".to_owned(),
@@ -123,7 +121,7 @@ fn device_list(numbers: &[String]) -> String {
     }
 }
 
-/// Reads a snapshot from a file. An error is a message for the user.
+/// Reads a snapshot from a file. Errors are messages for the user.
 pub fn read(path: &Path) -> Result<Snapshot> {
     let name = name(path);
     let fault = |error: io::Error| match error.kind() {
@@ -131,7 +129,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
         io::ErrorKind::PermissionDenied => eyre!("cannot read {name}: permission denied"),
         _ => eyre!("cannot read {name}: {error}"),
     };
-    // Check the file type first, because opening a pipe would wait for a writer.
+    // Check the file type first, because opening a named pipe would wait for a writer.
     let kind = path.metadata().map_err(fault)?;
     if kind.is_dir() {
         bail!("cannot read {name}: it is a directory. Name the .pickle file in it");
@@ -139,7 +137,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     if !kind.is_file() {
         bail!("cannot read {name}: not a regular file");
     }
-    // Progress counts compressed bytes, because the uncompressed size is unknown.
+    // Count compressed bytes as progress, because the uncompressed size is unknown.
     let reader = WithProgress {
         reader: File::open(path).map_err(fault)?,
         progress: Progress::new(&name, Some(kind.len())),

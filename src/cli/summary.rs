@@ -42,11 +42,11 @@ pub struct Args {
     trace: Vec<PathBuf>,
 }
 
-/// Maximum number of threads. Each needs 16 MiB to decompress a minute.
-const MAX_THREADS: usize = 3;
-/// Number of minutes for which another thread is started.
+/// Maximum number of threads that read a recording. Each needs 16 MiB to decompress a minute.
+const MAX_THREADS: usize = 4;
+/// Number of recorded minutes for which one more thread is started.
 const MIN_MINUTES: usize = 30;
-/// Number of minutes after an event in which an incident may still change.
+/// Number of recorded minutes after an event in which an incident may still change.
 const SETTLING_MINUTES: usize = 2;
 
 pub fn run(args: &Args) -> Result<u8> {
@@ -86,7 +86,7 @@ fn name(path: &Path) -> String {
     visible(name, 60)
 }
 
-/// Reads a recording once, in several threads, and diagnoses the parts with events.
+/// Reads a recording once, in several threads. Diagnoses the minutes with events.
 pub fn summarise(recording: &Recording, name: &str) -> Result<RunSummary> {
     let minutes = recording.minute_count();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -116,13 +116,13 @@ pub fn summarise(recording: &Recording, name: &str) -> Result<RunSummary> {
     Ok(whole.totals.finish(name, hello, whole.damaged, &incidents))
 }
 
-/// A part of a recording.
+/// Totals and events of a part of a recording.
 #[derive(Default)]
 struct Part {
     totals: Totals,
-    /// Minutes with events, in ascending order.
+    /// Indexes of minutes with events, in ascending order.
     with_events: Vec<usize>,
-    /// Number of minutes with unreadable data.
+    /// Number of recorded minutes with unreadable data.
     damaged: u64,
 }
 
@@ -130,7 +130,7 @@ impl Part {
     fn read(recording: &Recording, minutes: Range<usize>) -> Self {
         let mut part = Self::default();
         let start = recording.minute_span(minutes.start).0;
-        // Read as far back as warnings look, so that they do not depend on the division into parts.
+        // Read as far back as warnings look, so that they do not depend on how the recording is divided.
         let since = Mono(start.0.saturating_sub(RETENTION.0));
         let before = |minute: &usize| {
             let (first, end) = recording.minute_span(*minute);
@@ -164,7 +164,7 @@ impl Part {
     }
 }
 
-/// Diagnoses the minutes with events, with as many minutes before them as the diagnosis looks back.
+/// Diagnoses the recorded minutes with events, and the earlier minutes to which the diagnosis looks back.
 fn diagnose(recording: &Recording, with_events: &[usize]) -> Vec<Record> {
     let mut diagnosis = RecordingDiagnosis::default();
     diagnosis.see(Update::Hello(Arc::new(recording.hello().clone())));
@@ -194,7 +194,7 @@ fn diagnose(recording: &Recording, with_events: &[usize]) -> Vec<Record> {
     records
 }
 
-/// Reads a line for the diagnosis, which uses only the maps of failed allocations.
+/// Reads a recorded line for the diagnosis. Skips memory maps except those of failed allocations.
 fn read_whole(line: &[u8]) -> Result<Option<Update>> {
     Ok(match Line::read(line)? {
         Line::Map(map) if !map.is_of_failure() => None,
@@ -202,10 +202,10 @@ fn read_whole(line: &[u8]) -> Result<Option<Update>> {
     })
 }
 
-/// Replays an allocation trace on smaller GPUs, and adds the result to the process that wrote the trace.
+/// Replays an allocation trace on smaller GPUs. Adds the result to the process that wrote the trace.
 pub fn add_fit(run: &mut RunSummary, path: &Path) -> Result<()> {
     let snapshot = super::snapshot::read(path)?;
-    // Memory that the driver keeps for itself is not available on another GPU either.
+    // Exclude memory that the driver reserves, because it is not available on a smaller GPU either.
     let reserved = run.driver_reserved.unwrap_or(Bytes(0));
     let mut result = Err(eyre!("the trace contains no device"));
     for device in &snapshot.devices {
@@ -231,7 +231,7 @@ fn charts_of(recording: &Recording, run: &RunSummary) -> Vec<Chart> {
         }
         match recording.minute_summary(minute) {
             Some(summary) => history.push_summary(&summary),
-            // An unfinished minute has no note.
+            // Read an unfinished minute line by line, because it has no summary.
             None => drop(recording.each_line(minute, |line| {
                 if let Ok(Line::Update(Update::Frame(frame))) = Line::read(line) {
                     history.push(&frame);

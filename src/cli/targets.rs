@@ -33,8 +33,8 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns all selected hosts, or an empty list for this host. An argument similar to one of the `subcommands` is an
-    /// error.
+    /// Returns all selected hosts, or an empty list for this host. Fails if an argument resembles one of the
+    /// `subcommands`.
     pub fn targets(&self, groups: &[Group], subcommands: &[String]) -> Result<Vec<Target>> {
         let mut targets = named(&self.targets, self.hosts.as_deref(), groups, subcommands)?;
         if let Some(job) = &self.slurm {
@@ -50,13 +50,13 @@ fn named(
     groups: &[Group],
     subcommands: &[String],
 ) -> Result<Vec<Target>> {
-    // After `--` every argument is a host.
+    // Treat every argument after `--` as a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
     let (mut targets, mut explicit) = (Vec::new(), Vec::new());
     for word in words {
         let is_group = |group: &&Group| group.name == *word && !is_forced;
         if let Some(group) = groups.iter().find(is_group) {
-            // Groups may overlap.
+            // Allow duplicates here, because host groups may overlap.
             group.hosts.iter().for_each(|host| add(&mut targets, host));
             continue;
         }
@@ -90,14 +90,14 @@ fn add(targets: &mut Vec<Target>, host: &Target) {
     }
 }
 
-/// Reads hosts from a file, one per line. A `#` begins a comment.
+/// Reads hosts from a file, one per line. A `#` starts a comment.
 fn listed(file: &Path) -> Result<Vec<Target>> {
     let name = quoted(&file.to_string_lossy());
     let text = read_text("the list of hosts", file)?;
     let mut targets = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let word = match line.strip_prefix("via:") {
-            // A `via:` command may contain `#`.
+            // Keep `#` in a `via:` command.
             Some(_) => line.trim(),
             None => line.split('#').next().unwrap_or_default().trim(),
         };
@@ -115,10 +115,9 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// Maximum time to look up a host name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns true if the host is in the ssh configuration, `known_hosts` or DNS. `None` if the lookup timed out.
+/// Returns true if the host is in the ssh configuration, `known_hosts` or DNS, or `None` if the lookup timed out.
 fn is_known(host: &str) -> Option<bool> {
     let host = host.to_owned();
     let look_up = move || {
@@ -140,7 +139,7 @@ fn is_known(host: &str) -> Option<bool> {
 enum Configured {
     /// The ssh configuration maps the host to another name or uses a proxy.
     Address,
-    /// The `known_hosts` files to search for the host.
+    /// `known_hosts` files to search for the host.
     KnownHosts(Vec<PathBuf>),
 }
 
@@ -160,7 +159,7 @@ fn configured(host: &str, options: &str) -> Configured {
     Configured::KnownHosts(files)
 }
 
-/// Returns true if the file lists the host, in plain text or hashed.
+/// Returns true if the `known_hosts` file lists the host, in plain text or hashed.
 fn is_listed(host: &str, known_hosts: &Path) -> bool {
     let mut command = Command::new("ssh-keygen");
     command.arg("-F").arg(host).arg("-f").arg(known_hosts);
@@ -171,8 +170,8 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
             .is_ok_and(|status| status.success())
 }
 
-/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. See [`is_known`]
-/// for the argument `is_known`.
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `is_known` looks up
+/// a host, as the function [`is_known`] does.
 fn likely_mistake(
     word: &str,
     subcommands: &[String],
@@ -192,7 +191,7 @@ fn likely_mistake(
             "`{shown}` is a file, not a host. To play a recording: `gputop replay {shown}`"
         ));
     }
-    // A name with a user or a port can only be a host.
+    // Accept a name with a user or a port, which can only be a host.
     if subcommands.is_empty() || word.contains(['@', ':']) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! Subcommands missing from the client build. Each fails with a message; without this, its name would be mistaken for a
-//! host.
+//! Subcommands missing from the client build. Each fails with a message, because its name would otherwise be mistaken
+//! for a host.
 
 use std::ffi::OsString;
 
@@ -36,7 +36,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// Returns the error message, with an alternative that works from a client.
+    /// Returns an error message that names an alternative for the client.
     pub fn message(&self) -> String {
         let (name, alternative) = match self {
             Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),

@@ -1,11 +1,11 @@
-//! `gputop whatif SOURCE`: replays the allocations of a program under other settings of PyTorch's allocator. Shows or
-//! prints how much memory each setting would have reserved, and whether it would have fit.
+//! `gputop whatif SOURCE`: replays a program's allocations under other settings of PyTorch's allocator. Shows or prints
+//! how much memory each setting would have reserved, and whether it would have fit.
 //!
-//! A source is a memory snapshot with its trace, or a running process. Of a process, only the current blocks are known;
-//! the replay requests them in address order.
+//! A source is a memory snapshot with its trace, or a running process. For a process, only the current blocks are
+//! known; the replay requests them in address order.
 //!
-//! For a snapshot, the size of the GPU and its use by other programs come from the file. For a process, they are read
-//! from its GPU.
+//! For a snapshot, the GPU's size and its use by other programs come from the file. For a process, both are read from
+//! its GPU.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay; 2 permission denied, process not found, or an invalid argument.
 
@@ -66,7 +66,7 @@ pub struct Args {
     pub screen: ScreenArgs,
 }
 
-/// Settings to try if none is given.
+/// Allocator settings to try if none is given.
 const COMMON_FIXES: &[&str] = &[
     "expandable_segments:True",
     "max_split_size_mb:128",
@@ -75,19 +75,19 @@ const COMMON_FIXES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// If the memory outside the allocator exceeds this fraction (1/10) of the GPU at an OOM, the OOM happened on another
-/// GPU.
+/// Reciprocal of the maximum share (1/10) of GPU memory used outside the allocator at an OOM. If the share is larger,
+/// the OOM happened on a different GPU.
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
-/// A setting to replay.
+/// Allocator setting to replay.
 struct Setting {
-    /// `present`, `default`, or empty for other settings.
+    /// `present`, `default`, or empty for all other settings.
     name: &'static str,
     conf: String,
     rules: Rules,
 }
 
-/// Replays the source and shows the result. The settings of gputop itself are read only to open a screen.
+/// Replays the source and shows the result. Reads gputop's own settings only to open a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     // Report invalid arguments before reading a large file.
     for conf in &args.conf {
@@ -184,7 +184,8 @@ fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     })
 }
 
-/// Returns the size of the GPU from the arguments, the recording, or an OOM in the recording. `None` means no limit.
+/// Returns the available GPU memory from the arguments, the recording, or an OOM in the recording. `None` means no
+/// limit.
 fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let available = available(trace);
     let Some(card) = args.card.or(trace.recorded.card) else {
@@ -194,8 +195,8 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
         }));
     };
     let known = args.outside.or(trace.recorded.outside);
-    // At an OOM, the rest of the GPU's memory belongs to the CUDA context and other programs, provided that the OOM
-    // happened on this GPU.
+    // Attribute the memory left at an OOM to the CUDA context and other programs, provided that the OOM happened on
+    // this GPU.
     let rest = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
     let inferred = rest.filter(|rest| rest.0 <= card.0 / MAX_OUTSIDE_FRACTION);
     let outside = known.or(inferred).unwrap_or_default();
@@ -208,7 +209,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
 }
 
 impl Setting {
-    /// Returns the reason why an option of the setting has no effect, if any.
+    /// Returns the reason if an option of the setting has no effect.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")
@@ -219,7 +220,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     let fraction = present.and_then(|conf| Config::parse(conf).memory_fraction);
     let setting = |name, conf: &str| -> Result<Setting> {
         let mut config = config(conf, torch)?;
-        // The memory fraction is a limit set by the program, so it applies to every setting.
+        // Apply the memory fraction to every setting, because it is a limit set by the program.
         config.memory_fraction = config.memory_fraction.or(fraction);
         Ok(Setting {
             name,
@@ -228,7 +229,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         })
     };
     let mut all = Vec::new();
-    // The present setting is accepted even if it seems invalid, because the program ran with it.
+    // Accept the present setting even if it seems invalid, because the program ran with it.
     if let Some(conf) = present {
         all.push(Setting {
             name: "present",
@@ -249,7 +250,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     }
     all.push(setting("default", "")?);
     for conf in COMMON_FIXES {
-        // Skip settings that this release does not support.
+        // Skip settings that this torch release does not support.
         if Config::read(conf, torch).is_ok() && present != Some(conf) {
             all.push(setting("", conf)?);
         }

@@ -1,11 +1,10 @@
-//! The two clocks of this host. Only the agent and the collectors read them; all other code takes the time as an
-//! argument.
+//! Clocks of this host. Only the agent and the collectors read them. All other code takes the time as an argument.
 
 use nix::time::{ClockId, clock_gettime};
 
 use crate::model::units::{Mono, UnixMillis};
 
-/// Returns the time since boot, including suspended time. It never jumps; process start times use the same clock.
+/// Returns the time since boot, including suspended time. Never jumps. Process start times use the same clock.
 pub fn now_mono() -> Mono {
     Mono(u64::try_from(milliseconds(ClockId::CLOCK_BOOTTIME)).unwrap_or_default())
 }
@@ -15,7 +14,7 @@ pub fn now_wall() -> UnixMillis {
     UnixMillis(milliseconds(ClockId::CLOCK_REALTIME))
 }
 
-/// Returns the wall-clock time at boot, for converting a start time in ticks since boot to a time of day.
+/// Returns the wall-clock time at boot, for converting ticks since boot to a time of day.
 pub fn boot_time() -> UnixMillis {
     let since_boot = i64::try_from(now_mono().0).unwrap_or(i64::MAX);
     UnixMillis(now_wall().0.saturating_sub(since_boot))

@@ -1,4 +1,4 @@
-//! Reads the holders of a process's GPU memory, with names that are safe to show.
+//! Reads the holders of a process's GPU memory. Their names are safe to show.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -11,17 +11,17 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Pid;
 use crate::redact;
 
-/// Maximum size of the tensor list in a message. Its line in the protocol is at most three times as long.
+/// Maximum size of the tensor list in a message. The encoded protocol line is at most three times as long.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Reads the holders of a running process once. The names are redacted and escaped.
+/// Reads the memory holders of a running process once. Their names are redacted and escaped.
 pub fn read(proc_root: &Path, pid: Pid, cancelled: &AtomicBool) -> Result<Holders, Failure> {
     let mut holders = read_process(proc_root, pid, &Options::default(), cancelled)?;
     redact::holders(&mut holders);
     Ok(holders)
 }
 
-/// Reads the holders of a process once, for a screen. The list of tensors is short enough for a message.
+/// Reads the memory holders of a process once, for a screen. Shortens the list of tensors to fit into a message.
 pub fn read_for_screen(
     proc_root: &Path,
     key: ProcessKey,
@@ -31,7 +31,7 @@ pub fn read_for_screen(
     if holders.process != key {
         return Err(Missing::new(
             Reason::Gone,
-            "the process has exited, and its PID now belongs to another process",
+            "the process has exited, and its PID now belongs to a different process",
         ));
     }
     holders.limit_tensors(MAX_MESSAGE_BYTES);

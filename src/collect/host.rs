@@ -1,7 +1,7 @@
-//! Host metrics (CPU, memory, load) and the hello message, which describes the host once.
+//! Host metrics (CPU, memory, load), and the hello message that describes the host once.
 //!
-//! Reads CPU usage and memory through sysinfo with the narrowest refresh. Core frequencies are skipped: reading them
-//! opens one file per core, which on a large machine costs a hundred times as much as everything else.
+//! Reads CPU usage and memory through sysinfo, with the narrowest refresh. Skips core frequencies: reading them opens
+//! one file per core, which on a large machine costs a hundred times as much as all other reads.
 
 use std::fs;
 use std::path::Path;
@@ -14,14 +14,14 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent};
 
-/// The initial PID namespace, whose PIDs the driver reports. The inode number is fixed: `PROC_PID_INIT_INO` in the
-/// kernel's include/linux/proc_ns.h.
+/// Link target of the initial PID namespace, whose PIDs the driver reports. The inode number is fixed:
+/// `PROC_PID_INIT_INO` in the kernel's include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 pub struct HostReader {
-    /// `None` on a system that sysinfo does not support.
+    /// State of sysinfo, or `None` on a system that sysinfo does not support.
     system: Option<System>,
-    /// Time of sysinfo's last CPU refresh, or `None` before the first.
+    /// Time of sysinfo's last CPU refresh, or `None` before the first one.
     cpu_refreshed: Option<Mono>,
     cpu: Reading<Percent>,
 }
@@ -62,10 +62,10 @@ impl HostReader {
     }
 }
 
-/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes, but only
-/// if they are at least its minimum interval apart. The first value is dropped, because it is the average since boot.
+/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes that are at
+/// least its minimum interval apart. Drops the first value, which is the average since boot.
 fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
-    // Strictly greater, because these milliseconds are truncated and sysinfo's are not.
+    // Require strictly more time than the minimum, because these milliseconds are truncated and sysinfo's are not.
     let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
     if !refreshed.is_none_or(is_due) {
         return None;
@@ -83,7 +83,7 @@ fn cores(system: &System) -> Reading<u32> {
     }
 }
 
-/// Fills the four memory fields.
+/// Returns a host with only the four memory fields set.
 fn memory(system: &System) -> Host {
     let total = system.total_memory();
     let read = |bytes: u64| match total {
@@ -106,7 +106,7 @@ fn load() -> Reading<Vec<f64>> {
     )
 }
 
-/// Returns the host facts that do not change while an agent is running.
+/// Returns the facts about the host that do not change while an agent is running.
 pub fn hello() -> Hello {
     Hello {
         schema: SCHEMA,
@@ -129,7 +129,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// Returns true if PIDs under this /proc are the PIDs that the driver reports.
+/// Returns whether PIDs under this /proc are those that the driver reports.
 pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
     match fs::read_link(proc_root.join("self/ns/pid")) {
         Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,

@@ -1,5 +1,5 @@
 //! Probes a GPU of this host. Builds the request for the probe's child process from the state of the GPU and the map of
-//! the selected process. Rejects a GPU that cannot be probed without starting a child.
+//! the selected process. Rejects an unsuitable GPU before starting the child process.
 
 use std::path::Path;
 use std::thread;
@@ -21,7 +21,7 @@ use crate::probe::pattern::{self, Pattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};
 
-/// Runs a probe and waits until all its memory is freed, which takes up to several seconds.
+/// Runs a GPU memory probe and waits until the probe has freed all its memory, which takes up to several seconds.
 pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     let (time, at) = (now_wall(), now_mono());
     let mut probe = match child_request(wanted, frame) {
@@ -62,12 +62,11 @@ pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String>
     })
 }
 
-/// Result of a successful check, meaning that a probe would work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeReadiness {
-    /// Memory that the probe would leave free.
+    /// GPU memory that the probe would leave free.
     pub headroom: Option<Bytes>,
-    /// Policies that the probe could not run, each with the reason.
+    /// Allocation policies that the probe could not run, each with the reason.
     pub without: Vec<(Policy, String)>,
 }
 
@@ -83,7 +82,8 @@ fn with_process(
         match maps_of(process, &wanted.gpu, frame, proc_root) {
             Ok(seen) => {
                 let pattern = pattern_of(process, &seen, request.arena);
-                // An empty cache does not show which sizes the program will request.
+                // Keeps the synthetic pattern for an empty cache, which does not show the sizes that the program will
+                // request.
                 if !pattern.requests.is_empty() {
                     request.pattern = pattern;
                 }
@@ -103,11 +103,11 @@ fn with_process(
     probe
 }
 
-/// Number of samples of the process, and the interval between them. Sampling takes half a second in total.
+/// Number of allocator samples taken before a probe, and their interval. Sampling takes half a second in total.
 const SAMPLES: usize = 12;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Returns the process's allocation pattern from the best source available: its trace, the samples, or its blocks.
+/// Returns the process's allocation pattern from the best source: its trace, the samples, or its current blocks.
 fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     let source = format!("PID {}", process.pid);
     let Some(last) = seen.last() else {
@@ -122,8 +122,8 @@ fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     })
 }
 
-/// Returns at least one map of the process's pool on this GPU, taken while the process runs. If the pool's GPU is
-/// unknown, uses the pool with the most reserved memory.
+/// Returns at least one map of the process's pool on `gpu`. If the pool's GPU is unknown, uses the pool with the most
+/// reserved memory.
 fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
@@ -152,14 +152,14 @@ fn maps_of(
         }
         let (mut map, stats) = match attached.map_and_stats(ordinal) {
             Ok(found) => found,
-            // The process may have exited meanwhile; use the samples taken so far.
+            // If the process has exited, uses the samples taken so far.
             Err(_) if sample > 0 => break,
             Err(failure) => return Err(message(failure)),
         };
         map.process = process;
         map.at = now_mono();
-        // An inexact map mixes several instants, so block lifetimes cannot be derived from it. One such map is used
-        // only as a fallback.
+        // Uses an inexact map only as a fallback: it mixes several instants, so block lifetimes cannot be derived from
+        // it.
         let is_first = all.is_empty();
         if map.exact || is_first {
             let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();
@@ -173,7 +173,7 @@ fn maps_of(
     Ok(all)
 }
 
-/// Builds the child's request, without the pattern.
+/// Builds the request for the probe's child process, without the allocation pattern.
 fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
     let target = target(&wanted.gpu, &frame.gpus)
         .ok_or_else(|| format!("GPU {} not found on this host", wanted.gpu))?;
@@ -226,7 +226,6 @@ fn not_enough_free(free: Bytes, least: Bytes, others: bool) -> String {
     )
 }
 
-/// A GPU or one of its MIG devices.
 struct Target<'f> {
     gpu: &'f Gpu,
     mig: Option<&'f MigInstance>,

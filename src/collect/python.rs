@@ -1,11 +1,11 @@
 //! Reads the Python stack of another process with the py-spy library.
 //!
 //! By default, py-spy stops the process while it reads; gputop uses the non-blocking mode. Such a read may be
-//! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The thread `python` attaches
-//! to a process once (about 10 ms) and stays attached while the process is watched. One read takes about 1 ms.
+//! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The `python` thread attaches
+//! to a process once (about 10 ms) and remains attached while the process is watched. One read takes about 1 ms.
 //!
-//! A stack for an event (a failed allocation, a new maximum) is read immediately or not at all, because a stack taken
-//! more than a second later does not explain the event.
+//! A stack for an event (a failed allocation, a new memory maximum) is read immediately or not at all, because a stack
+//! taken more than a second later does not explain the event.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,19 +26,18 @@ use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum number of times that two reads are compared before the stack is reported as changing.
+/// Maximum number of comparisons of two reads before the stack is reported as changing.
 const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
 const MAX_TEXT: usize = 200;
-/// Maximum delay between an event and its stack.
+/// Maximum delay between an event and the read of its Python stack.
 const MAX_LAG: Millis = Millis(1_000);
-/// Maximum number of attached processes. Each needs a symbol table of several megabytes.
+/// Maximum number of attached Python processes. Each needs a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// The directory that py-spy always reads.
+/// The /proc directory that py-spy always reads.
 const PROC: &str = "/proc";
 
-/// A request for the stack of one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StackRequest {
     pub process: ProcessKey,
@@ -66,14 +65,14 @@ enum StackCommand {
     Take(StackRequest),
 }
 
-/// A handle to the thread, which exits when the last handle is dropped.
+/// Handle to the thread that reads Python stacks. The thread exits when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Python {
     commands: Sender<StackCommand>,
 }
 
 impl Python {
-    /// Starts the thread. It calls `answer` for every user request, and for event stacks that were read in time.
+    /// Starts the stack reader's thread. It calls `answer` for user requests and for event stacks read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
         std::thread::Builder::new()
@@ -94,7 +93,6 @@ impl Python {
         Ok(Self { commands })
     }
 
-    /// Sets the watched processes, and detaches from all others.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
         let _ = self.commands.send(StackCommand::Watch(processes));
     }
@@ -104,7 +102,7 @@ impl Python {
     }
 }
 
-/// The attached processes and the work of the thread, separate from the thread itself for testing.
+/// The attached processes and the stack reader, separate from its thread for testing.
 #[derive(Default)]
 pub struct PythonReader {
     attached: BTreeMap<ProcessKey, PythonSpy>,
@@ -115,7 +113,7 @@ impl PythonReader {
         self.attached.retain(|key, _| processes.contains(key));
     }
 
-    /// Reads a stack. Returns `None` if it is too late for an event, or if a read fails that the user did not request.
+    /// Reads a Python stack. Returns `None` for an event if it is too late or the read fails.
     pub fn take(&mut self, request: StackRequest) -> Option<Stack> {
         let is_by_user = request.why == StackWhy::Request;
         let is_late = |at: Mono| !is_by_user && at.since(request.since) > MAX_LAG;
@@ -140,12 +138,12 @@ impl PythonReader {
         let was_attached = attached.is_some();
         let mut spy = attached.map_or_else(|| attach(key), Ok)?;
         let mut read = read_stable(&mut spy, key);
-        // After an exec the interpreter is at another address.
+        // Attaches again, because after an exec the interpreter is at another address.
         if was_attached && read.as_ref().is_err_and(|failure| !failure.is_changing) {
             spy = attach(key)?;
             read = read_stable(&mut spy, key);
         }
-        // The PID belonged to this process before and after the read, so the stack does too.
+        // Checks that the PID still belongs to this process, so the stack does too.
         check(key)?;
         if read
             .as_ref()
@@ -176,7 +174,6 @@ impl PythonReader {
     }
 }
 
-/// Fails if the PID no longer belongs to the process.
 fn check(key: ProcessKey) -> Result<(), Missing> {
     Access::new(Path::new(PROC)).check(key, "the Python stack")
 }
@@ -184,7 +181,7 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 fn config() -> Config {
     Config {
         blocking: LockingStrategy::NonBlocking,
-        // Without this, py-spy searches the program's directories for `__init__.py`, which may hang.
+        // Prevents py-spy from searching the program's directories for `__init__.py`, which may hang.
         full_filenames: true,
         ..Config::default()
     }
@@ -197,7 +194,7 @@ fn attach(key: ProcessKey) -> Result<PythonSpy, Missing> {
     })
 }
 
-/// Calls py-spy. It may read inconsistent data, so both its errors and its panics are converted to a reason.
+/// Calls py-spy, and converts both its errors and its panics to a reason. Inconsistent data may cause either.
 fn guarded<T>(
     part: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
 ) -> Result<T, Missing> {
@@ -214,7 +211,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // Inconsistent data causes reads of unmapped addresses, whereas these errors concern the whole process.
+        // These errors concern the whole process, whereas inconsistent data causes reads of unmapped addresses.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -237,28 +234,28 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     Missing::new(Reason::Unknown, visible(text.as_bytes(), MAX_TEXT))
 }
 
-/// The threads whose stacks are equal in two reads.
+/// Threads whose stacks are equal in two consecutive reads.
 struct StableThreads {
     at: Mono,
     threads: Vec<StackThread>,
-    /// Number of threads whose stacks differ.
+    /// Number of threads whose stacks differ between two reads.
     changing: usize,
 }
 
 struct Failure {
     why: Missing,
-    /// True if the reads succeeded but differed.
+    /// True if the reads of the stack succeeded but differed.
     is_changing: bool,
 }
 
-/// Reads until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in the
-/// last try, provided that the main thread is among them.
+/// Reads stacks until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in
+/// the last try, provided that the main thread is among them.
 fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
     let mut partial = None;
     let mut before: Option<Vec<StackTrace>> = None;
     let mut failed = None;
     for _ in 0..=MAX_TRIES {
-        // A failed read usually means inconsistent data.
+        // Retries a failed read, because it usually means inconsistent data.
         let now = match guarded(|| Ok(spy.get_stack_traces()?)) {
             Ok(traces) => traces,
             Err(why) => {
@@ -300,13 +297,13 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
     a.thread_id == b.thread_id && a.frames == b.frames
 }
 
-/// File name of gputop's hook, which runs in the program's threads and in its own thread.
+/// File name of gputop's Python hook, which runs in the program's threads and in its own thread.
 const HOOK: &str = "/gputop_hook.py";
 
-/// Converts a thread's stack, without the frames of gputop's hook. Returns `None` for the hook's own thread.
+/// Converts a thread's stack without the hook's frames. Returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
-    // In a container the thread ids differ, and before Python 3.11 they are unknown.
+    // Also compares the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.
     let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
     let is_hook = |frame: &py_spy::Frame| frame.filename.ends_with(HOOK);
     let hook = trace.frames.iter().rposition(is_hook);
@@ -329,7 +326,7 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
     }
 }
 
-/// Shortens a long path at its start, because the end is more informative.
+/// Shortens a long path at its start, because the file name at its end is more informative.
 fn path(text: &str) -> String {
     let beyond = text.chars().count().saturating_sub(MAX_TEXT - 1);
     if beyond == 0 {

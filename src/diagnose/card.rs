@@ -1,4 +1,4 @@
-//! Error cards: how to recognize an error, its possible causes, the evidence for and against each, and fixes.
+//! Parses error cards: how to recognize an error, its possible causes, evidence for and against each, and fixes.
 //!
 //! A card is a file in `assets/cards`: TOML between two lines of `+++`, then a description in Markdown. The TOML:
 //!
@@ -66,8 +66,8 @@
 //!
 //! Signatures are regular expressions, matched against text cleaned by [`super::text`]. A space matches any white
 //! space, including line ends, because terminals and loggers wrap lines. `{SIZE}` matches a number with its unit, and
-//! `{ASSERT}` matches the line of a failed device-side assertion. A named group is a field of
-//! [`crate::model::incident::Fields`]; its name determines its type ([`super::fields`]).
+//! `{ASSERT}` matches the line of a failed device-side assertion. Named groups are fields of
+//! [`crate::model::incident::Fields`]; the name determines the field's type ([`super::fields`]).
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -75,7 +75,7 @@ use serde_json::{Map, Value};
 use super::shared_rules;
 use crate::model::incident::{FixKind, Severity};
 
-/// Line before and after the TOML.
+/// Line before and after a card's TOML.
 const FENCE: &str = "+++";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -85,20 +85,20 @@ pub struct Card {
     pub family: String,
     /// Headline of the error in capitals: `OUT OF MEMORY`.
     pub headline: String,
-    /// Title templates with `{field}` placeholders. The first one whose fields are all known is used.
+    /// Title templates with `{field}` placeholders. The first template whose fields are all known is used.
     pub titles: Vec<String>,
     #[serde(default = "fatal")]
     pub severity: Severity,
-    /// Confidence from 0 to 1.
+    /// Confidence in a match of the card, from 0 to 1.
     #[serde(default = "default_confidence")]
     pub confidence: f64,
     /// Card whose signatures, extracts and labels this card shares. `when` decides which of the cards applies.
     #[serde(default)]
     pub shares: Option<String>,
-    /// Evidence that is required for this card.
+    /// Evidence required for this card to apply.
     #[serde(default)]
     pub when: Vec<String>,
-    /// Priority among the cards whose signature and `when` condition match. The lowest number wins.
+    /// Priority among the cards whose signature and `when` condition match. The lowest number has the highest priority.
     #[serde(default = "default_order")]
     pub order: u32,
     /// Workload that prints this error, used if the surrounding text does not identify one.
@@ -130,7 +130,7 @@ pub struct Card {
     pub examples: Vec<Example>,
     #[serde(default, rename = "counterexample")]
     pub counterexamples: Vec<Example>,
-    /// Markdown description after the TOML.
+    /// Markdown description that follows the card's TOML.
     #[serde(skip)]
     pub text: String,
 }
@@ -139,17 +139,17 @@ pub struct Card {
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     pub r#match: String,
-    /// Expressions that prevent a match if they occur between the start of the matching line and 400 bytes after it.
+    /// Expressions that prevent a match if found between the start of the line and 400 bytes after the match.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// True if ordinary prose can contain the same words. In that case, only machine-printed text matches.
+    /// True if ordinary prose can contain the signature's words. In that case, only machine-printed text matches.
     #[serde(default)]
     pub plain_words: bool,
-    /// True if the text shows the error but no details. If there is another match for the same card, that one is quoted
-    /// instead.
+    /// True if the signature shows the error but no details. Another match for the same card is then preferred as the
+    /// quote.
     #[serde(default)]
     pub weak: bool,
-    /// Literals of which every match contains at least one. Computed by the build script.
+    /// Literals of which every match contains at least one. The build script computes them.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
     /// Further sets of literals. Every match contains one literal of each set. Computed by the build script.
@@ -157,7 +157,7 @@ pub struct Signature {
     pub further_needles: Vec<Vec<String>>,
 }
 
-/// A field near the match. A repeated group uses all its occurrences, and any other group only the first.
+/// An expression for fields near a match. A repeated group uses all occurrences, other groups only the first.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -166,7 +166,7 @@ pub struct Extract {
     pub reach: Reach,
 }
 
-/// A line for the CHECK section, which can be omitted if certain evidence is present.
+/// A line for the CHECK section, which may be omitted if certain evidence is present.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum CheckHint {
@@ -182,7 +182,6 @@ impl CheckHint {
         }
     }
 
-    /// Returns the evidence that makes the check unnecessary.
     #[must_use]
     pub fn unless(&self) -> Option<&String> {
         match self {
@@ -196,10 +195,10 @@ impl CheckHint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
-    /// From the start of the match's line to 2 KiB after the match.
+    /// From the start of the signature's line to 2 KiB after the match.
     #[default]
     Message,
-    /// The whole excerpt.
+    /// The whole log excerpt.
     Around,
 }
 
@@ -221,10 +220,10 @@ pub struct CauseRule {
     /// Text clues against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
-    /// Verdict without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
+    /// Verdict on the cause without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
     #[serde(default)]
     pub prior: Prior,
-    /// Evidence that is required for the cause.
+    /// Evidence required for the cause to apply.
     #[serde(default)]
     pub when: Vec<String>,
     /// Kinds of programs or workloads to which the cause applies. Empty means all.
@@ -244,7 +243,7 @@ pub enum Prior {
     Unknown,
 }
 
-/// An expression, and the phrase used as evidence if it matches.
+/// A regular expression, and the phrase to show as evidence if it matches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextClue {
@@ -257,7 +256,7 @@ pub struct TextClue {
 pub struct FixRule {
     #[serde(default)]
     pub title: String,
-    /// The exact text to copy, with `{field}` placeholders. `{field|WORD}` is `WORD` if the field is unknown.
+    /// The exact text to copy, with `{field}` placeholders. `{field|WORD}` becomes `WORD` if the field is unknown.
     #[serde(default)]
     pub change: String,
     #[serde(default)]
@@ -269,13 +268,13 @@ pub struct FixRule {
     /// Formula for the remedy's value, as defined in `values.rs`.
     #[serde(default)]
     pub value: Option<String>,
-    /// Evidence that is required for the fix.
+    /// Evidence required for the fix to apply.
     #[serde(default)]
     pub when: Vec<String>,
-    /// True if the fix is offered only with evidence for its cause.
+    /// True if the fix is offered only when evidence supports its cause.
     #[serde(default)]
     pub proven: bool,
-    /// Kinds of programs, or workloads, that the fix is for, or with `!` is not for. Empty means all.
+    /// Programs or workloads to which the fix applies, or with `!` does not apply. Empty means all.
     #[serde(default)]
     pub only: Vec<String>,
     #[serde(default)]
@@ -288,7 +287,7 @@ pub struct FixRule {
 #[serde(deny_unknown_fields)]
 pub struct Example {
     pub text: String,
-    /// Expected fields, by their JSON names.
+    /// Expected incident fields, by their JSON names.
     #[serde(default)]
     pub fields: Map<String, Value>,
 }
@@ -305,7 +304,6 @@ fn default_order() -> u32 {
     50
 }
 
-/// Error in a card file.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     #[error("the file does not begin with TOML between two lines of `+++`")]
@@ -319,7 +317,6 @@ pub enum CardError {
 }
 
 impl Card {
-    /// Parses a card file.
     pub fn parse(file: &str) -> Result<Self, CardError> {
         let rest = file.strip_prefix(FENCE).ok_or(CardError::NoFence)?;
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
@@ -330,7 +327,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Parses a card embedded by the build script, which consists of the TOML as JSON and the Markdown.
+    /// Parses a card embedded by the build script: TOML converted to JSON, and Markdown.
     pub fn embedded(front: &str, text: &'static str) -> Result<Self, CardError> {
         let mut card: Self = serde_json::from_str(front)?;
         text.clone_into(&mut card.text);

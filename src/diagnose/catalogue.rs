@@ -1,4 +1,4 @@
-//! The catalogue of error cards, and checks of the card files.
+//! Loads the catalogue of error cards, and checks the card files.
 
 use std::sync::OnceLock;
 
@@ -8,10 +8,9 @@ use super::tables::Tables;
 use super::values;
 use super::workload::Workloads;
 
-/// The files in `assets/cards` as (ID, front matter in JSON, text), sorted by ID.
+/// Card files in `assets/cards` as (ID, front matter in JSON, text), sorted by ID.
 const EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/cards.rs"));
 
-/// Error cards with their compiled signatures and tables.
 #[derive(Debug)]
 pub struct Catalogue {
     pub cards: Vec<Card>,
@@ -20,11 +19,10 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the cards of this build.
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-        // Skip cards that do not parse, so that the others remain usable. The tests report such cards.
+        // Skips cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
             let cards = EMBEDDED
                 .iter()
@@ -33,7 +31,7 @@ impl Catalogue {
         })
     }
 
-    /// Returns the valid cards, and an error for each invalid one.
+    /// Returns a catalogue of the valid cards, and an error for each invalid one.
     pub fn read<'a>(
         files: impl Iterator<Item = (&'a str, &'a str)>,
         tables: Tables,
@@ -43,7 +41,10 @@ impl Catalogue {
         for (id, text) in files {
             match Card::parse(text) {
                 Ok(card) if card.id == id => cards.push(card),
-                Ok(card) => errors.push(format!("{id}: the id {:?} is not the file name", card.id)),
+                Ok(card) => errors.push(format!(
+                    "{id}: the ID {:?} does not match the file name",
+                    card.id
+                )),
                 Err(error) => errors.push(format!("{id}: {error}")),
             }
         }
@@ -71,7 +72,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.id == id)
     }
 
-    /// Returns the cards that share the signatures of card `index`, including that card, ordered by priority.
+    /// Returns card `index` and the cards that share its signatures, ordered by priority.
     pub fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
@@ -82,7 +83,7 @@ impl Catalogue {
     }
 }
 
-/// Copies labels to cards that share the signatures of another card. Returns an error for each unknown card.
+/// Copies labels to cards that share another card's signatures. Returns an error for each unknown card.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut errors = Vec::new();
     let labels: Vec<_> = cards
@@ -106,7 +107,7 @@ fn share(cards: &mut [Card]) -> Vec<String> {
     errors
 }
 
-/// Returns the errors in a set of card files: invalid files, unknown names, and cards that do not explain their own
+/// Returns the errors in a set of card files: invalid files, unknown names, and cards that do not match their own
 /// examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
@@ -163,7 +164,7 @@ fn card_errors(card: &Card) -> Vec<String> {
     for fix in &card.fixes {
         let cause = fix.r#for.as_ref();
         if cause.is_some_and(|cause| !card.causes.iter().any(|c| c.id == *cause)) {
-            errors.push(format!("the fix {:?} is for an unknown cause", fix.title));
+            errors.push(format!("the fix {:?} names an unknown cause", fix.title));
         }
         let remedy = fix.remedy.as_ref();
         if let Some(name) = remedy.filter(|name| !Workloads::embedded().has_remedy(name)) {
@@ -190,7 +191,7 @@ fn card_errors(card: &Card) -> Vec<String> {
         && !card.titles.is_empty()
         && card.id != "program-exception"
     {
-        errors.push("the last title contains a field".to_owned());
+        errors.push("the last title must not contain a field".to_owned());
     }
     if card.titles.is_empty() || card.fixes.is_empty() || card.text.is_empty() {
         errors.push("the title, the fix or the text is missing".to_owned());

@@ -1,6 +1,6 @@
-//! Evidence for and against causes: named predicates over the numbers in a message, the stack above it, other incidents
-//! of the same crash, and measurements. Cards refer to predicates by name. Each predicate returns a sentence with its
-//! evidence.
+//! Evaluates evidence for and against causes: named predicates over the numbers in a message, the stack above the
+//! message, other incidents of the same crash, and measurements. Cards refer to predicates by name. Each predicate
+//! returns a sentence with its evidence.
 //!
 //! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate without
 //! data returns [`Finding::Silent`], so that missing data rules nothing out.
@@ -19,29 +19,28 @@ use super::traceback::Frame;
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
     pub found: &'a FieldMap,
-    /// Text around the message.
+    /// Log text around the error message.
     pub context: &'a str,
-    /// Python frames above the message, outermost first.
+    /// Python frames above the error message, outermost first.
     pub frames: &'a [Frame],
     /// Card IDs of other incidents in the same crash.
     pub beside: &'a [&'a str],
-    /// Number of ranks that report the incident.
     pub ranks: usize,
-    /// Card assigned to the message by the table of assertions or Xids.
+    /// Card assigned to the error message by the table of assertions or Xids.
     pub table: Option<&'a str>,
-    /// The difference between the ranks of a collective operation, as a sentence.
+    /// Sentence about the difference between the ranks of a collective operation.
     pub comparison: Option<&'a str>,
     pub measured: &'a Measured,
 }
 
-/// Result of a predicate, as a phrase with the measured values.
+/// Result of an evidence predicate, with a phrase that contains the measured values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     For(String),
-    /// Weak evidence: supports the cause without making it likely.
+    /// Weak evidence, which supports the cause without making it likely.
     Hint(String),
     Against(String),
-    /// Not enough data.
+    /// Not enough data for a result.
     Silent,
 }
 
@@ -52,16 +51,15 @@ impl Finding {
     }
 }
 
-/// A named predicate.
 pub struct Evidence {
     pub name: &'static str,
     pub evaluate: fn(&Case<'_>) -> Finding,
 }
 
-/// All predicates, with the names used in cards.
+/// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
-/// Evaluates the evidence `name` for `card`. Returns `None` for an unknown name.
+/// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]
 pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     if let Some(pattern) = name.strip_prefix("beside:") {
@@ -86,7 +84,7 @@ pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// Evaluates a condition of a card. `a|b` means either, `!a` means not.
+/// Evaluates a condition of a card. `a|b` means a or b, and `!a` means not a.
 #[must_use]
 pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
     condition
@@ -97,7 +95,7 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
         })
 }
 
-/// Returns true if cards can use this evidence name.
+/// Returns true if cards can refer to this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")

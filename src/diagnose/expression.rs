@@ -1,12 +1,12 @@
 //! Translates card patterns to regular expressions. The build script also uses this module, so it must not depend on
 //! other modules.
 
-/// Expression for `{SIZE}`: a number with its unit.
+/// Regular expression for `{SIZE}`: a number with its unit.
 const SIZE: &str = r"\d[\d,]*(?:\.\d+)? ?(?:[Bb]ytes|[KMGT]i?B|[KMGT]i?b|[KMGT]|B)\b";
 
-/// Expression for `{ASSERT}`: the line of a failed device-side assertion, as printed by CUDA on Linux and Windows, by
-/// verbose builds and by ROCm (PyTorch's c10/macros/Macros.h). Templated kernels print their whole signature, so
-/// everything before `block:` is the kernel.
+/// Regular expression for `{ASSERT}`: the line of a failed device-side assertion, as printed by CUDA on Linux and
+/// Windows, by verbose builds and by ROCm (PyTorch's c10/macros/Macros.h). Templated kernels print their whole
+/// signature, so everything before `block:` is the kernel.
 const ASSERT: &str = concat!(
     r#"(?<kernel_file>(?:[A-Za-z]:)?[^\s:"'`()]+\.\w{1,5}):(?<kernel_line>\d+): "#,
     r"(?:(?:(?<kernel>[^\n]{1,600}?): ?)?block: \[(?<block>\d+, ?\d+, ?\d+)\], ",
@@ -15,7 +15,7 @@ const ASSERT: &str = concat!(
     r"|(?:(?<kernel_2>[^\n]{1,600}?): )?Device-side assertion [`'](?<assertion_3>[^\n]{1,300}?)[`'] failed)",
 );
 
-/// Returns the regular expression for a card pattern.
+/// Translates a card pattern to a regular expression.
 #[must_use]
 pub fn expanded(written: &str) -> String {
     let size = format!("(?:{})", SIZE.replace(' ', "\u{1}"));
@@ -42,6 +42,6 @@ pub fn expanded(written: &str) -> String {
             c => out.push(c),
         }
     }
-    // ` ?` is an optional space and must not become a lazy repetition.
+    // Avoids a lazy repetition: ` ?` in a card pattern is an optional space.
     out.replace(r"\s+?", r"\s*").replace(r"\s+*", r"\s*")
 }

@@ -1,4 +1,5 @@
-//! Converts captured text to values. The name of the group determines the type: sizes are bytes, ordinals are numbers.
+//! Converts captured text to values. The name of the regex group determines the value's type: sizes are bytes, ordinals
+//! are numbers.
 //!
 //! PyTorch prints `2.00 GiB` for 2 x 2^30 bytes (`format_size` in CUDACachingAllocator.cpp: binary units, two
 //! decimals). Numbers with an ambiguous unit and numbers that do not parse are omitted.
@@ -7,10 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::model::incident::Fields;
 
-/// Fields of a match, by name.
+/// Fields of a card's match, by name.
 pub type FieldMap = Map<String, Value>;
 
-/// Groups that are integers.
+/// Regex groups whose values are integers.
 const NUMBERS: &[&str] = &[
     "gpu_index",
     "cuda_error_code",
@@ -23,7 +24,8 @@ const NUMBERS: &[&str] = &[
     "exit_code",
 ];
 
-/// Returns the value of `text` for the group `name`, or `None` if the text does not have the type implied by the name.
+/// Returns the value of `text` for the regex group `name`, or `None` if the text does not have the type implied by the
+/// name.
 #[must_use]
 pub fn read(name: &str, text: &str) -> Option<Value> {
     let text = text.trim();
@@ -45,8 +47,8 @@ pub fn read(name: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// Returns a size in bytes. All units are treated as binary, because GPU libraries print binary units whatever the
-/// spelling.
+/// Parses a size and returns it in bytes. Treats all units as binary, because GPU libraries print binary units whatever
+/// the spelling.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let digits = text
@@ -62,7 +64,7 @@ pub fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = (figure * unit).round();
-    // Sizes of 2^63 and above are the result of a subtraction that underflowed.
+    // Drops sizes of 2^63 and above, which are the result of a subtraction that underflowed.
     (bytes < 9.2e18).then_some(bytes as u64)
 }
 
@@ -70,7 +72,7 @@ fn number(text: &str) -> Option<i64> {
     text.replace(',', "").parse().ok()
 }
 
-/// Parses `[3,0,0]` or `3,0,0`.
+/// Parses CUDA coordinates: `[3,0,0]` or `3,0,0`.
 fn coordinates(text: &str) -> Option<Value> {
     let inner = text.trim_matches(|c| "[]() ".contains(c));
     let parts: Option<Vec<u32>> = inner.split(',').map(|p| p.trim().parse().ok()).collect();
@@ -78,13 +80,12 @@ fn coordinates(text: &str) -> Option<Value> {
     (parts.len() == 3).then(|| Value::from(parts))
 }
 
-/// Joins wrapped text to one line.
 fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the typed fields. Unknown names are stored in `more`. A value of the wrong type is dropped without affecting
-/// other fields.
+/// Converts the fields of a match to typed fields. Unknown names are stored in `more`. A value of the wrong type is
+/// dropped without affecting other fields.
 #[must_use]
 pub fn typed(found: &FieldMap) -> Fields {
     let fits = |name: &str, value: &Value| {

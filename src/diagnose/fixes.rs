@@ -1,4 +1,4 @@
-//! Chooses the fixes for an incident, and adapts their advice to the program that failed.
+//! Chooses the fixes for an incident, and adapts them to the program that failed.
 
 use super::card::{Card, FixRule};
 use super::evidence::{self, Case};
@@ -6,10 +6,10 @@ use super::fields::FieldMap;
 use super::workload::{self, Setting};
 use crate::model::incident::{Cause, Fix, Incident, Verdict};
 
-/// Remedies for programs to which none of the card's fixes apply. At least the last one applies to every program.
+/// Remedies for programs to which no fix of the card applies. At least the last one applies to every program.
 const LAST_RESORTS: &[&str] = &["more_output", "update", "report"];
 
-/// Returns `incident` with its causes and fixes. Advice that does not fit the program is omitted.
+/// Returns `incident` with its causes and fixes. Omits advice that does not fit the program.
 pub(super) fn adapted(
     incident: Incident,
     card: &Card,
@@ -61,8 +61,8 @@ pub(super) fn adapted(
     }
 }
 
-/// Returns the fixes. Fixes for likely causes come first, and those for causes that are ruled out are omitted. The
-/// first fix never affects other programs.
+/// Returns the fixes for an incident. Fixes for likely causes come first, and fixes for ruled-out causes are omitted.
+/// The first fix never affects other programs.
 fn fixes(
     mut rules: Vec<&FixRule>,
     causes: &[Cause],
@@ -75,10 +75,10 @@ fn fixes(
         causes.iter().find(|cause| cause.id == *id)
     };
     rules.retain(|fix| cause(fix).is_none_or(|cause| cause.verdict != Verdict::RuledOut));
-    // Causes that are likely even without evidence do not change the card's order of fixes.
+    // Keeps the card's order of fixes for causes that are likely even without evidence.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
-    // Evidence does not move a command forward if it affects other programs.
+    // Does not move a command forward on evidence if it affects other programs.
     let is_first = |fix: &FixRule| {
         workload::warning(&fix.change).is_none()
             && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
@@ -112,7 +112,7 @@ fn fixes(
 
 /// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
-    // Unusual names would need quoting, so fixes with such names stay unchanged.
+    // Leaves fixes unchanged if the script's name is unusual and would need quoting.
     let is_plain = |name: &&str| {
         name.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -132,8 +132,8 @@ mod tests {
     use crate::diagnose::signature::Pattern;
     use crate::diagnose::workload::{Action, Workloads};
 
-    /// Returns the fixes of every card for every workload, with the IDs of both. No fields are filled in. If
-    /// `with_causes` is set, all causes of the card count as likely.
+    /// Returns the fixes of every card for every workload, with the IDs of both. Fields remain empty. If `with_causes`
+    /// is true, all causes of the card are likely.
     fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
         let mut all = Vec::new();
         for card in &Catalogue::embedded().cards {
@@ -163,13 +163,13 @@ mod tests {
             for fix in fixes {
                 assert!(!fix.change.trim().is_empty(), "{place}: {fix:?}");
                 assert!(!fix.title.is_empty(), "{place}: {fix:?}");
-                // Fixes are sorted by evidence, so each must make sense without the one before it in the card.
+                // Checks that each title makes sense alone, because fixes are sorted by evidence.
                 assert!(!fix.title.starts_with("Or "), "{place}: {fix:?}");
             }
         }
     }
 
-    /// Interfaces, GPUs, addresses and files of one specific machine would look like the user's own values.
+    /// Values of a specific machine (interfaces, GPUs, addresses, files) would look like the user's own values.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {
         let constant = Pattern::new(concat!(
@@ -177,8 +177,8 @@ mod tests {
             r"|\b\d{1,3}(?:\.\d{1,3}){3}\b|--resume\b|[\w-]+\.(?:py|log|sh|json|yaml|safetensors|so)\b",
             r"|(?:-np|-ntasks-per-node|-nnodes|mpirun -n)[= ]\d|nproc[-_]per[-_]node[= ]\d"
         ));
-        // Files of the program itself or present on every host, files created by the command, and the placeholder for
-        // the user's script.
+        // Allowed file names: the program's own files, files present on every host, files created by the command, and
+        // the placeholder for the user's script.
         const OWN_FILES: &[&str] = &[
             "train.py",
             "YOUR_SCRIPT.py",
@@ -208,7 +208,7 @@ mod tests {
                 }
             }
         }
-        // These values are neither from the log nor marked as an example.
+        // Every specific value must be marked as an example.
         assert_eq!(unmarked, BTreeSet::new());
     }
 

@@ -1,4 +1,4 @@
-//! Reports from the Python hook as evidence: the state of the allocator at an out-of-memory error, which no message
+//! Converts reports from the Python hook to evidence: the allocator's state at an out-of-memory error, which no message
 //! contains.
 
 use std::path::Path;
@@ -7,11 +7,10 @@ use super::evidence::Measured;
 use crate::model::event::{HookEvent, HookGauge, HookOom, Steps};
 use crate::model::incident::{DetectedBy, Incident};
 
-/// Log name for text reported by the hook. It cannot clash, because other logs are named after a path or are the
-/// program's output.
+/// Log name for text reported by the Python hook. No other log has this name, because other logs are named after a path
+/// or are the program's output.
 pub const NAME: &str = "hook report";
 
-/// The hook's measurements at one failure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
     pub measured: Measured,
@@ -19,13 +18,13 @@ pub struct HookReport {
 }
 
 impl HookReport {
-    /// Returns the report for an out-of-memory event.
     #[must_use]
     pub fn of(event: &HookEvent, oom: &HookOom) -> Self {
         Self {
             measured: Measured {
                 steps: event.steps.and_then(finished_steps),
-                // Zero earlier flushes rule nothing out, because the first flush may be the one that failed.
+                // Drops a count of zero earlier flushes, which rules nothing out: the first flush may be the one that
+                // failed.
                 retries: oom
                     .num_alloc_retries
                     .map(earlier_retries)
@@ -38,7 +37,7 @@ impl HookReport {
         }
     }
 
-    /// Adds the values that only the hook knows.
+    /// Adds the values known only to the hook.
     pub fn complete(&self, incident: &mut Incident) {
         let fields = &mut incident.fields;
         let more = [
@@ -76,17 +75,17 @@ impl HookReport {
     }
 }
 
-/// Returns the number of finished steps, or `None` if no step has begun, because the program may have no optimizer.
+/// Returns the number of finished optimizer steps, or `None` if none has begun: the program may have no optimizer.
 fn finished_steps(steps: Steps) -> Option<u64> {
     (steps.begun > 0).then_some(steps.done)
 }
 
-/// Returns the number of retries, excluding the retry of this failure.
+/// Returns the number of allocation retries before this failure.
 fn earlier_retries(retries: u64) -> u64 {
     retries.saturating_sub(1)
 }
 
-/// Marks incidents whose text came from the hook instead of a log.
+/// Sets the source of incidents whose text came from the hook instead of a log.
 pub fn name_source(incident: &mut Incident) {
     if incident.log.as_ref().is_some_and(|log| log.file == NAME) {
         incident.log = None;

@@ -1,4 +1,4 @@
-//! Reads a log in pieces and collects matches of signatures and Python exceptions.
+//! Reads a log in pieces and collects signature matches and Python exceptions.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -15,38 +15,35 @@ use super::{own_process, quote};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
 
-/// Maximum number of sightings from the start of a log. Repeated ones are only counted.
+/// Maximum number of sightings from the start of a log. Repetitions are only counted.
 const MAX_SIGHTINGS: usize = 2000;
 /// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
 const MAX_LAST_SIGHTINGS: usize = 500;
-/// Bytes of excerpts to read from the end of such a log. The last errors show why the program exited.
+/// Bytes of excerpts to read from the end of a log with too many errors. The last ones show why the program exited.
 const TAIL_BYTES: usize = 256 * 1024;
-/// Maximum length of a path; a longer path is truncated.
 const MAX_NAME: usize = 4096;
-/// Maximum number of tracebacks in a log.
 const MAX_TRACEBACKS: usize = 200;
-/// Maximum number of lines between repetitions of one failure.
+/// Maximum number of log lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
-/// Number of bytes to store from the start of a log. They identify the program.
+/// Number of bytes to store from the start of a log, which identify the program.
 const MAX_START: usize = 16 * 1024;
 /// Maximum length of a text that may be a question or a single message.
 const MAX_SHORT_TEXT: usize = 2048;
-/// Number of bytes of text to store before and after a sighting, as evidence.
+/// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
 
-/// A match of a signature in a log.
+/// A signature match in a log.
 #[derive(Debug, Clone)]
 pub struct Sighting {
-    /// Index of the signature's card.
     pub card: usize,
     pub weak: bool,
     /// Number of messages with the same wording as the first, apart from block, thread and time. Messages with a
-    /// different wording report the same event again and are not counted: Slurm prints three lines for one kill.
+    /// different wording report the same event again and are not included: Slurm prints three lines for one kill.
     pub count: u32,
-    /// Wording of the first message, for comparison with later ones.
+    /// Wording of the first message, for comparison with the wording of later messages.
     pub wording: String,
     pub found: FieldMap,
-    /// Card from the table of assertions or from the table of Xids.
+    /// Card from the table of assertions or Xids.
     pub table: Option<Arc<str>>,
     pub first_line: u64,
     pub last_line: u64,
@@ -58,26 +55,24 @@ pub struct Sighting {
     pub context: Arc<str>,
 }
 
-/// All findings in a log.
 #[derive(Debug, Default)]
 pub struct LogFindings {
     pub file: String,
-    /// Rank in the file name, if each rank has its own log.
+    /// Rank in the log's file name, if each rank has its own log.
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
-    /// The start of the log.
     pub start: String,
     pub bytes: u64,
-    /// The whole text if it is short enough to be a question.
+    /// Whole text of the log if it is short enough to be a question.
     pub short_text: Option<String>,
-    /// Bytes of excerpts that were skipped, between the first sightings and the end of the log.
+    /// Number of skipped excerpt bytes between the first sightings and the end of the log.
     pub skipped_bytes: u64,
 }
 
 impl LogFindings {
-    /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece,
-    /// a few KiB of whole lines, first passes through `clean`.
+    /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece
+    /// of text, a few KiB of whole lines, first passes through `clean`.
     #[must_use]
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
@@ -99,7 +94,7 @@ impl LogFindings {
     }
 }
 
-/// Returns the context without the lines that may be cut at its ends, because half a token would not be redacted.
+/// Returns the context without lines that may be cut at either end, because half a token would not be redacted.
 fn whole_lines(context: &str) -> &str {
     if context.len() <= CONTEXT {
         return context;
@@ -114,12 +109,12 @@ fn whole_lines(context: &str) -> &str {
 /// Returns the length of the overlap between the end of `text` and the start of `next`. Contexts of nearby sightings
 /// overlap.
 fn overlap(text: &str, next: &str) -> usize {
-    /// Minimum length of an overlap; shorter overlaps can be coincidence.
+    /// Minimum length of an overlap in bytes; a shorter one can be coincidence.
     const MIN_OVERLAP: usize = 32;
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // The longest overlap begins earliest, and cannot be longer than `next`.
+    // Searches from the earliest start, which gives the longest overlap. It cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];
@@ -129,7 +124,6 @@ fn overlap(text: &str, next: &str) -> usize {
         .map_or(0, str::len)
 }
 
-/// Reads a log.
 #[derive(Debug)]
 pub struct LogReader<'a> {
     catalogue: &'a Catalogue,
@@ -137,23 +131,22 @@ pub struct LogReader<'a> {
     findings: LogFindings,
     /// Index of the newest sighting for each [`repeat_key`].
     newest: HashMap<String, usize>,
-    /// The first bytes of the log, at most [`MAX_START`].
+    /// First bytes of the log, at most [`MAX_START`].
     beginning: Vec<u8>,
-    /// Current maximum number of sightings.
     max_sightings: usize,
-    /// The latest excerpts since the maximum was reached.
+    /// Latest excerpts after the limit for sightings was reached.
     tail: VecDeque<Excerpt>,
 }
 
 impl<'a> LogReader<'a> {
-    /// Creates a reader. `file` is the name of the log as shown in incidents.
+    /// Creates a log reader. `file` is the log's name as shown in incidents.
     #[must_use]
     pub fn new(catalogue: &'a Catalogue, file: &str) -> Self {
         Self {
             catalogue,
             scanner: Scanner::default(),
             findings: LogFindings {
-                // File names are untrusted.
+                // File names are untrusted, so control characters are escaped.
                 file: visible(file.as_bytes(), MAX_NAME),
                 rank: rank_of(file),
                 ..LogFindings::default()
@@ -200,8 +193,8 @@ impl<'a> LogReader<'a> {
         self.findings.sightings.len() >= self.max_sightings
     }
 
-    /// Reads an excerpt, or keeps it until the end of the log if there are too many sightings. Matching every signature
-    /// in a flood of errors takes seconds per megabyte and adds nothing.
+    /// Reads an excerpt, or retains it until the end of the log if there are too many sightings. Matching every
+    /// signature in a flood of errors takes seconds per megabyte and adds nothing.
     fn add(&mut self, excerpt: Excerpt) {
         if !self.is_full() {
             return self.read(&excerpt);
@@ -228,8 +221,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads an excerpt. After a panic, reads its halves separately, so that a defect in one line does not affect other
-    /// lines.
+    /// Reads an excerpt. After a panic, reads its halves separately, so that a line that triggers a bug does not affect
+    /// other lines.
     fn read(&mut self, excerpt: &Excerpt) {
         let (sightings, tracebacks) = (
             self.findings.sightings.len(),
@@ -258,7 +251,7 @@ impl<'a> LogReader<'a> {
                 self.note(one, &flow, &lines);
             }
             for traceback in tracebacks {
-                // Exceptions that match a card are not listed as plain exceptions.
+                // Skips exceptions that match a card; they are not listed as plain exceptions.
                 let exception = &traceback.exception_range;
                 if !matches
                     .iter()
@@ -273,7 +266,7 @@ impl<'a> LogReader<'a> {
             .tracebacks
             .len()
             .saturating_sub(MAX_TRACEBACKS);
-        // The first traceback can be the cause, and users look for the last one. Tracebacks in the middle are dropped.
+        // Drops tracebacks in the middle: the first one can be the cause, and users look for the last one.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -360,7 +353,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         "pci_bus",
     ];
     let mut key = format!("{} {} {writer}", one.card, one.weak);
-    // Each Xid line names its process.
+    // Includes the PID only for Xids, because each Xid line names its process.
     let pid = one.found.contains_key("xid").then_some("pid");
     for name in IDENTIFYING.into_iter().chain(pid) {
         key.push('\n');
@@ -371,14 +364,14 @@ fn repeat_key(one: &Match, writer: &str) -> String {
     key
 }
 
-/// Returns the start of a message without its digits.
+/// Returns the first letters of a message, without digits, spaces and punctuation.
 fn wording(message: &str) -> String {
     const MAX_LETTERS: usize = 24;
     let letters = message.chars().filter(|c| c.is_alphabetic());
     letters.take(MAX_LETTERS).collect()
 }
 
-/// Returns the PID in a launcher's prefix: `(Worker_PP0 pid=4711)`.
+/// Returns the PID in a log line's launcher prefix: `(Worker_PP0 pid=4711)`.
 fn pid_of(writer: &str) -> Option<u32> {
     let (_, rest) = writer.split_once("pid=")?;
     let digits = rest
@@ -387,7 +380,7 @@ fn pid_of(writer: &str) -> Option<u32> {
     rest[..digits].parse().ok()
 }
 
-/// Returns the rank in a file name: `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
+/// Returns the rank in a log's file name: `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
 fn rank_of(file: &str) -> Option<u32> {
     let name = super::tables::base_name(file);
     for mark in ["rank", "worker", "local_rank", "proc", "gpu"] {
@@ -402,7 +395,7 @@ fn rank_of(file: &str) -> Option<u32> {
             return Some(rank);
         }
     }
-    // torchrun --log-dir: …/attempt_0/3/stderr.log
+    // torchrun --log-dir names logs by directory: …/attempt_0/3/stderr.log
     let folder = file.rsplit(['/', '\\']).nth(1)?;
     ["stderr.log", "stdout.log"]
         .contains(&name)
@@ -472,7 +465,7 @@ mod tests {
         assert_eq!(rank_of("train.log"), None);
     }
 
-    /// Returns a catalogue that panics at the second of two failures, because its card is missing.
+    /// Returns a catalogue that panics at the second of two failures, because the second failure's card is missing.
     fn broken() -> Catalogue {
         let whole = Catalogue::embedded();
         let known = |id: &str| whole.card(id).cloned().expect("a card");
@@ -534,7 +527,7 @@ mod tests {
         );
         let mut reader = LogReader::new(whole, "x");
         reader.push(log.as_bytes());
-        // Without signatures, the card that the values select has no extracts, and the diagnosis panics.
+        // Makes the diagnosis panic: without signatures, the card selected by the values has no extracts.
         let catalogue = Catalogue {
             cards: whole.cards.clone(),
             signatures: Signatures::new(&[]),

@@ -1,4 +1,4 @@
-//! Turns text, events and measurements into incidents with causes and fixes. It reads no files and no clock.
+//! Converts text, events and measurements to incidents with causes and fixes. Reads no files and no clock.
 //!
 //! ```text
 //! bytes ─► scan (search for literals) ─► excerpts ─► text (clean lines, one flow per writer)
@@ -6,8 +6,8 @@
 //!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
-//! Knowledge about an error is in its card (`assets/cards`); conclusions from numbers are in [`evidence`]. To add a
-//! card, add its file; to add evidence, add an entry to its table.
+//! Knowledge about an error is in the error's card (`assets/cards`); conclusions from numbers are in [`evidence`]. To
+//! add a card, add a card file; to add evidence, add an entry to an evidence table.
 
 pub mod card;
 pub mod catalogue;
@@ -42,7 +42,6 @@ pub use log::{LogFindings, LogReader};
 
 use crate::model::incident::Incident;
 
-/// Returns the incidents in a complete log.
 #[must_use]
 pub fn explain(catalogue: &Catalogue, file: &str, text: &[u8]) -> Vec<Incident> {
     let mut reader = LogReader::new(catalogue, file);

@@ -1,21 +1,21 @@
-//! Literals that a text must contain for an expression to match.
+//! Finds literals that a text must contain for a regular expression to match.
 //!
-//! Compiling all signatures costs more than reading a short log. A search for their literals is cheap to build and
-//! selects the few expressions that can match.
+//! Compiling all signatures costs more than reading a short log. Building a search for their literals is cheap, and the
+//! search selects the few expressions that can match.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Minimum length of a literal. Shorter literals occur in every text.
+/// Minimum length of a literal in bytes. Shorter literals occur in every text.
 const MIN_LENGTH: usize = 4;
-/// Maximum number of alternatives. With more, the filter is useless.
+/// Maximum number of alternative literals of an expression. With more, the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
-/// Maximum number of alternatives of a further set.
+/// Maximum number of alternative literals of a further set.
 const MAX_FURTHER_ALTERNATIVES: usize = 8;
 
-/// Returns literals such that every match of `expression` contains at least one of them. Returns `None` if there are no
-/// useful ones.
+/// Returns literals such that every match of `expression` contains at least one of them, or `None` if no useful
+/// literals exist.
 #[must_use]
 pub fn needles(expression: &str) -> Option<Vec<Vec<u8>>> {
     required(&parsed(expression)?).filter(|all| shortest(all) >= MIN_LENGTH)

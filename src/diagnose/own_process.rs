@@ -1,17 +1,17 @@
-//! Identifies the process that wrote an out-of-memory message among the processes that the message lists.
+//! Identifies the writer of an out-of-memory message among the processes listed in the message.
 
 use serde_json::Value;
 
 use super::fields::FieldMap;
 
-/// Maximum memory of a process outside PyTorch's pools: context, libraries, NCCL buffers.
+/// Maximum memory of a process outside PyTorch's pools in bytes: context, libraries, NCCL buffers.
 const MAX_CONTEXT: u64 = 3 << 30;
-/// Tolerance for sizes, which are printed with two decimals.
+/// Tolerance in bytes for sizes that are printed with two decimals.
 const TOLERANCE: u64 = 16 << 20;
 
-/// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container PyTorch does not
-/// know its PID on the host and lists itself as another process. It is recognised because it uses the memory that
-/// PyTorch reserved, plus at most a context.
+/// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container, PyTorch does not
+/// know its PID on the host and lists its own process as another one. That process uses the memory that PyTorch
+/// reserved, plus at most a context.
 pub(super) fn separate(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;

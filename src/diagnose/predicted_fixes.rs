@@ -1,28 +1,28 @@
-//! Adds replay results to fixes. A fix that is a setting of PyTorch's allocator then states whether the request would
-//! have succeeded.
+//! Adds replay results to fixes. A fix that changes a setting of PyTorch's allocator then states whether the request
+//! would have succeeded.
 
 use std::cmp::Reverse;
 
 use crate::model::incident::{Fix, FixKind, Incident};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 
-/// Variables that set the allocator configuration. PyTorch accepts both names.
+/// Environment variables for PyTorch's allocator settings. PyTorch accepts both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
 
-/// Returns true if a fix is an allocator setting that can be replayed.
+/// Returns true if the incident has a fix with an allocator setting that can be replayed.
 #[must_use]
 pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())
 }
 
-/// Adds the replay result to the effect of each fix. Fixes that work are first, fixes that fail are last. If there is
-/// no result, the incident states the reason.
+/// Adds the replay result to the effect of each fix. Moves fixes that work to the front, and fixes that fail to the
+/// end. If there is no result, the incident states the reason.
 pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     if !has_settings(incident) {
         return;
     }
     if let Some(why) = &replayed.missing {
-        // The user asked for a trace, so the reason is stated first.
+        // Puts the reason first, because the user asked for a trace.
         incident.needs.insert(0, why.clone());
         return;
     }
@@ -39,7 +39,7 @@ pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     incident.fixes.sort_by_key(|fix| {
         Reverse(match fix.replayed.as_ref().map(|one| one.outcome) {
             Some(ReplayOutcome::Fits) => 2,
-            // Fixes with unknown results are in the middle.
+            // Puts fixes with unknown replay results in the middle.
             None | Some(ReplayOutcome::Unknown) => 1,
             Some(ReplayOutcome::Same | ReplayOutcome::Earlier) => 0,
         })
@@ -55,8 +55,8 @@ pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     }
 }
 
-/// Returns the setting in a fix: `expandable_segments:True` for `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-/// python train.py`.
+/// Returns the allocator setting in a fix: `expandable_segments:True` for
+/// `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`.
 fn conf_of(fix: &Fix) -> Option<&str> {
     if fix.kind != FixKind::Env {
         return None;
@@ -67,7 +67,7 @@ fn conf_of(fix: &Fix) -> Option<&str> {
     after.next()?.1.split_whitespace().next()
 }
 
-/// Returns the result as a phrase, or `None` if it is unknown.
+/// Returns the result of a replay as a phrase, or `None` if the result is unknown.
 fn result_clause(tried: &SettingResult, replayed: &TraceReplay) -> Option<String> {
     let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
     Some(match tried.outcome {
@@ -164,14 +164,14 @@ mod tests {
     #[test]
     fn a_missing_replay_adds_its_reason_and_changes_no_fix() {
         let replayed = TraceReplay {
-            missing: Some("It is of an earlier failure.".to_owned()),
+            missing: Some("The replay is of an earlier failure.".to_owned()),
             ..TraceReplay::default()
         };
         let mut changed = incident();
         add_predictions(&mut changed, &replayed);
-        assert_eq!(changed.needs, ["It is of an earlier failure."]);
+        assert_eq!(changed.needs, ["The replay is of an earlier failure."]);
         assert_eq!(changed.fixes, incident().fixes);
-        // Not an out-of-memory error.
+        // Incidents other than out-of-memory errors remain unchanged.
         let mut other = Incident {
             family: "xid".to_owned(),
             ..incident()
@@ -184,7 +184,7 @@ mod tests {
         assert!(!has_settings(&other));
     }
 
-    /// Settings in cards must also be replayed.
+    /// Every allocator setting in a card must also be replayed.
     #[test]
     fn replays_every_setting_in_a_card() {
         let cards = Catalogue::embedded().cards.iter();

@@ -1,14 +1,14 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
-//! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede it; in source
-//! code, quotes and calls surround it. Signatures of plain words are rejected when in doubt. Signatures with numbers
-//! are rejected only in source code.
+//! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede the error; in
+//! source code, quotes and calls surround it. Signatures of plain words are rejected when in doubt. Signatures with
+//! numbers are rejected only in source code.
 
 use std::ops::Range;
 
 use crate::model::text::{line_end, slice};
 
-/// Text before an error in source code, in a list or in a command.
+/// Text that precedes an error in source code, in a list or in a command.
 const CODE: &[&str] = &[
     "in str(",
     "raise ",
@@ -46,7 +46,7 @@ const CODE: &[&str] = &[
     "fn ",
 ];
 
-/// Words before an error that is only mentioned, not reported: `fixes the error …`, `if you see …`.
+/// Words before an error that is mentioned but not reported: `fixes the error …`, `if you see …`.
 const HYPOTHETICAL: &[&str] = &[
     "if you see ",
     "if you get ",
@@ -64,7 +64,7 @@ const HYPOTHETICAL: &[&str] = &[
     "error like ",
 ];
 
-/// Words in a table cell that indicate a failed state. A row with such a word is a report, not documentation.
+/// Words in a table cell that indicate a failed state. A table row with such a word is a report, not documentation.
 const FAILED_STATES: &[&str] = &[
     "UNAVAILABLE",
     "INTERNAL",
@@ -78,10 +78,10 @@ const FAILED_STATES: &[&str] = &[
     "failed |",
 ];
 
-/// Prefixes of lines in documents, patches and lists.
+/// Prefixes of lines in documents, patches and lists, which are not printed errors.
 const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
-/// Number of bytes to read on each side of a match. Lines can be very long and contain thousands of matches.
+/// Number of bytes to read before and after a match. Lines can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
 /// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
@@ -113,19 +113,18 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
 }
 
-/// Returns true if the match is in a comment of source code. Addresses and paths can contain `//` too.
+/// Returns true if the match is in a source code comment. Addresses and paths can contain `//` too.
 fn is_comment(before: &str) -> bool {
     let mut starts = before.match_indices("//").map(|(at, _)| &before[..at]);
     starts.any(|code| code.is_empty() || code.ends_with([' ', '\t', ';', '{', '}']))
 }
 
-/// Returns true if the match is inside `…` in Markdown.
 fn is_inline_code(before: &str) -> bool {
     before.bytes().filter(|&b| b == b'`').count() % 2 == 1
 }
 
-/// Returns true if the match is in a row of a document's table: `| text | text |`. Rows that show a failed state are
-/// output: `| densenet | 1 | UNAVAILABLE: Internal: … |`.
+/// Returns true if the match is in a table row of a document: `| text | text |`. Rows that show a failed state are
+/// program output: `| densenet | 1 | UNAVAILABLE: Internal: … |`.
 fn is_table_row(before: &str, after: &str) -> bool {
     let sides = |text: &str| text.matches(" | ").count() + text.matches("|").count().min(1);
     let is_row = before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2;
@@ -133,7 +132,7 @@ fn is_table_row(before: &str, after: &str) -> bool {
     is_row && !shows_failure(before)
 }
 
-/// Returns true if the line before or after also begins with `#`, as in a log that was copied into a comment.
+/// Returns true if the previous or next line also begins with `#`, as in a log that was copied into a comment.
 fn is_commented_out(text: &str, line: usize, end: usize) -> bool {
     let previous = text.get(..line).and_then(|text| text.lines().next_back());
     let next = text
@@ -143,14 +142,13 @@ fn is_commented_out(text: &str, line: usize, end: usize) -> bool {
     previous.is_some_and(is_comment) || next.is_some_and(is_comment)
 }
 
-/// Returns true for a heading in Markdown, such as the title of an issue.
 fn is_heading(before: &str) -> bool {
     let text = before.trim_start();
     let level = text.bytes().take_while(|&b| b == b'#').count();
     (1..=4).contains(&level) && text[level..].starts_with(' ')
 }
 
-/// Returns true if the words before the match merely mention the error.
+/// Returns true if the words before the match show that the error is only mentioned, not reported.
 fn is_hypothetical(before: &str) -> bool {
     let mut before = before.trim_end();
     while let Some((rest, name)) = before.strip_suffix(':').and_then(|b| b.rsplit_once(' '))
@@ -158,7 +156,7 @@ fn is_hypothetical(before: &str) -> bool {
     {
         before = rest.trim_end();
     }
-    // Only words after the last colon or period count, because a report can follow a colon: `When you see the
+    // Checks only words after the last colon or period, because a report can follow a colon: `When you see the
     // traceback: RuntimeError: …`.
     let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
     let sentence = sentence.to_ascii_lowercase() + " ";
@@ -182,13 +180,13 @@ fn is_quoted(before: &str, after: &str) -> bool {
     !whole && after.contains(close)
 }
 
-/// Returns true if words precede the match without a colon, bracket or other separator between them.
+/// Returns true if the match follows ordinary words, without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
     let tail = before
         .rsplit([':', ']', '|', '>', ';', '=', '!'])
         .next()
         .unwrap_or_default();
-    // A progress bar or another rank's line can precede the match without a line break.
+    // Requires lowercase words: a progress bar or another rank's line can precede the match without a line break.
     let words = tail.split_whitespace().filter(|w| {
         w.chars()
             .all(|c| c.is_ascii_lowercase() || "',-".contains(c))
@@ -196,7 +194,7 @@ fn is_sentence(before: &str) -> bool {
     words.count() >= 2
 }
 
-/// Returns true for a commit title: `3f9c2ab fix …`.
+/// Returns true if the line is a commit title: `3f9c2ab fix …`.
 fn is_commit(before: &str) -> bool {
     before.split_whitespace().next().is_some_and(|word| {
         (7..=40).contains(&word.len())

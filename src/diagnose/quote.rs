@@ -1,4 +1,4 @@
-//! Quotes the message of an incident and labels its important parts, as compilers do with source code.
+//! Quotes an incident's log message and labels the important parts, as compilers do with source code.
 
 use super::card::Card;
 use super::fields::FieldMap;
@@ -7,19 +7,18 @@ use super::text::Flow;
 use crate::model::incident::{Label, Quote};
 use crate::model::text::{line_end, slice};
 
-/// Maximum length of a quote.
+/// Maximum length of a quote in bytes.
 const MAX_TEXT: usize = 1200;
 
-/// Maximum length of the text before the match on its line. The start of a longer text is omitted.
+/// Maximum length of the quoted text before the match on its line. The start of a longer text is omitted.
 const MAX_BEFORE: usize = 200;
 
-/// Returns the text of the match `one`, from the start of its line to the end of the last field. `found` contains the
-/// final fields.
+/// Quotes the match `one`, from the start of its line to the end of the last field. `found` contains the final fields.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
-    // One of the listed processes turned out to be the writer of the message.
+    // True if one of the listed processes turned out to be the writer of the message.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    // Starting in the middle of a long line would hide the flag or quote by which redaction recognizes a secret.
+    // Does not start in the middle of a long line, because redaction needs the flag or quote before a secret.
     let line_start = flow.line_start(one.start);
     let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
@@ -36,7 +35,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         .unwrap_or(0)
         .max(one.end);
     let line_end = line_end(&flow.text, last);
-    // The rest of the last line is shown if it is short.
+    // Includes the rest of the last line if it is short.
     let end = if line_end.saturating_sub(last) <= 120 {
         line_end
     } else {
@@ -66,7 +65,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     }
 }
 
-/// Returns at most `MAX_TEXT` bytes of whole words, because half a token would not be redacted.
+/// Returns at most `MAX_TEXT` bytes of whole words. Half a token would not be redacted.
 fn whole_words(text: &str, start: usize, end: usize) -> &str {
     let cut = slice(text, start, end.min(start + MAX_TEXT));
     if start + cut.len() >= end {

@@ -1,9 +1,9 @@
-//! Recovers from defects in the diagnosis: a panic while a log is analysed becomes an error message, and the program
+//! Recovers from bugs in the diagnosis: a panic while a log is analysed becomes an error message, and the program
 //! continues.
 //!
-//! Logs are untrusted input, and a defect in the diagnosis must not terminate the program. Only this module catches its
-//! panics. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`] first, so that
-//! such a panic neither restores the terminal nor prints a report.
+//! Logs are untrusted input, and a bug in the diagnosis must not terminate the program. Only this module catches panics
+//! of the diagnosis. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`]
+//! first, so that a caught panic neither restores the terminal nor prints a report.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -11,19 +11,19 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 use crate::model::text::visible;
 
-/// Maximum number of different reasons that are stored until [`take_failures`].
+/// Maximum number of different reasons to store until [`take_failures`] is called.
 const MAX_FAILURES: usize = 16;
 const MAX_REASON_CHARS: usize = 200;
 
 thread_local! {
     /// Number of active calls of [`recover`] on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// Location of the panic that is being caught.
+    /// Source location of the panic that is being caught.
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if it panicked; [`take_failures`] then returns the reason. Changes that `work` made
+/// Runs `work`. Returns `None` if `work` panicked; [`take_failures`] then returns the reason. Changes made by `work`
 /// before the panic remain.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
@@ -39,7 +39,7 @@ pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Returns true if the panic will be caught by [`recover`], and stores its location. For panic hooks.
+/// Returns true if [`recover`] will catch the panic, and stores the panic's location. For panic hooks.
 pub fn is_recovered(panic: &PanicHookInfo<'_>) -> bool {
     let is_recovered = DEPTH.get() > 0;
     if is_recovered {
@@ -53,7 +53,7 @@ pub fn take_failures() -> Vec<String> {
     FAILURES.take()
 }
 
-/// Adds panics that were caught on this thread or another one. Only the first reason for each code location is stored.
+/// Adds messages of panics caught on this or another thread. Only the first message for each code location is stored.
 pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {
@@ -68,14 +68,14 @@ pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     });
 }
 
-/// Returns the code location from the end of a [`sentence`]: `src/diagnose/log.rs:53:10`.
+/// Returns the code location at the end of a failure message from [`sentence`]: `src/diagnose/log.rs:53:10`.
 fn location_of(sentence: &str) -> Option<&str> {
     let (_, location) = sentence.strip_suffix(')')?.rsplit_once(" (src/")?;
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason. Omits the text in backticks, which the standard library quotes
-/// after a failed slice: that is the user's log, and may hold secrets.
+/// Returns "diagnosis restarted: " with the reason for a panic. Omits the text in backticks, which the standard library
+/// quotes after a failed slice: such text is from the user's log and may contain secrets.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

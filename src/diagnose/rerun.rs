@@ -1,17 +1,17 @@
-//! Inserts the command line of the failed program into fixes, so that they can be copied as they are.
+//! Inserts the failed program's command line into fixes, so that they can be copied unchanged.
 //!
-//! Cards contain `NAME=VALUE python train.py`, where the diagnosis inserts the name of the script. The full command is
-//! known for watched processes and for `gputop run`.
+//! Cards contain `NAME=VALUE python train.py`, where the diagnosis inserts the script's name. The full command is known
+//! for watched processes and for `gputop run`.
 
 use crate::model::incident::Incident;
 
 const PYTHON: &str = "python ";
-/// Marks of a redacted secret or of the end of a truncated command.
+/// Marks for a redacted secret and for the end of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
-/// Maximum length of a command. A longer command would hide the change.
+/// Maximum length of a command to insert. A longer command would hide the change.
 const MAX_COMMAND: usize = 300;
 
-/// Replaces `python SCRIPT` with `command` in each fix. Callers leave out commands of a single rank, because a single
+/// Replaces `python SCRIPT` with `command` in each fix. Callers must not pass a single rank's command, because a single
 /// rank would wait for the others.
 pub fn with_command(incident: &mut Incident, command: &str) {
     let is_whole = !INCOMPLETE.iter().any(|mark| command.contains(mark));
@@ -27,14 +27,14 @@ pub fn with_command(incident: &mut Incident, command: &str) {
         let Some((before, after)) = around(&fix.change) else {
             continue;
         };
-        // A launcher accepts environment variables, but cannot be the argument of a debugger or another tool.
+        // Inserts a launcher only after environment variables: it cannot be the argument of a debugger or another tool.
         if is_python || before.split_whitespace().all(is_assignment) {
             fix.change = format!("{before}{command}{after}");
         }
     }
 }
 
-/// Returns the text before and after `python SCRIPT`, if it occurs once.
+/// Returns the text before and after `python SCRIPT`, or `None` if it does not occur exactly once.
 fn around(change: &str) -> Option<(&str, &str)> {
     let (before, rest) = change.split_once(PYTHON)?;
     let is_word = before.is_empty() || before.ends_with(' ');
@@ -43,7 +43,7 @@ fn around(change: &str) -> Option<(&str, &str)> {
     (is_word && script.ends_with(".py") && !after.contains(PYTHON)).then_some((before, after))
 }
 
-/// Returns true for `NAME=VALUE`.
+/// Returns true for a variable assignment: `NAME=VALUE`.
 fn is_assignment(word: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

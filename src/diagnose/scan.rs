@@ -1,27 +1,25 @@
-//! Finds the parts of a log that can contain errors, fast and in bounded memory.
+//! Finds the parts of a log that can contain errors, quickly and in bounded memory.
 //!
-//! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It cuts an
-//! excerpt of whole lines around each anchor. Only excerpts are decoded. A log without errors costs one search and a
-//! count of line breaks.
+//! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It
+//! extracts whole lines around each anchor. Only such excerpts are decoded. Scanning a log without errors takes one
+//! search and a count of line breaks.
 
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, Span, packed};
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// Number of bytes before an anchor in its excerpt, for a traceback and the lines of other threads.
+/// Number of bytes to include before an anchor in its excerpt, for a traceback and the lines of other threads.
 const CONTEXT_BEFORE: usize = 12 * 1024;
-/// Number of bytes after an anchor in its excerpt.
 const CONTEXT_AFTER: usize = 6 * 1024;
-/// Maximum size of an excerpt that several anchors share.
+/// Maximum size of an excerpt with several anchors, in bytes.
 const MAX_EXCERPT: usize = 256 * 1024;
-/// Maximum number of anchors that one vector search can find.
 const MAX_ANCHORS_PER_SEARCH: usize = 64;
-/// Maximum length of an anchor. An anchor can be split across two pieces of input.
+/// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
 /// Literals of which every text that matches a signature contains at least one. A test checks this for all examples of
-/// the cards. They are rare in ordinary logs.
+/// the cards. Anchors are rare in ordinary logs.
 pub const ANCHORS: &[&str] = &[
     "ut of memory",
     "OutOfMemory",
@@ -351,18 +349,18 @@ pub const ANCHORS: &[&str] = &[
     "Failed to compile",
 ];
 
-/// Part of a log, in whole lines.
+/// Part of a log, consisting of whole lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
     pub bytes: Vec<u8>,
-    /// Number of the first line, counted from 1.
+    /// Line number of the excerpt's first line in the log, counted from 1.
     pub first_line: u64,
-    /// Offset of the first byte within the log.
+    /// Byte offset of the excerpt in the log.
     pub start: u64,
 }
 
 impl Excerpt {
-    /// Returns both halves, cut between two lines, or `None` for a single line.
+    /// Returns both halves of the excerpt, split between two lines, or `None` for a single line.
     #[must_use]
     pub fn halves(&self) -> Option<[Self; 2]> {
         let middle = self.bytes.len() / 2;
@@ -381,18 +379,17 @@ impl Excerpt {
     }
 }
 
-/// Reads a log in pieces and returns its excerpts.
+/// Reads a log in pieces and returns the excerpts around anchors.
 #[derive(Debug)]
 pub struct Scanner {
-    /// Bytes that may still become part of an excerpt, and the newest piece.
+    /// Bytes of the log that may still become part of an excerpt, and the newest piece.
     buffer: Vec<u8>,
-    /// Number of the first line in the buffer.
+    /// Line number of the first line in the buffer.
     line: u64,
-    /// Number of bytes of the buffer already searched.
     searched: usize,
-    /// Range of the open excerpt in the buffer.
+    /// Range in the buffer of the excerpt that is still incomplete.
     open: Option<(usize, usize)>,
-    /// End of the last returned excerpt in the buffer.
+    /// End of the last returned excerpt, as an offset in the buffer.
     returned: usize,
     pub bytes: u64,
 }
@@ -411,7 +408,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Adds a piece and returns the excerpts that it completes.
+    /// Adds a piece of the log and returns the completed excerpts.
     pub fn push(&mut self, piece: &[u8]) -> Vec<Excerpt> {
         self.bytes += piece.len() as u64;
         self.buffer.extend_from_slice(piece);
@@ -426,7 +423,7 @@ impl Scanner {
         done
     }
 
-    /// Returns the last excerpt at the end of the log.
+    /// Returns the last excerpt after the end of the log.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {
@@ -435,7 +432,6 @@ impl Scanner {
         done
     }
 
-    /// Returns true if an open excerpt contains text.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open
@@ -443,7 +439,7 @@ impl Scanner {
     }
 
     /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
-    /// another excerpt. With `whole_lines`, an incomplete last line is held back.
+    /// another excerpt. If `whole_lines` is true, an incomplete last line is held back.
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
@@ -473,7 +469,7 @@ impl Scanner {
         self.searched = self.buffer.len();
     }
 
-    /// Opens or extends an excerpt around the anchor `at`.
+    /// Opens or extends an excerpt around the anchor at offset `at`.
     fn add_anchor(&mut self, at: usize, done: &mut Vec<Excerpt>) {
         let start = at.saturating_sub(CONTEXT_BEFORE).max(self.returned);
         let end = at + CONTEXT_AFTER;
@@ -482,7 +478,7 @@ impl Scanner {
                 self.open = Some((first, end));
             }
             Some((_, last)) if start <= last => {
-                // The excerpt is full. The next one begins at its end.
+                // Closes the full excerpt, and starts the next one at its end.
                 self.open = self.open.map(|(first, _)| (first, at));
                 self.close(done);
                 self.open = Some((self.returned, end));
@@ -513,7 +509,7 @@ impl Scanner {
         self.returned = end;
     }
 
-    /// Drops bytes that are no longer needed for any excerpt.
+    /// Drops bytes from the buffer that are no longer needed for any excerpt.
     fn drop_unneeded(&mut self) {
         let keep = self.open.map_or_else(
             || {
@@ -524,7 +520,7 @@ impl Scanner {
             },
             |(start, _)| start.saturating_sub(1024),
         );
-        // Moving fewer bytes is not worthwhile.
+        // Waits for more bytes, because moving the buffer for a few is not worthwhile.
         if keep < 64 * 1024 {
             return;
         }
@@ -536,7 +532,7 @@ impl Scanner {
     }
 }
 
-/// Returns the offsets of anchors in `text` in order, at most one per line and search.
+/// Returns the offsets of anchors in `text` in order, at most one per line and searcher.
 fn find(text: &[u8]) -> Vec<usize> {
     let mut offsets: Vec<usize> = searchers()
         .iter()
@@ -546,10 +542,10 @@ fn find(text: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// Searches for up to [`MAX_ANCHORS_PER_SEARCH`] anchors.
+/// A search for up to [`MAX_ANCHORS_PER_SEARCH`] anchors.
 enum Searcher {
     Vector(packed::Searcher),
-    /// Search for processors without vector instructions.
+    /// Searcher for processors without vector instructions.
     Plain(Box<AhoCorasick>),
     Nothing,
 }
@@ -564,7 +560,7 @@ impl Searcher {
         }
     }
 
-    /// Returns the offset of the first anchor in each line that contains an anchor.
+    /// Returns the offset of the first anchor in each line with an anchor.
     fn lines(&self, text: &[u8]) -> Vec<usize> {
         let mut offsets = Vec::new();
         let mut at = 0;
@@ -593,20 +589,19 @@ impl Searcher {
 fn searchers() -> &'static [Searcher] {
     static SEARCHERS: OnceLock<Vec<Searcher>> = OnceLock::new();
     SEARCHERS.get_or_init(|| {
-        // Parts of about the same size, because a search for few anchors takes as long as one for many.
+        // Splits the anchors into equal parts, because a search for few anchors takes as long as a search for many.
         let searches = ANCHORS.len().div_ceil(MAX_ANCHORS_PER_SEARCH);
         let parts = ANCHORS.chunks(ANCHORS.len().div_ceil(searches));
         parts.map(Searcher::of).collect()
     })
 }
 
-/// Returns true if `text` contains an anchor.
 #[must_use]
 pub fn has_anchor(text: &[u8]) -> bool {
     !find(text).is_empty()
 }
 
-/// Returns the start of the line at `at`, but not before `from`. Very long lines are cut.
+/// Returns the start of the line that contains offset `at`, but not before `from`. Very long lines are truncated.
 fn line_start(text: &[u8], at: usize, from: usize) -> usize {
     let at = at.min(text.len());
     let from = from.min(at).max(at.saturating_sub(4096));

@@ -1,13 +1,13 @@
 //! Adds the rules of `assets/shared-rules.toml` to a card: the signatures of its `[error]`, and the extracts named in
-//! its `extract_sets`. The build script uses this module too, so it must not depend on others.
+//! its `extract_sets`. The build script also uses this module, so it must not depend on other modules.
 
 use toml::{Table, Value};
 
 const RULES: &str = include_str!("../../assets/shared-rules.toml");
-/// Extracts for every card with `[error]`.
+/// Name of the extract set added to every card with `[error]`.
 const ERROR_EXTRACTS: &str = "cuda-error";
 
-/// Replaces `error` and `extract_sets` in the TOML of a card by the signatures and extracts that they stand for.
+/// Replaces `error` and `extract_sets` in a card's TOML by the corresponding signatures and extracts.
 pub fn expand(card: &mut Table) -> Result<(), String> {
     let rules: Table = RULES
         .parse()
@@ -39,7 +39,7 @@ pub fn expand(card: &mut Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the signatures of an error whose parts are known: words, names and codes.
+/// Returns the signatures of an error from its known parts: words, names and codes.
 fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> {
     const PARTS: [&str; 3] = ["words", "names", "codes"];
     let known = |key: &str| PARTS.contains(&key) || ["unless", "generic"].contains(&key);
@@ -61,7 +61,7 @@ fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> 
         for part in PARTS {
             if let Some(text) = error.get(part).and_then(Value::as_str) {
                 expression = expression.replacen(&format!("{{{part}}}"), text, 1);
-                // A group name can occur once.
+                // Renames repeated groups, because a group name can occur only once in an expression.
                 let again = numbered_groups(text);
                 expression = expression.replace(&format!("{{{part}}}"), &again);
             }
@@ -79,7 +79,7 @@ fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> 
     Ok(signatures)
 }
 
-/// Returns `expression` with `_2` added to the names of its groups.
+/// Returns `expression` with `_2` appended to its group names.
 fn numbered_groups(expression: &str) -> String {
     let mut parts = expression.split("(?<");
     let mut out = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Finds the signatures of the cards in a text: first a search for all literals, then only the expressions that can
+//! Finds the cards' signatures in a text: first searches for all literals, then evaluates only the expressions that can
 //! match.
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,13 +19,12 @@ use crate::model::text::slice;
 
 /// Number of bytes after a signature that belong to its message.
 const MESSAGE_REACH: usize = 2048;
-/// Number of bytes after a signature that `unless` searches.
+/// Number of bytes after a signature in which `unless` is searched for.
 const UNLESS_REACH: usize = 400;
-/// Maximum number of matches of a signature in an excerpt. A failing kernel prints a line for each thread.
+/// Maximum number of matches of a signature in an excerpt. A failing GPU kernel prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;
 
-/// A regular expression of a card, compiled at first use. Most are never needed, and compiling all would delay short
-/// logs.
+/// A card's regular expression, compiled at first use. Most are never needed, and compiling all would delay short logs.
 #[derive(Debug, Deserialize)]
 #[serde(from = "String")]
 pub struct Pattern {
@@ -44,7 +43,7 @@ impl From<String> for Pattern {
 }
 
 impl Pattern {
-    /// Creates a pattern from card notation: a space matches any white space, `{SIZE}` a number with its unit.
+    /// Creates a pattern from a card: a space matches any white space, and `{SIZE}` matches a number with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self {
@@ -53,7 +52,7 @@ impl Pattern {
         }
     }
 
-    /// Compiles the expression and returns its error, if there is one.
+    /// Compiles the expression and returns the compiler's error, if any.
     pub fn check(&self) -> Result<(), regex::Error> {
         builder(&expanded(&self.written)).build().map(drop)
     }
@@ -68,7 +67,7 @@ impl Pattern {
         self.regex().is_some_and(|r| r.is_match(text.as_bytes()))
     }
 
-    /// Returns the fields of the first match.
+    /// Returns the fields of the pattern's first match.
     #[must_use]
     pub fn groups(&self, text: &str) -> Option<FieldMap> {
         let captures = self.regex()?.captures(text.as_bytes())?;
@@ -84,7 +83,7 @@ struct Rule {
     unless: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
-    /// Literals from the build script. An empty list means that none exist.
+    /// Literals from the build script. An empty list means that the expression has no literals.
     needles: Option<Vec<String>>,
     /// Literals of the other parts of the expression. Every match contains one of each set.
     further_needles: Vec<Vec<Vec<u8>>>,
@@ -100,22 +99,20 @@ impl Rule {
     }
 }
 
-/// The signatures and extracts of all cards.
 #[derive(Debug)]
 pub struct Signatures {
     rules: Vec<Rule>,
-    /// Extracts of each card.
     extracts: Vec<Vec<(Pattern, Reach)>>,
     filter: OnceLock<Filter>,
 }
 
-/// Selects the rules that can match a text, by their required literals.
+/// Selects the rules that can match a text, by the literals that they require.
 #[derive(Debug)]
 struct Filter {
     search: Option<AhoCorasick>,
-    /// Index of the rule for each literal.
+    /// Index of each literal's rule.
     rules: Vec<usize>,
-    /// Rules without a required literal.
+    /// Indices of rules without a required literal.
     always: Vec<usize>,
 }
 
@@ -143,7 +140,7 @@ impl Filter {
                 None => filter.always.push(index),
             }
         }
-        // This search is fast to build, which matters more than search speed for short texts.
+        // Prefers a search that is fast to build, which matters more than search speed for short texts.
         let mut search = AhoCorasick::builder();
         filter.search = search
             .kind(Some(AhoCorasickKind::NoncontiguousNFA))
@@ -152,7 +149,7 @@ impl Filter {
         filter
     }
 
-    /// Returns the rules that can match, in card order.
+    /// Returns the indices of rules that can match, in card order.
     fn candidates(&self, text: &[u8]) -> BTreeSet<usize> {
         let mut candidates: BTreeSet<usize> = self.always.iter().copied().collect();
         if let Some(search) = &self.search {
@@ -172,12 +169,11 @@ fn further_literals(signature: &Signature) -> Vec<Vec<Vec<u8>>> {
     signature.further_needles.iter().map(bytes).collect()
 }
 
-/// A match of a signature.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Match {
     pub card: usize,
     pub weak: bool,
-    /// Byte offset in the text of its flow.
+    /// Byte offset of the match in its flow's text.
     pub start: usize,
     pub end: usize,
     pub found: FieldMap,
@@ -215,7 +211,7 @@ impl Signatures {
         }
     }
 
-    /// Returns the errors in expressions as (card, message).
+    /// Returns the errors in the cards' expressions as (card, message).
     #[must_use]
     pub fn errors(&self) -> Vec<(usize, String)> {
         let rules = self.rules.iter();
@@ -231,7 +227,7 @@ impl Signatures {
             .collect()
     }
 
-    /// Returns all matches in `flow` in order. Of overlapping matches, the one whose card has the lowest `order` wins.
+    /// Returns all matches in `flow` in order. Of overlapping matches, keeps the one whose card has the lowest `order`.
     #[must_use]
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
@@ -279,12 +275,11 @@ impl Signatures {
         }
     }
 
-    /// Reads the fields near each match.
     fn extract(&self, flow: &Flow, matches: &mut [Match]) {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // Lines from other threads contain no new fields, so the message ends at the next match.
+            // Ends the message at the next match, because lines from other threads contain no new fields.
             let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
@@ -306,7 +301,7 @@ impl Signatures {
         }
     }
 
-    /// Adds the fields of the extracts of `card`, which was chosen although the signature of another card matched.
+    /// Adds the fields extracted for `card`, which was chosen although another card's signature matched.
     pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
@@ -320,8 +315,8 @@ impl Signatures {
     }
 }
 
-/// Fields that an extract found near a match. The surrounding text is the same for all matches of one writer and is
-/// read once.
+/// Fields found by an extract near a match. The surrounding text is the same for all matches of one writer and is read
+/// only once.
 #[derive(Default)]
 struct NearbyFields {
     found: FieldMap,
@@ -330,7 +325,7 @@ struct NearbyFields {
 }
 
 impl NearbyFields {
-    /// Reads `text`, which begins at byte `from` of its flow. Keeps the first occurrence of each field.
+    /// Reads fields from `text`, which begins at byte `from` of its flow. Keeps the first occurrence of each field.
     fn read(pattern: &Pattern, text: &str, from: usize) -> Self {
         let mut nearby = Self::default();
         let Some(regex) = pattern.regex() else {
@@ -357,7 +352,7 @@ impl NearbyFields {
 }
 
 impl Match {
-    /// Adds fields found nearby. Existing fields do not change; other processes are appended.
+    /// Adds fields found near the match. Existing fields do not change; other processes are appended.
     fn add(&mut self, nearby: &NearbyFields) {
         if !nearby.other_processes.is_empty() {
             let others = self.found.entry("other_processes");
@@ -417,7 +412,7 @@ fn named(regex: &Regex, captures: &Captures<'_>) -> (FieldMap, Places) {
         let Some(group) = captures.name(name) else {
             continue;
         };
-        // `rank_2`: a second group for the same field.
+        // A suffix as in `rank_2` marks a second group for the same field.
         let field = name
             .trim_end_matches(|c: char| c.is_ascii_digit())
             .trim_end_matches('_');

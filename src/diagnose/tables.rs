@@ -1,6 +1,6 @@
-//! Tables of device-side assertions, by file and condition, and of Xids, by number.
+//! Parses the tables of device-side assertions, by file and condition, and of Xids, by number.
 //!
-//! A row names its card and contains the phrases to insert into the card's sentences.
+//! A table row names its card and contains phrases to insert into the card's sentences.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,19 +10,19 @@ use super::fields::FieldMap;
 const ASSERTIONS: &str = include_str!("../../assets/assertions.toml");
 const XIDS: &str = include_str!("../../assets/xids.toml");
 
-/// A check in the source of a kernel, from PyTorch unless stated otherwise.
+/// A check in the source of a GPU kernel, from PyTorch unless stated otherwise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
-    /// Base name of the file, or any file if absent.
+    /// Base name of the kernel's source file, or `None` for any file.
     #[serde(default)]
     pub file: Option<String>,
-    /// Part of the printed condition. White space is ignored.
+    /// Part of the condition printed by the kernel. White space is ignored.
     pub text: String,
     pub card: String,
     /// Meaning of the failed check, as a phrase.
     pub meaning: String,
-    /// Usual cause, as a phrase.
+    /// Usual cause of the failed check, as a phrase.
     pub mistake: String,
     /// Line of Python code to insert before the failing line.
     pub check: String,
@@ -36,9 +36,9 @@ pub struct Xids {
     pub card: String,
     /// A clause.
     pub meaning: String,
-    /// Immediate action in the vendor's catalogue, as a phrase.
+    /// Immediate action from the vendor's catalogue, as a phrase.
     pub now: String,
-    /// Follow-up action in the vendor's catalogue.
+    /// Follow-up action from the vendor's catalogue.
     #[serde(default)]
     pub then: Option<String>,
     /// Usual origin of the fault: `application`, `hardware`, `driver`, …
@@ -65,12 +65,11 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Returns the tables of this build. Tests check that they parse.
+    /// Returns the tables embedded in this build. Tests check that both tables parse.
     pub fn embedded() -> Result<Self, toml::de::Error> {
         Self::parse(ASSERTIONS, XIDS)
     }
 
-    /// Parses both tables.
     pub fn parse(assertions: &str, xids: &str) -> Result<Self, toml::de::Error> {
         let assertions: AssertionFile = toml::from_str(assertions)?;
         let xids: XidFile = toml::from_str(xids)?;
@@ -80,7 +79,7 @@ impl Tables {
         })
     }
 
-    /// Adds the phrases for the assertion or Xid in `found`. Returns the card that the row names.
+    /// Adds the phrases for the assertion or Xid in `found`. Returns the card named by the table row.
     pub fn look_up(&self, found: &mut FieldMap) -> Option<&str> {
         if let Some(row) = self.assertion(found) {
             set(found, "assertion_meaning", &row.meaning);
@@ -88,7 +87,7 @@ impl Tables {
             set(found, "assertion_check", &row.check);
             return Some(&row.card);
         }
-        // The driver adds "caused by previous Xid 149" to the teardown of the channels (Xid 45).
+        // Uses the earlier Xid: the driver adds "caused by previous Xid 149" to the teardown of the channels (Xid 45).
         let earlier = found.get("earlier_xid").and_then(Value::as_str);
         let earlier = earlier.and_then(|code| code.parse().ok());
         if let Some(earlier) = earlier.filter(|&code| self.xid(code).is_some()) {
@@ -125,7 +124,7 @@ impl Tables {
     }
 }
 
-/// Returns the base name of a Unix or Windows path: `IndexKernel.cu` of `../aten/src/ATen/native/cuda/IndexKernel.cu`.
+/// Returns a Unix or Windows path's base name: `IndexKernel.cu` for `../aten/src/ATen/native/cuda/IndexKernel.cu`.
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)

@@ -1,5 +1,5 @@
 //! Fills `{field}` placeholders in sentences with the fields of a match. `{field|WORD}` becomes `WORD` if the field is
-//! unknown, and `assets/remedies.toml` says how to choose a value for each such word.
+//! unknown; `assets/remedies.toml` explains how to choose a value for each such word.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     Some(out)
 }
 
-/// Returns the first of `templates` whose fields are all known.
+/// Returns the first template whose fields are all known, with its fields filled in.
 #[must_use]
 pub fn first(templates: &[String], found: &FieldMap) -> String {
     templates
@@ -51,7 +51,7 @@ fn is_name(name: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// Returns a value for display, with units for sizes and durations.
+/// Formats a field's value for display, with units for sizes and durations.
 #[must_use]
 pub fn shown(name: &str, value: &Value) -> String {
     match value {
@@ -66,7 +66,7 @@ pub fn shown(name: &str, value: &Value) -> String {
     }
 }
 
-/// Returns a rounded duration: `8 s`, `30 min`, `6.7 h`.
+/// Formats a rounded duration: `8 s`, `30 min`, `6.7 h`.
 fn duration(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),

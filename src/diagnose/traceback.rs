@@ -1,4 +1,4 @@
-//! Reads Python tracebacks: the location of an error in the user's program, and exceptions that are not GPU errors.
+//! Reads Python tracebacks: an error's location in the user's program, and exceptions that are not GPU errors.
 //!
 //! ```text
 //! Traceback (most recent call last):
@@ -13,33 +13,30 @@ use std::sync::Arc;
 use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
-/// Maximum number of lines to read from the end of a traceback.
 const MAX_LINES: usize = 400;
 
-/// A frame of a traceback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     pub file: String,
     pub line: u32,
     pub function: String,
-    /// Source line, if it was printed.
+    /// Source line of the frame, if the traceback contains it.
     pub code: Option<String>,
-    /// Source of the function up to a few lines after this frame's line, read from the user's file.
+    /// Source code of the function up to a few lines after this frame's line, read from the user's file.
     pub source: Option<Arc<str>>,
 }
 
 impl Frame {
-    /// Returns true if the file is not part of an installed package or of Python.
+    /// Returns true if the frame's file is not part of an installed package or of Python.
     #[must_use]
     pub fn is_users(&self) -> bool {
         is_users_file(&self.file)
     }
 }
 
-/// An exception with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traceback {
-    /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before the exception.
+    /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before the exception's line.
     pub exception: String,
     pub message: String,
     /// Outermost first.
@@ -49,12 +46,12 @@ pub struct Traceback {
     pub rank: Option<u32>,
     pub writer: String,
     pub time: Option<String>,
-    /// Byte range of the exception's line in the flow.
+    /// Byte range of the exception's line in the flow's text.
     pub exception_range: std::ops::Range<usize>,
 }
 
 impl Traceback {
-    /// Returns the innermost frame in the user's program, or the innermost frame overall if there is none.
+    /// Returns the innermost frame in the user's program, or the innermost library frame if there is none.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {
         let users = self.frames.iter().rev().find(|frame| frame.is_users());
@@ -62,7 +59,7 @@ impl Traceback {
     }
 }
 
-/// Returns the frames directly before byte `at` of `flow`, outermost first.
+/// Returns the traceback frames directly before byte `at` of `flow`, outermost first.
 #[must_use]
 pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -80,7 +77,7 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
         } else if line.text.starts_with("Traceback (most recent") {
             break;
         } else if !line.is_code {
-            // The message, device-side assertions and progress bars can be printed between the frames.
+            // Tolerates some other lines: messages, assertions and progress bars can be printed between the frames.
             others += 1;
             if others > if frames.is_empty() { 60 } else { 6 } {
                 break;
@@ -91,7 +88,6 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     frames
 }
 
-/// Returns all tracebacks in `flow`.
 #[must_use]
 pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let mut found = Vec::new();
@@ -104,7 +100,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             .trim_start()
             .starts_with("Traceback (most recent call last)")
         {
-            // The exception that terminated the program comes first. Exceptions in destructors or at exit follow.
+            // Skips exceptions in destructors or at exit, which follow the exception that terminated the program.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
                 .is_some_and(|before| before.text.trim_start().starts_with("Exception ignored in"))
@@ -141,7 +137,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     found
 }
 
-/// Parses `  File "train.py", line 57, in step`.
+/// Parses a traceback frame: `  File "train.py", line 57, in step`.
 fn frame(line: &str) -> Option<Frame> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
@@ -160,7 +156,7 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// Parses `KeyError: 'labels'`: an unindented dotted name with an ending that is typical of exceptions.
+/// Parses an exception: `KeyError: 'labels'`. The name is unindented, with an ending that is typical of exceptions.
 fn exception(line: &str) -> Option<(&str, &str)> {
     let (name, message) = line
         .split_once(": ")

@@ -4,19 +4,17 @@ use super::fields::{self, FieldMap};
 use super::signature::Pattern;
 use crate::model::units::Bytes;
 
-/// Free memory to reserve for the context and for other programs.
+/// GPU memory in bytes to leave free for the context and for other programs.
 const MARGIN: u64 = 512 << 20;
 /// Share of GPU memory that vLLM and SGLang reserve by default.
 const DEFAULT_SHARE: f64 = 0.9;
 
-/// A value, with the formula and the numbers from which it was computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub text: String,
     pub formula: String,
 }
 
-/// The input of a formula.
 struct Input<'a> {
     found: &'a FieldMap,
     /// Text around the error, and the start of the log.
@@ -37,7 +35,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("library-wheel", library_wheel),
 ];
 
-/// Returns the value `name`, or `None` if the log does not contain the required numbers.
+/// Computes the value `name`. Returns `None` if the log does not contain the required numbers.
 #[must_use]
 pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Value> {
     let input = Input {
@@ -48,7 +46,7 @@ pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Va
     formula.1(&input)
 }
 
-/// Returns true if cards can use this evidence name.
+/// Returns true if cards can refer to this name.
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     FORMULAS.iter().any(|(known, _)| *known == name)
@@ -59,7 +57,7 @@ impl Input<'_> {
         if let Some(value) = self.found.get(name) {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
         }
-        // Some messages print the unit once for several numbers.
+        // Reads a number in GiB, because some messages print the unit once for several numbers.
         let gib = self
             .found
             .get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
@@ -67,14 +65,14 @@ impl Input<'_> {
         fields::size(&format!("{gib} GiB"))
     }
 
-    /// Returns the group `value` of the first match of `pattern`.
+    /// Returns the number in the group `value` of the first match of `pattern`.
     fn number(&self, pattern: &str) -> Option<f64> {
         let pattern = Pattern::new(pattern);
         let mut groups = self.texts.iter().filter_map(|text| pattern.groups(text));
         groups.find_map(|groups| groups.get("value")?.as_str()?.parse().ok())
     }
 
-    /// Returns the share of GPU memory that the server was configured to reserve.
+    /// Returns the share of GPU memory that the server was configured to reserve, from 0 to 1.
     fn share(&self) -> Option<f64> {
         let written = self.found.get("utilization");
         let written = written.and_then(|v| v.as_f64().or_else(|| v.as_str()?.parse().ok()));
@@ -87,7 +85,7 @@ impl Input<'_> {
     }
 }
 
-/// Rounds a share down to two decimals, so that the reservation still fits.
+/// Rounds a share of GPU memory down to two decimals, so that the reservation still fits.
 fn rounded_down(share: f64) -> Option<String> {
     let share = (share * 100.0).floor() / 100.0;
     (0.05..=0.99)
@@ -110,7 +108,7 @@ fn free_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns the current reserved share, lowered by the missing memory.
+/// Returns the current share of reserved GPU memory, lowered by the missing memory.
 fn smaller_share(input: &Input<'_>) -> Option<Value> {
     let (requested, total) = (
         input.figure("requested_bytes")?,
@@ -129,13 +127,13 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns a larger reserved share that leaves only a small margin.
+/// Returns a larger share of reserved GPU memory that leaves only a small margin.
 fn larger_share(input: &Input<'_>) -> Option<Value> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
     Some(Value {
         text,
-        formula: format!("the largest share that is usually safe; now {now}"),
+        formula: format!("the largest share that is usually safe; the current share is {now}"),
     })
 }
 
@@ -147,7 +145,7 @@ fn raised_share(input: &Input<'_>) -> Option<Value> {
     Some(Value { text, formula })
 }
 
-/// Returns the context length that fits, either as estimated in the log or computed from its numbers.
+/// Returns the context length that fits into memory: the log's estimate, or a value computed from its numbers.
 fn fitting_length(input: &Input<'_>) -> Option<Value> {
     let rounded = |length: u64| {
         if length > 1000 {
@@ -166,7 +164,7 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     if let Some(tokens) = input.figure("kv_cache_tokens").filter(|n| *n > 0) {
         return Some(Value {
             text: rounded(tokens).to_string(),
-            formula: format!("the {tokens} tokens that the cache holds, rounded down"),
+            formula: format!("the {tokens} tokens that fit into the cache, rounded down"),
         });
     }
     let (needed, available) = (
@@ -183,7 +181,7 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns the number of layers to keep on the GPU, so that the removed layers free enough memory for the failed
+/// Returns the number of layers to keep on the GPU, so that removing the others frees enough memory for the failed
 /// request.
 #[allow(clippy::cast_precision_loss)]
 fn fitting_layers(input: &Input<'_>) -> Option<Value> {
@@ -205,7 +203,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns half of the batch size or maximum number of sequences in the log.
+/// Returns half of the batch size or maximum number of sequences found in the log.
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
@@ -234,12 +232,12 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// The beginning of a library's name, the name of its wheel, and CUDA's version for each version of the library.
+/// Prefix of a library's name, name of its wheel, and CUDA version for each version of the library.
 type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
 
-/// The wheel on PyPI that contains a library of CUDA.
+/// Returns the PyPI wheel that contains a CUDA library.
 fn library_wheel(input: &Input<'_>) -> Option<Value> {
-    // The number after `.so` is CUDA's version for libraries without a number here, and the library's own for others.
+    // The number after `.so` is CUDA's version for libraries without numbers here, and the library's own for others.
     const WHEELS: &[Wheel] = &[
         ("libcudart", "cuda-runtime", &[]),
         ("libcublas", "cublas", &[]),
@@ -270,7 +268,7 @@ fn library_wheel(input: &Input<'_>) -> Option<Value> {
             .find(|(number, _)| Some(*number) == own)
             .map_or(12, |(_, cuda)| *cuda),
     };
-    // Since CUDA 13, the names of the toolkit's wheels have no suffix.
+    // Since CUDA 13, the names of the CUDA toolkit's wheels have no suffix.
     let is_toolkit = !["cudnn", "nccl", "cusparselt", "nvshmem"].contains(wheel);
     let suffix = if cuda >= 13 && is_toolkit {
         String::new()

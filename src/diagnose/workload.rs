@@ -1,4 +1,4 @@
-//! Workloads: the kinds of programs that fail, and each program's own form of a generic remedy.
+//! Recognizes workloads, the kinds of programs that fail, and translates remedies to each program's own form.
 //!
 //! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`), and the workload
 //! translates them to flags or code for its program. Remedies that the workload does not name are not offered.
@@ -16,13 +16,13 @@ use super::signature::Pattern;
 use super::{template, values};
 use crate::model::incident::{Fix, FixKind};
 
-/// The files in `assets/workloads` as (id, JSON), sorted by id.
+/// Files in `assets/workloads` as (ID, JSON), sorted by ID.
 const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
 /// `assets/remedies.toml` as JSON.
 const REMEDIES: &str = include!(concat!(env!("OUT_DIR"), "/remedies.rs"));
-/// Command in cards, to be replaced with the command of the failed program.
+/// Command in cards that is replaced with the failed program's command.
 pub(super) const SCRIPT: &str = "python train.py";
-/// Placeholder in an action for a value that cannot be computed from the log.
+/// Placeholder in a fix for a value that cannot be computed from the log.
 const UNKNOWN_VALUE: &str = "VALUE";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -35,18 +35,17 @@ pub enum Kind {
     ImageUi,
     Tool,
     Driver,
-    /// Hardware or system that a program runs on.
+    /// Hardware or system on which a program runs.
     Platform,
     Scheduler,
 }
 
 impl Kind {
-    /// Returns true for platforms and schedulers.
     fn is_around(self) -> bool {
         matches!(self, Self::Platform | Self::Scheduler)
     }
 
-    /// Returns true if users write such programs themselves, so that advice can be code.
+    /// Returns true if users write programs of this kind themselves, so that advice can be code.
     fn is_own_code(self) -> bool {
         matches!(
             self,
@@ -77,18 +76,17 @@ pub struct Workload {
     pub id: String,
     pub name: String,
     pub kind: Kind,
-    /// Expressions that recognize the program. At least one matches its text.
+    /// Expressions that recognize the program by its text. At least one must match.
     pub recognise: Vec<String>,
-    /// Expressions that indicate a different program.
+    /// Expressions that match text of a different program.
     #[serde(default)]
     unless: Vec<Pattern>,
-    /// Priority among the recognized programs. The lowest value wins.
+    /// Priority among the recognized programs. The program with the lowest value is chosen.
     #[serde(default)]
     order: u32,
-    /// ID of a workload whose actions also apply to this one.
+    /// ID of a workload whose actions also apply to this workload.
     #[serde(default)]
     base: Option<String>,
-    /// Command that starts the program.
     #[serde(default)]
     command: Option<String>,
     /// True if users write the program themselves, although its kind suggests otherwise.
@@ -97,7 +95,7 @@ pub struct Workload {
     /// Expressions that match advice unsuitable for this program.
     #[serde(default)]
     exclude: Vec<Pattern>,
-    /// Pairs of text in advice and its replacement for this program.
+    /// Pairs of a text in advice and its replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
     #[serde(default)]
@@ -110,7 +108,7 @@ pub struct Workload {
 pub enum Action {
     Change(String),
     Full {
-        /// The text to copy. `{value}` is the computed value.
+        /// Text to copy. `{value}` is replaced with the computed value.
         change: String,
         #[serde(default)]
         title: Option<String>,
@@ -130,8 +128,8 @@ struct Remedy {
     kind: FixKind,
     #[serde(default)]
     choose: Option<String>,
-    /// The text to copy for workloads that have no text of their own for the remedy. If absent, those workloads do not
-    /// offer the remedy.
+    /// Text to copy for workloads without their own text for the remedy. If absent, those workloads do not offer the
+    /// remedy.
     #[serde(default)]
     change: Option<String>,
 }
@@ -140,13 +138,12 @@ struct Remedy {
 #[serde(deny_unknown_fields)]
 struct RemedyFile {
     remedy: BTreeMap<String, Remedy>,
-    /// Explains how to choose the value of each placeholder. A placeholder is a word in capitals for a value that the
-    /// log does not contain.
+    /// Explanations of how to choose a value for each placeholder. A placeholder is a word in capitals for a value that
+    /// the log does not contain.
     placeholders: BTreeMap<String, String>,
     exclude: BTreeMap<Kind, Vec<Pattern>>,
 }
 
-/// All workloads and remedies.
 #[derive(Debug)]
 pub struct Workloads {
     pub all: Vec<Workload>,
@@ -155,7 +152,6 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Returns the workloads of this build.
     #[must_use]
     pub fn embedded() -> &'static Self {
         static WORKLOADS: OnceLock<Workloads> = OnceLock::new();
@@ -166,7 +162,7 @@ impl Workloads {
         })
     }
 
-    /// Returns the workloads, and an error for each file that does not parse.
+    /// Parses the workloads. Returns an error for each file that does not parse.
     fn read() -> (Self, Vec<String>) {
         let mut all = Vec::new();
         let mut errors = Vec::new();
@@ -204,7 +200,7 @@ impl Workloads {
         self.remedies.remedy.contains_key(name)
     }
 
-    /// Returns the title of a remedy, for programs without a title of their own.
+    /// Returns the title of a remedy, for programs without their own title.
     #[must_use]
     pub fn title(&self, remedy: &str) -> &str {
         self.remedies
@@ -213,7 +209,8 @@ impl Workloads {
             .map_or("", |remedy| &remedy.title)
     }
 
-    /// Returns how to choose a value for each placeholder in `change` that `explained` does not mention, as `WORD: choice`.
+    /// Explains how to choose a value for each placeholder in `change` that `explained` does not mention: `WORD:
+    /// choice`.
     fn choices<'a>(
         &'a self,
         change: &str,
@@ -234,7 +231,7 @@ impl Workloads {
         &self.remedies.placeholders
     }
 
-    /// Returns the workloads that name a remedy, with the text to copy.
+    /// Returns the workloads that name a remedy, each with its text to copy.
     pub fn actions<'a>(&'a self, remedy: &'a str) -> impl Iterator<Item = (&'a Workload, &'a str)> {
         self.all
             .iter()
@@ -245,8 +242,8 @@ impl Workloads {
         self.all.iter().find(|workload| workload.id == id)
     }
 
-    /// Recognizes the program from the text around an error. `start` is the start of its log, which is used if the text
-    /// shows nothing specific.
+    /// Recognizes the program from the text around an error. `start` is the start of the program's log, used if the
+    /// text shows nothing specific.
     #[must_use]
     pub fn recognise<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
         let mut found = self.recognised(text);
@@ -301,7 +298,6 @@ impl Workloads {
         found.filter(|w| !is_other(w)).collect()
     }
 
-    /// Returns the errors in the workload and remedy files.
     #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let (_, mut errors) = Self::read();
@@ -326,11 +322,11 @@ impl Workloads {
     }
 }
 
-/// Programs with this order or a higher one are recognized by text that occurs in most logs.
+/// Lowest order of programs that are recognized by text that occurs in most logs.
 const GENERIC_ORDER: u32 = 80;
 
 impl Action {
-    /// Returns the text to copy, with a placeholder for the value.
+    /// Returns the text to copy, with a placeholder for the computed value.
     #[must_use]
     pub fn change(&self) -> &str {
         match self {
@@ -339,7 +335,7 @@ impl Action {
     }
 }
 
-/// The failed program with its platform and scheduler.
+/// The failed program, with its platform and scheduler.
 #[derive(Debug, Clone)]
 pub struct Setting<'a> {
     workloads: &'a Workloads,
@@ -350,7 +346,7 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Returns the setting for a log that shows only this program, platform or scheduler.
+    /// Creates the setting for a log that shows only this program, platform or scheduler.
     #[cfg(test)]
     pub(super) fn of(workload: &'a Workload) -> Self {
         let (around, program) = match workload.kind.is_around() {
@@ -377,13 +373,13 @@ impl<'a> Setting<'a> {
         server.map(|w| w.name.as_str())
     }
 
-    /// Returns true if users write the program themselves. Unknown programs are included.
+    /// Returns true if users write the program themselves, or if the program is unknown.
     fn is_own_code(&self) -> bool {
         self.program
             .is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
-    /// Returns the command that stands for the failed program if its log does not name a script.
+    /// Returns the command to show for the failed program if its log does not name a script.
     #[must_use]
     pub fn usual_command(&self) -> &'static str {
         let kind = self.program.map(|w| w.kind);
@@ -394,7 +390,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Returns true if a rule applies to this program. `only` names kinds and workloads, or with `!` those to which the
-    /// rule does not apply. An empty list means all.
+    /// rule does not apply. An empty list means all programs.
     #[must_use]
     pub fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
@@ -409,14 +405,14 @@ impl<'a> Setting<'a> {
         is_included && !is_excluded
     }
 
-    /// Returns true if the platform or scheduler of the program has an action for the fix.
+    /// Returns true if the program's platform or scheduler has an action for the fix.
     #[must_use]
     pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
         let remedy = rule.remedy.as_ref();
         remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
     }
 
-    /// Returns a sentence adapted to the program, or `None` if it makes no sense for that program.
+    /// Returns a sentence of a card adapted to the program, or `None` if the sentence makes no sense for that program.
     #[must_use]
     pub fn adapted(&self, text: &str) -> Option<String> {
         let of_kind = self.program.map(|w| w.kind);
@@ -472,12 +468,12 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// Returns the action for a remedy, from the program or its platform or scheduler, with the computed value.
+    /// Returns the fix for a remedy: the action of the program, platform or scheduler, with the computed value.
     fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         let remedy = self.workloads.remedies.remedy.get(name)?;
         let base = self.program.and_then(|w| w.base.as_ref());
         let base = base.and_then(|id| self.workloads.get(id));
-        // If the program is unknown, the advice is for the most common one.
+        // Uses the actions for PyTorch, the most common program, if the program is unknown.
         let unknown = self
             .program
             .is_none()
@@ -533,13 +529,13 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Returns the warning for a command that affects more than the failed program.
+/// Returns a warning if the command affects more than the failed program.
 #[must_use]
 pub fn warning(change: &str) -> Option<&'static str> {
     const MACHINE: &str = "WARNING: ends every program on this machine";
     const GPU: &str = "WARNING: ends every program on the GPU";
     const DRIVER: &str = "WARNING: changes the driver of the whole machine";
-    const PROCESS: &str = "WARNING: ends a process; check first whose it is";
+    const PROCESS: &str = "WARNING: ends a process; check first whose process it is";
     const SERVICE: &str = "WARNING: affects every program that uses this service";
     const COMMANDS: &[(&str, &str)] = &[
         ("poweroff", MACHINE),
@@ -592,13 +588,13 @@ mod tests {
             fix.effect.as_deref(),
             Some("0.73 = (30.00 GiB free - 0.50 GiB margin) / 40.00 GiB total")
         );
-        // Without figures, the fix says how to choose the value.
+        // Without figures, the fix explains how to choose the value.
         let fix = vllm
             .fix(&rule, &FieldMap::new())
             .expect("vLLM has the flag");
         assert!(fix.change.ends_with(UNKNOWN_VALUE));
         assert!(fix.effect.is_some_and(|e| e.contains("free / total")));
-        // llama.cpp has no such flag.
+        // llama.cpp has no such flag, so there is no fix.
         let llama = workloads.recognise("llama_model_load: error", "");
         assert_eq!(llama.fix(&rule, &found), None);
     }

@@ -1,5 +1,5 @@
-//! Formats a frame as CSV (RFC 4180), one line for each process on each GPU. A GPU without processes has one line. The
-//! headings state the units; a missing value is an empty field.
+//! Formats a frame as CSV (RFC 4180), with one line for each process on each GPU. A GPU without processes has one line.
+//! The headings state the units; a missing value is an empty field.
 
 use crate::model::frame::Frame;
 use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, GpuProcess, Period, Value};
@@ -7,10 +7,9 @@ use crate::model::process::Process;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-/// Function that computes the value of a column.
 type Field = fn(&CsvRow<'_>) -> String;
 
-/// Columns before the GPU's values.
+/// Columns before the columns with the GPU's measurements.
 const GPU_COLUMNS: &[(&str, Field)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
     ("gpu_index", |r| r.gpu.index.to_string()),
@@ -57,13 +56,12 @@ fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
     row.facts.map(of).unwrap_or_default()
 }
 
-/// Returns the values that a single sample contains. Values that are read only while a screen shows them are omitted.
+/// Returns the GPU figures contained in a single sample. Omits figures that are read only while a screen shows them.
 fn figures() -> impl Iterator<Item = &'static GpuFigure> {
     let is_read = |figure: &&GpuFigure| figure.period != Period::WhileShown;
     GPU_FIGURES.iter().filter(is_read)
 }
 
-/// Returns the heading and all lines.
 pub fn frame(frame: &Frame) -> String {
     let name = |(name, _): &(&str, Field)| (*name).to_owned();
     let heading: Vec<String> = GPU_COLUMNS
@@ -105,8 +103,8 @@ pub fn frame(frame: &Frame) -> String {
     out
 }
 
-/// Quotes a field that contains a comma, a quote or a line end. A leading apostrophe keeps spreadsheets from running a
-/// formula.
+/// Quotes a field that contains a comma, a quote or a line end. Adds an apostrophe before a formula, so that
+/// spreadsheets do not run it.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();
     let field = if formula {

@@ -1,4 +1,5 @@
-//! Text about the holders of GPU memory: the sentence above the table, the state of a reading, and the tensors of a group.
+//! Formats text about the holders of GPU memory: the sentence above the table, the state of a read, and the tensors of
+//! a group.
 
 use std::fmt::Write as _;
 
@@ -8,21 +9,21 @@ use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice};
 use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
 use crate::model::units::Bytes;
 
-/// Maximum number of holders in the sentence.
+/// Maximum number of holders in the sentence above the table.
 const MAX_NAMED: usize = 3;
-/// Minimum share, in percent, at which the sentence names a group instead of its class.
+/// Minimum share in percent at which the sentence names a group of holders instead of the group's class.
 const MIN_NAMED_PERCENT: f64 = 5.0;
-/// Minimum growth rate at which the sentence and the advice name a group.
+/// Minimum growth per minute at which the sentence and the advice name a group of holders.
 const MIN_NAMED_RATE: Bytes = Bytes::mib(1);
 
-/// Part of the sentence: a class, or a named group of that class.
+/// Part of the sentence about holders: a class, or a named group of that class.
 struct Part {
     words: String,
     bytes: Bytes,
     rate: Option<Bytes>,
 }
 
-/// Returns a sentence like "Optimizer state 41 %, parameters 21 %, graph kept alive by `history[*]` 18 %."
+/// Returns a sentence: "Optimizer state 41 %, parameters 21 %, graph kept alive by `history[*]` 18 %."
 pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     if holders.allocated == Bytes(0) {
         return "PyTorch has allocated no GPU memory.".into();
@@ -33,7 +34,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
         .enumerate()
         .filter(|(_, part)| part.rate.is_some());
     let fastest = fastest.max_by_key(|(_, part)| part.rate).map(|(at, _)| at);
-    // A growing group is named even if it is still small.
+    // Names a growing group even if it is still small.
     if let Some(at) = fastest.filter(|at| *at >= MAX_NAMED) {
         parts.swap(MAX_NAMED - 1, at);
     }
@@ -48,8 +49,8 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
 }
 
-/// Returns the parts of the sentence, largest first. Large or growing groups that a variable keeps alive get their own
-/// part; all others are joined by class.
+/// Returns the parts of the sentence about holders, largest first. Large or growing groups kept alive by a variable get
+/// their own part; all others are joined by class.
 fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for group in &holders.groups {
@@ -79,13 +80,14 @@ fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     parts
 }
 
-/// Returns the growth rate of a group, if it grows fast enough to be named.
+/// Returns the growth rate of a group of holders, if the group grows fast enough to be named.
 fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> {
     let rate = growth.of(group)?.rate?;
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns one sentence for each growing group about what keeps it alive, fastest growth first and without a period.
+/// Returns one sentence per growing group about what keeps its memory alive. The fastest growth is first, and sentences
+/// have no period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -98,8 +100,8 @@ pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advice_lines
 }
 
-/// Returns the estimates that follow from a reading, as sentences. `free` is the memory that activations may still use, if
-/// known.
+/// Returns estimates based on a read of the holders, as sentences. `free` is the memory still available for
+/// activations, if known.
 pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     let Some(activations) = Activations::of(holders) else {
         return Vec::new();
@@ -123,7 +125,7 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     sentences
 }
 
-/// Returns `grows: losses[*], 2.10 GiB/h` for the group of a reading that grows fastest, with its device number.
+/// Describes the fastest-growing group of holders, with its device number: `grows: losses[*], 2.10 GiB/h`.
 pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, String)> {
     let groups = holders.groups.iter().filter(|group| !group.name.is_empty());
     let rates = groups.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -133,7 +135,7 @@ pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, Str
     Some((group.ordinal, note))
 }
 
-/// Returns `41 %`, or `<1 %` for a small share.
+/// Formats a percentage: `41 %`, or `<1 %` for a small share.
 pub fn percent_words(percent: f64) -> String {
     if percent > 0.0 && percent < 1.0 {
         "<1 %".into()
@@ -142,7 +144,7 @@ pub fn percent_words(percent: f64) -> String {
     }
 }
 
-/// Returns a size with three digits: `120 MiB`, `1.20 GiB`.
+/// Formats a size with three digits: `120 MiB`, `1.20 GiB`.
 pub fn rounded(size: Bytes) -> String {
     let text = size.to_string();
     let Some((number, unit)) = text.split_once(' ') else {
@@ -160,7 +162,7 @@ pub fn rounded(size: Bytes) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// Returns the state of a reading: `exact, read in 610 ms`.
+/// Describes the state of a read of the holders: `exact, read in 610 ms`.
 pub fn state_text(holders: &Holders) -> String {
     let quality = match holders.quality {
         Quality::Exact => "exact",
@@ -169,12 +171,12 @@ pub fn state_text(holders: &Holders) -> String {
     format!("{quality}, read in {} ms", holders.took.0)
 }
 
-/// Returns the references from a root to the tensor: `__main__ > .trainer > .history > [12]`.
+/// Formats the references from a root to a tensor: `__main__ > .trainer > .history > [12]`.
 pub fn path_text(tensor: &HeldTensor) -> Option<String> {
     (!tensor.path.is_empty()).then(|| tensor.path.join(" > "))
 }
 
-/// Returns the size of a group: `1.18 GiB in 76 blocks, 16 %`.
+/// Formats the size of a group of holders: `1.18 GiB in 76 blocks, 16 %`.
 pub fn size_text(holders: &Holders, group: &HolderGroup) -> String {
     let (bytes, count) = (group.bytes, group.count);
     let blocks = if count == 1 { "block" } else { "blocks" };
@@ -182,7 +184,7 @@ pub fn size_text(holders: &Holders, group: &HolderGroup) -> String {
     format!("{bytes} in {count} {blocks}, {percent}")
 }
 
-/// Returns a group and its listed tensors, with the references that keep each alive if `with_paths` is set.
+/// Formats a group of holders and its tensors, with the references that keep each alive if `with_paths` is true.
 pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> String {
     let name = match group.name.as_str() {
         "" => group.class.name(),
@@ -239,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Returns a reading in which the history holds a graph of this size.
+    /// Creates holders in which the history keeps a graph of `graph` MiB alive.
     fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),

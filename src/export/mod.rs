@@ -1,4 +1,4 @@
-//! Output formats for other programs and for terminals without the dashboard. Each format is one file and one function.
+//! Formats output for other programs and for terminals without the dashboard. Each format is one file and one function.
 
 pub mod cards;
 pub mod csv;

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use crate::model::probe::{Bin, Fill, Outcome, PatternRun, Probe, ProcessSide};
 use crate::model::units::{Bytes, apportion};
 
-/// Width of a bar.
+/// Width of a histogram bar in cells.
 const BAR: usize = 7;
-/// Rounding step: 0.01 GiB, as in all tables.
+/// Rounding step for sizes in bytes: 0.01 GiB, as in all tables.
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Returns the full report, 80 columns wide. `name` is the name of the GPU: `GPU 0 NVIDIA H200`.
+/// Formats the full report of a probe, 80 columns wide. `name` is the GPU's name: `GPU 0 NVIDIA H200`.
 pub fn text(probe: &Probe, name: &str) -> String {
     let mut text = format!("{name}  {}\n", probe.gpu);
     if let Some(why) = &probe.reason {
@@ -62,14 +62,14 @@ pub fn text(probe: &Probe, name: &str) -> String {
     text
 }
 
-/// Returns the phrase with its first letter in upper case.
+/// Returns `clause` with its first letter in upper case.
 pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
     let first = chars.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(chars).collect()
 }
 
-/// Returns the result of the fill: `9.00 GiB of 9.00 GiB in 3 allocations, the largest 8.00 GiB: not fragmented`.
+/// Describes the fill: `9.00 GiB of 9.00 GiB in 3 allocations, the largest 8.00 GiB: not fragmented`.
 pub fn driver_words(fill: &Fill) -> String {
     let allocations: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
     let verdict = if fill.cut_short {
@@ -93,7 +93,7 @@ pub fn driver_words(fill: &Fill) -> String {
     )
 }
 
-/// Returns the line about the process: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
+/// Describes the process's cache: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
 pub fn process_text(side: &ProcessSide) -> String {
     let pid = side.process.pid;
     match &side.missing {
@@ -107,8 +107,8 @@ pub fn process_text(side: &ProcessSide) -> String {
     }
 }
 
-/// Returns the cost: `at most 1.00 GiB held, 20 GiB x ms in 30 ms; CUDA context ~518.00 MiB; 500 ms in total, 180 ms to
-/// start`.
+/// Describes the cost of the probe: `at most 1.00 GiB held, 20 GiB x ms in 30 ms; CUDA context ~518.00 MiB; 500 ms in
+/// total, 180 ms to start`.
 pub fn cost_words(probe: &Probe) -> String {
     let cost = &probe.cost;
     let gib_ms = cost.held_byte_ms / Bytes::gib(1).0;
@@ -122,7 +122,7 @@ pub fn cost_words(probe: &Probe) -> String {
     )
 }
 
-/// Returns the powers of two that occur in any of the histograms, largest first.
+/// Returns the block sizes (powers of two) that occur in any of the histograms, largest first.
 pub fn powers(histograms: &[&[Bin]]) -> Vec<Bytes> {
     let mut sizes: Vec<Bytes> = histograms
         .iter()
@@ -171,7 +171,7 @@ fn write_histograms(text: &mut String, probe: &Probe) {
     }
 }
 
-/// Returns the cell for a size: a bar, the number of blocks and their total size.
+/// Formats the histogram cell for a block size: a bar, the number of blocks and their total size.
 fn cell(bins: &[Bin], size: Bytes) -> String {
     let sizes: Vec<Bytes> = bins.iter().map(|bin| bin.bytes).collect();
     let printed = apportion(&sizes, STEP);
@@ -193,7 +193,7 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
     format!("{bar:<BAR$} {:>5} {amount:>8} ", bin.count)
 }
 
-/// Returns a heading and a line for each policy.
+/// Formats the results of all allocation policies: a heading and one line per policy.
 pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
     if runs.is_empty() {
         return Vec::new();

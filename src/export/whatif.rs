@@ -1,5 +1,5 @@
-//! The output of `gputop whatif`: an allocation history replayed under several allocator settings, as a table and as
-//! JSON. The dashboard shows the same data.
+//! Formats the output of `gputop whatif`: an allocation history replayed with several allocator settings, as a table
+//! and as JSON. The dashboard shows the same data.
 
 use std::fmt::Write as _;
 
@@ -10,21 +10,20 @@ use crate::allocator::whatif::WhatifResult;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-/// All replayed devices.
 #[derive(Debug, Serialize)]
 pub struct Document {
     pub schema: u32,
-    /// File name or PID, safe to print.
+    /// File name or PID of the allocation history, safe to print.
     pub source: String,
     pub devices: Vec<Device>,
 }
 
-/// One device's history under each setting.
+/// Allocation history of one device, replayed with each setting.
 #[derive(Debug, Serialize)]
 pub struct Device {
     pub ordinal: u32,
     pub recording: Recording,
-    /// PyTorch version whose allocator rules are used. If absent, the newest known version is used.
+    /// PyTorch version whose allocator rules are used, or `None` for the newest known version.
     #[serde(serialize_with = "torch")]
     pub torch: Option<Torch>,
     #[serde(rename = "card_bytes")]
@@ -36,32 +35,30 @@ pub struct Device {
     pub settings: Vec<Played>,
 }
 
-/// The replayed history.
 #[derive(Debug, Serialize)]
 pub struct Recording {
     pub operations: usize,
-    /// Number of blocks that were live before the first operation. For a running process, this includes all blocks.
+    /// Number of blocks that were already live before the first operation; for a running process, all blocks.
     pub blocks_before: usize,
-    /// True if the memory cached before the recording is unknown.
+    /// True if the amount of memory cached before the recording is unknown.
     pub begins_late: bool,
-    /// Peak reserved memory of the recorded program. For a running process, the memory reserved now.
+    /// Peak reserved memory of the recorded program or, for a running process, the memory reserved now.
     #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Option<Bytes>,
 }
 
-/// One setting and its result.
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// `present`, `default` or empty.
+    /// Name of the setting: `present`, `default` or empty.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: &'static str,
     pub conf: String,
     #[serde(flatten)]
     pub outlook: WhatifResult,
-    /// Largest request that would succeed at the end of the replay, if the GPU's memory size is known.
+    /// Largest request in bytes that would succeed at the end of the replay, if the GPU's memory size is known.
     #[serde(rename = "fits_bytes")]
     pub fits: Option<Bytes>,
-    /// True if the requested size would fit at the end of the replay.
+    /// True if a request of the size given by the user would succeed at the end of the replay.
     #[serde(rename = "wanted_fits", skip_serializing_if = "Option::is_none")]
     pub wanted: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +99,7 @@ impl Device {
         }
     }
 
-    /// Returns the conditions of the replay: `torch 2.8, GPU memory 80.00 GiB, 1.20 GiB of it outside the allocator`.
+    /// Describes the conditions of the replay: `torch 2.8, GPU memory 80.00 GiB, 1.20 GiB of it outside the allocator`.
     pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
@@ -121,7 +118,7 @@ impl Device {
         }
     }
 
-    /// Returns a comparison of the best setting with the present one, or with the default.
+    /// Compares the best setting with the present one, or with the default.
     pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
@@ -139,7 +136,7 @@ impl Device {
 }
 
 impl Recording {
-    /// Returns a summary: `292 operations; recorded peak 388.00 MiB reserved`.
+    /// Describes the recording: `292 operations; recorded peak 388.00 MiB reserved`.
     pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
@@ -167,7 +164,7 @@ impl Recording {
 }
 
 impl Played {
-    /// Returns name and setting: `present: max_split_size_mb:128`.
+    /// Formats the setting's name and value: `present: max_split_size_mb:128`.
     pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
             ("", conf) => conf.to_owned(),
@@ -176,7 +173,7 @@ impl Played {
         }
     }
 
-    /// Returns the largest request that fits at the end, if the replay reached the end.
+    /// Returns the largest request that would succeed at the end, if the replay reached the end.
     pub fn fits(&self) -> Option<Bytes> {
         self.fits.filter(|_| self.outlook.fits())
     }
@@ -202,7 +199,7 @@ impl Played {
         row
     }
 
-    /// Returns remarks to print beside the values: the size of the failed request, and whether `want` fits.
+    /// Returns remarks to print after the figures: the size of the failed request, and whether `want` fits.
     pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {

@@ -1,5 +1,5 @@
-//! Notifications about processes that exit or leave their GPU idle. They run the same command as incidents, with JSON on its
-//! standard input: `kind` is `exit` or `idle`, and `title` is one sentence, as for incidents.
+//! Sends notifications about processes that exit or leave their GPU idle. They run the same command as incidents, with
+//! JSON on standard input: `kind` is `exit` or `idle`, and `title` is one sentence, as for incidents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 use crate::protocol::Update;
 
-/// Maximum number of notifications that wait for the command, which runs for one at a time.
+/// Maximum number of notifications waiting for the command, which is run for one notification at a time.
 const MAX_WAITING: usize = 64;
 const MAX_COMMAND_CHARS: usize = 60;
-/// A process exits only once.
+/// Never expires: a process exits only once.
 const FOREVER: Millis = Millis(u64::MAX);
 
-/// The JSON for the command.
+/// JSON document passed to the notification command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Activity {
     kind: &'static str,
@@ -38,21 +38,20 @@ struct Activity {
     gpus: Vec<GpuUuid>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<Exit>,
-    /// Identifies the process on all hosts and boots.
+    /// Unique ID of the process across hosts and boots.
     #[serde(skip)]
     key: String,
-    /// Time in which other observers do not report the same.
+    /// Time span in which other gputop processes do not repeat the notification.
     #[serde(skip)]
     window: Millis,
 }
 
-/// A period in which a process has held GPU memory without using a GPU.
+/// Time span in which a process has held GPU memory without using a GPU.
 struct IdlePeriod {
     since: Mono,
     is_reported: bool,
 }
 
-/// Detects exits and idle processes of one host.
 pub struct ActivityWatcher {
     idle_time: Option<Millis>,
     reports_exits: bool,
@@ -62,7 +61,7 @@ pub struct ActivityWatcher {
 }
 
 impl ActivityWatcher {
-    /// Starts the thread that runs the command, if the user asked for notifications.
+    /// Starts the thread that runs the notification command, if the user asked for notifications.
     pub fn start(sink: Option<&IncidentSink>, report: UnboundedSender<WatchResult>) -> Self {
         let sink = sink.filter(|sink| sink.on_idle.is_some() || sink.on_exit);
         let command = sink.and_then(|sink| sink.on_incident.clone());
@@ -82,7 +81,7 @@ impl ActivityWatcher {
         }
     }
 
-    /// Handles an update. Never blocks. Returns an error message if too many notifications are waiting.
+    /// Handles an update without blocking. Returns an error message if too many notifications are waiting.
     pub fn see(&mut self, update: &Update) -> Option<String> {
         self.waiting.as_ref()?;
         let found = match update {
@@ -135,7 +134,7 @@ impl ActivityWatcher {
         }
     }
 
-    /// Returns the processes that have been idle for long enough since this frame.
+    /// Returns the processes whose idle time reached the limit with this frame.
     fn idle(&mut self, frame: &Frame) -> Vec<Activity> {
         let Some(idle_time) = self.idle_time else {
             return Vec::new();
@@ -189,8 +188,8 @@ fn described(key: ProcessKey, process: Option<&Process>) -> String {
     format!("{command} (PID {}{user})", key.pid)
 }
 
-/// Returns the processes that hold memory on GPUs and use none of them, with the memory on each. A process whose use is
-/// unknown is not idle.
+/// Returns the idle processes: they hold memory on GPUs but use none of these GPUs. The values are the memory on each
+/// GPU. A process whose use is unknown is not idle.
 fn idle_processes(frame: &Frame) -> HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> {
     let mut idle: HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> = HashMap::new();
     let mut busy = Vec::new();
@@ -215,7 +214,7 @@ fn is_idle(gpu: &Gpu, listed: &GpuProcess) -> bool {
     gpu.health.state == HealthState::Answering && share.is_some_and(|share| share.0 <= 0.0)
 }
 
-/// Runs the command for each notification that no other gputop of this user has reported.
+/// Runs the command for each notification, unless another gputop process of this user has already sent it.
 fn notify_all(
     inbox: &Receiver<Activity>,
     sink: &IncidentSink,

@@ -57,7 +57,7 @@ enum WatchInput {
     History(Uid, Vec<Track>),
 }
 
-/// A handle to the thread, which stops when the handle is dropped.
+/// Handle to the watcher's thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Watcher {
     inputs: mpsc::Sender<WatchInput>,

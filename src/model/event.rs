@@ -44,7 +44,7 @@ pub enum Observation {
     Exit(Exit),
     /// A GPU stopped responding, was lost, or came back.
     Health(HealthChange),
-    /// The driver reported an Xid.
+    /// Xid reported by the NVIDIA driver.
     Xid(Xid),
     /// PyTorch's `num_ooms` of a process increased.
     Ooms(Box<OomsRose>),
@@ -131,7 +131,7 @@ pub struct Xid {
 pub struct OomsRose {
     pub before: u64,
     pub after: u64,
-    /// The device number inside the process.
+    /// Device number inside the process.
     pub ordinal: u32,
     /// Time of the previous sample. The failure happened between that time and the event.
     pub since: Mono,

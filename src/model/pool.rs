@@ -157,7 +157,7 @@ pub struct Segment {
     /// The private pool that the segment belongs to, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_id: Option<PoolId>,
-    /// The stream's handle; 0 is the default stream.
+    /// Handle of the CUDA stream; 0 is the default stream.
     pub stream: u64,
     pub expandable: bool,
     /// Sorted by address, without gaps.

@@ -119,7 +119,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bin {
-    /// A power of two.
+    /// Upper size limit, a power of two.
     pub up_to_bytes: Bytes,
     pub count: u64,
     pub bytes: Bytes,

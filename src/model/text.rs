@@ -109,7 +109,7 @@ pub fn json_escaped(json: &str) -> String {
     for c in json.chars() {
         if is_hidden(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing into a String cannot fail.
+                // Writing into a String cannot fail, so ignore the result.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         } else {
@@ -209,7 +209,7 @@ impl Shown {
         }
         self.marks = 0;
         let before = self.text.len();
-        // Writing into a String cannot fail.
+        // Writing into a String cannot fail, so ignore the result.
         let _ = self.text.write_fmt(written);
         self.grew_by(self.text.len() - before);
     }

@@ -9,7 +9,7 @@ use super::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceReplay {
-    /// The device number inside the process.
+    /// Device number inside the process.
     pub ordinal: u32,
     /// Free memory of the GPU at the failure, which distinguishes it from other failures of the process.
     pub free_bytes: Bytes,

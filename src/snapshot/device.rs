@@ -18,7 +18,7 @@ pub struct Held {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Device {
-    /// The device number inside the process.
+    /// Device number inside the process.
     pub ordinal: u32,
     pub map: PoolMap,
     /// Sorted by address.

@@ -141,7 +141,7 @@ pub struct PoolSummary {
     /// Name of the framework.
     pub framework: &'static str,
     pub allocator: Allocator,
-    /// The device number inside the process.
+    /// Device number inside the process.
     pub ordinal: u32,
     /// Index of the GPU, if known.
     pub gpu: Option<u32>,

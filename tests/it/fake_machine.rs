@@ -25,7 +25,7 @@ pub struct RealProcess {
     child: Guarded,
 }
 
-/// A child process that is killed and reaped on drop.
+/// Child process that is killed and reaped on drop.
 pub struct Guarded(pub Child);
 
 impl Drop for Guarded {

@@ -300,7 +300,7 @@ fn clients_choose_the_format_and_get_clear_errors() {
     let second = run(&fake, ["serve", "--listen", &address]);
     second.assert_refused(
         2,
-        &format!("cannot listen on {address}: another program uses this port. Choose another one with --listen"),
+        &format!("cannot listen on {address}: another program uses this port. Choose a different port with --listen"),
     );
     assert_eq!(exporter.stop(), (Some(0), String::new()));
     let mut public = command(&fake, ["serve", "--listen", "0.0.0.0:0"]);

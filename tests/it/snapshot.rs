@@ -524,7 +524,7 @@ fn snapshot_prints_text_without_a_terminal() {
     insta::assert_snapshot!("printed", printed);
 }
 
-/// Scripts read these fields, so a name may be added but not changed.
+/// Fields may be added but not renamed, because scripts read them.
 #[test]
 fn json_has_the_documented_fields() {
     fn collect(value: &serde_json::Value, prefix: &str, fields: &mut BTreeSet<String>) {

@@ -1,4 +1,4 @@
-//! Checks of the sources for process exits, OOM kills and Xid events.
+//! Checks of the sources that report process exits, OOM kills and Xid events.
 
 use super::{Check, is_root};
 use crate::cli::settings::{agent_options, kernel_log_path};
@@ -82,7 +82,7 @@ pub fn check_kernel_log() -> Check {
     }
 }
 
-/// `supported`: the number of GPUs that report Xids and the total number of GPUs, or `None` without a driver.
+/// Checks for Xid events. `supported` is the number of GPUs that report Xids, and the total number of GPUs.
 pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
     let (works, found) = match supported {
         None => (false, "requires the NVIDIA driver".to_owned()),

@@ -1,11 +1,11 @@
-//! Checks of the installation: which file runs, how it was installed, and what the shell finds.
+//! Checks of the installation: which gputop runs, how it was installed, and which one the shell finds.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use super::Check;
 
-/// Folders of completion scripts and man pages, relative to the prefix of the installation or to the user's data.
+/// Paths of completion scripts, relative to the installation's share directory or the user's data directory.
 const COMPLETIONS: [&str; 3] = [
     "bash-completion/completions/gputop",
     "zsh/site-functions/_gputop",
@@ -41,7 +41,7 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// Describes how the program was installed, as far as its path shows it.
+/// Describes how the program was installed, judging by its path.
 fn source(program: &Path) -> &'static str {
     let has = |name: &str| program.components().any(|part| part.as_os_str() == name);
     let is_beside = |name: &str| program.with_file_name(name).exists();
@@ -72,7 +72,7 @@ fn check_path(program: &Path, folders: &[PathBuf]) -> Check {
         }
         Some(first) => (
             false,
-            format!("finds another gputop first: {}", first.display()),
+            format!("finds a different gputop first: {}", first.display()),
             format!("export PATH={folder}:$PATH"),
         ),
         None => (
@@ -84,7 +84,7 @@ fn check_path(program: &Path, folders: &[PathBuf]) -> Check {
     Check::new("PATH", works, found, &fix)
 }
 
-/// Returns the folders in which completions and man pages may be: beside the program, of the user, and of the system.
+/// Returns the folders that may contain completions and man pages: beside the program, of the user, and of the system.
 fn shares(program: &Path) -> Vec<PathBuf> {
     let prefix = program.parent().and_then(Path::parent);
     let user = env::home_dir().map(|home| home.join(".local/share"));

@@ -35,15 +35,14 @@ pub struct Args {
     pub config: ConfigArgs,
 }
 
-/// The result of checking one capability.
 #[derive(Debug, Clone, Serialize)]
 struct Check {
     /// Name of the capability as a noun phrase: `NVIDIA driver`.
     name: &'static str,
     works: bool,
-    /// Details as a phrase or a sentence.
+    /// Details of the check's result, as a phrase or a sentence.
     found: String,
-    /// Commands or advice, best first.
+    /// Commands or advice that fix the problem, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fix: Vec<String>,
 }
@@ -72,12 +71,12 @@ struct Report {
     schedule: Vec<Call>,
 }
 
-/// A group of NVML calls in the schedule.
+/// Group of NVML calls in the sampling schedule.
 #[derive(Debug, Serialize)]
 struct Call {
     name: String,
     when: String,
-    /// Median over the GPUs, if a driver is available.
+    /// Median duration over all GPUs, if a driver is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     microseconds: Option<u64>,
 }
@@ -141,10 +140,9 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Facts about a driver that responds.
 struct DriverAnswer {
     summary: String,
-    /// Microseconds for each group of the schedule.
+    /// Duration of each group of NVML calls, in microseconds.
     costs: [Option<u64>; GROUPS.len()],
     /// Number of GPUs that report Xids, and total number of GPUs.
     xids: (usize, u32),

@@ -20,7 +20,7 @@ pub fn check_probe(has_driver: bool) -> Check {
     Check::new("probe (P)", works, found, "")
 }
 
-/// Checks all GPUs in parallel, because the driver may start slowly. Returns the results by GPU index.
+/// Checks all GPUs in parallel, because the driver may start slowly. Returns the readiness of each GPU index.
 fn readiness_by_gpu(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
     thread::scope(|scope| {
         let checks: Vec<_> = frame
@@ -51,7 +51,7 @@ fn summary(gpus: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
             (some, all) => format!("available on {some} of {all} GPUs{leaves}"),
         });
     }
-    // A reason that applies to several GPUs is printed once.
+    // Print a reason that applies to several GPUs only once.
     let mut clauses: Vec<(String, Vec<u32>)> = Vec::new();
     for (index, readiness) in gpus {
         let new = match readiness {

@@ -60,7 +60,7 @@ pub fn check_store() -> Check {
     Check::new("incidents", works, found, "")
 }
 
-/// Minimum limit on open files, sufficient for a host with a hundred processes and their logs.
+/// Minimum limit on open files, sufficient for a host with 100 processes and their logs.
 const MIN_OPEN_FILES: u64 = 1_024;
 
 pub fn check_open_files() -> Check {
@@ -72,9 +72,7 @@ pub fn check_open_files() -> Check {
     let works = now >= MIN_OPEN_FILES;
     let effect = match works {
         true => "",
-        false => {
-            ". When it is reached, exits are detected up to 2 s late and some logs are not followed"
-        }
+        false => ". At the limit, exits are detected up to 2 s late and some logs are not followed",
     };
     let fix = if works {
         ""
@@ -98,7 +96,7 @@ pub fn check_ssh() -> Check {
         }
         Err(_) => (
             false,
-            "ssh is not installed; only `via:COMMAND` works without it".into(),
+            "ssh is not installed; without it, only `via:COMMAND` works".into(),
         ),
     };
     let fix = if works {

@@ -83,11 +83,11 @@ fn check_characters(is_utf8: bool) -> Check {
     }
 }
 
-/// `option`: the value of set-clipboard, or the reason that tmux did not answer.
+/// Checks the clipboard in tmux. `option` is the value of set-clipboard, or the reason that tmux did not answer.
 fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
     match option.map(str::trim) {
         Ok("on") => Check::new(CLIPBOARD, true, "with tmux (set-clipboard on)", ""),
-        // A local gputop works without this; a gputop over ssh from this tmux requires it.
+        // Only a gputop over ssh from this tmux requires set-clipboard; a local gputop works without it.
         Ok(value) => Check::new(
             CLIPBOARD,
             true,

@@ -10,12 +10,12 @@ use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum number of files that are read from a directory. It exceeds the number of ranks of any job.
+/// Maximum number of files read from a directory; exceeds the number of ranks of any job.
 const MAX_FILES: usize = 4096;
-/// Maximum depth of the search in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
+/// Maximum depth of the search for logs in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;
 
-/// Reads the logs at `path`, and returns the findings and an error message for each log that could not be read.
+/// Reads the logs at `path`. Returns the findings, and an error message for each log that could not be read.
 pub fn logs(
     catalogue: &Catalogue,
     path: &Path,
@@ -43,7 +43,7 @@ pub fn logs(
         };
         match read_file(catalogue, &file, &position, progress) {
             Ok((findings, None)) => logs.push(findings),
-            // Findings read before the error are still used.
+            // Keep the findings read before the error.
             Ok((findings, Some(error))) => {
                 faults.push(message(&file, &error));
                 logs.push(findings);
@@ -68,7 +68,7 @@ fn stdin(catalogue: &Catalogue, progress: &mut Progress) -> (Vec<LogFindings>, V
     (vec![reader.finish()], faults.into_iter().collect())
 }
 
-/// Reads a file, and returns the findings and the error that stopped reading before the end, if any.
+/// Reads a log file. Returns the findings, and the error that stopped reading early, if any.
 fn read_file(
     catalogue: &Catalogue,
     path: &Path,
@@ -109,7 +109,7 @@ fn feed(
     }
 }
 
-/// Returns the regular files in a directory and below it, sorted by name. Does not follow links.
+/// Returns the regular files in a directory and its subdirectories, sorted by name. Does not follow links.
 fn files_of(folder: &Path, faults: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(folder, 0, &mut files, faults);
@@ -147,7 +147,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut V
     }
 }
 
-/// Returns a sort key that puts `rank_2` before `rank_10`.
+/// Returns a sort key for file names that puts `rank_2` before `rank_10`.
 fn by_number(path: &Path) -> (String, u64, PathBuf) {
     let name = path
         .file_name()

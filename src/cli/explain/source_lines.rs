@@ -9,14 +9,14 @@ use crate::diagnose::LogFindings;
 use crate::diagnose::traceback::Frame;
 use crate::user_files;
 
-/// Maximum number of files to read.
+/// Maximum number of source files to read.
 const MAX_FILES: usize = 32;
 const MAX_FILE_BYTES: u64 = 2 << 20;
-/// Maximum number of lines before and after the failing one.
+/// Maximum number of source lines shown before and after the failing one.
 const MAX_BEFORE: usize = 60;
 const MAX_AFTER: usize = 4;
 
-/// Adds the source code to the user's innermost frame in each traceback.
+/// Adds source code to the user's innermost frame in each traceback.
 pub fn add(logs: &mut [LogFindings]) {
     let mut files = HashMap::new();
     for log in logs {
@@ -44,7 +44,7 @@ fn function(
 ) -> Option<Arc<str>> {
     let code = frame.code.as_deref()?.trim();
     let named = Path::new(&frame.file);
-    // A relative path is relative to the directory in which the program was started.
+    // Also try the log's directory, because the program may have been started there.
     let beside = folder
         .filter(|_| named.is_relative())
         .map(|f| f.join(named));
@@ -64,7 +64,7 @@ fn function(
         })
 }
 
-/// Returns the lines from the beginning of the function to a few lines after `number`, if that line is `code`.
+/// Returns the source lines from the start of the function to just after line `number`, if that line is `code`.
 fn excerpt(text: &str, number: u32, code: &str) -> Option<Arc<str>> {
     let lines: Vec<&str> = text.lines().collect();
     let at = usize::try_from(number).ok()?.checked_sub(1)?;

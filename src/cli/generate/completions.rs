@@ -1,15 +1,15 @@
-//! Completion scripts: clap's own script for a shell, extended with hosts that are read on each completion.
+//! Completion scripts: clap's own script for a shell, extended with hosts that are looked up on each completion.
 
 use clap::builder::ValueHint;
 use clap::{Arg, Command};
 use clap_complete::Shell;
 
-/// The command that prints this user's hosts.
+/// Shell command that prints this user's hosts.
 const HOSTS: &str = "gputop generate hosts 2>/dev/null";
-/// Id of the argument that takes hosts.
+/// ID of the command-line argument that takes hosts.
 pub const TARGETS: &str = "targets";
 
-/// Returns the script for a shell. Hosts are completed in bash, fish and zsh.
+/// Returns the completion script for a shell. Only bash, fish and zsh complete hosts.
 pub fn script(shell: Shell, program: &Command) -> String {
     let mut command = without_targets(program);
     let mut script = Vec::new();
@@ -23,8 +23,8 @@ pub fn script(shell: Shell, program: &Command) -> String {
     }
 }
 
-/// Returns the program without its host argument. clap cannot complete subcommands and arguments at the same position;
-/// zsh would offer files there.
+/// Returns the program without its host argument, because clap cannot complete subcommands and arguments at the same
+/// position. zsh would offer files there.
 fn without_targets(program: &Command) -> Command {
     let args = program.get_arguments().filter(|arg| !is_targets(arg));
     let hint = |command: &Command| {
@@ -110,7 +110,7 @@ fn zsh(script: &str, program: &Command) -> String {
 
 _gputop() {{"
     );
-    // The first word is a command or a host. If it is a host, the words after it are hosts as well.
+    // The first word is a command or a host. After a host, all further words are hosts.
     let first = "\":: :_gputop_commands\"";
     let first_word = "'::command:{_gputop_commands; _gputop_hosts}'";
     let rest = "    (gputop)\n";

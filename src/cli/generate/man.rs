@@ -14,7 +14,6 @@ use crate::tui::action::ACTIONS;
 use crate::tui::keymap::show_key;
 use crate::tui::palette::PALETTES;
 
-/// The examples have a section of their own; clap_mangen would title it EXTRA.
 pub fn page(program: Command, path: &[String]) -> Result<String> {
     let mut command = &program;
     for name in path {
@@ -25,7 +24,7 @@ pub fn page(program: Command, path: &[String]) -> Result<String> {
         command = next;
     }
     let mut page = Vec::new();
-    // The examples have their own section; clap_mangen would call it EXTRA.
+    // Remove the examples from the help text, because they have their own section. clap_mangen would call it EXTRA.
     Man::new(command.clone().after_help(Resettable::Reset)).render(&mut page)?;
     if path.is_empty() {
         sections()?.to_writer(&mut page)?;
@@ -45,7 +44,7 @@ fn example_section(commands: &[&Command]) -> Roff {
         let about = command.get_about().map(ToString::to_string);
         roff.control("PP", []);
         roff.text([roman(format!("{}:", about.unwrap_or_default()))]);
-        // Indented, without filling.
+        // Print the examples indented and without filling.
         roff.control("RS", ["4"]);
         roff.control("nf", []);
         for line in examples(command) {

@@ -79,7 +79,7 @@ pub fn run(args: &Args, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
     Ok(0)
 }
 
-/// Returns the lines of the example that ends a command's help.
+/// Returns the lines of the example at the end of a command's help.
 fn examples(command: &ClapCommand) -> Vec<String> {
     let help = command.get_after_help().map(ToString::to_string);
     let help = help.unwrap_or_default();
@@ -94,7 +94,7 @@ fn program() -> ClapCommand {
     program
 }
 
-/// Returns the hosts, one on each line. Omits names with characters that are special in a shell.
+/// Returns the host names to complete, one per line. Omits names with characters that are special in a shell.
 fn hosts(groups: &[Group]) -> String {
     let is_plain = |name: &&str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);

@@ -1,4 +1,4 @@
-//! The reference as Markdown. It is committed as `docs/REFERENCE.md`, and a test compares the two.
+//! Command reference as Markdown. A test compares it with the committed `docs/REFERENCE.md`.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,6 @@ pub fn markdown(program: &Command) -> String {
     out
 }
 
-/// Writes a command and its subcommands.
 fn commands(out: &mut String, parent: &Command) {
     if parent.is_hide_set() {
         return;

@@ -1,6 +1,6 @@
-//! The hosts in `~/.ssh/config`, for completions: `Host` lines without patterns, also in included files.
+//! Reads hosts from `~/.ssh/config` for completions: `Host` lines without patterns, also in included files.
 //!
-//! Only one level of includes is read, and the input is limited, because the user waits for the completion.
+//! Reads only one level of includes and limits the input, because the user waits for the completion.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -39,19 +39,19 @@ pub fn hosts(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// Returns the readable part of a regular file, or an empty string.
+/// Returns the readable part of a regular file, or an empty string if nothing is readable.
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     if fs::metadata(path).is_ok_and(|meta| meta.is_file())
         && let Ok(file) = File::open(path)
     {
-        // Use the text that was read before the error.
+        // If reading fails, keep the text read before the error.
         let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A parsed line: `Host gpu1 "gpu2"`, or `Host=gpu1`.
+/// Parsed line of an ssh configuration: `Host gpu1 "gpu2"`, or `Host=gpu1`.
 struct ConfigLine {
     keyword: String,
     words: Vec<String>,
@@ -110,7 +110,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). The running time is at most the
-/// product of both lengths, because it backtracks only to the last star.
+/// product of both lengths, because matching backtracks only to the last star.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {

@@ -1,4 +1,4 @@
-//! A report about a wrong explanation, with the log text and the values that the explanation was based on.
+//! Report about a wrong explanation, with the log text and the values on which the explanation was based.
 //!
 //! The report is meant to be published. In addition to what the store redacts, it omits the host, the command line, the
 //! environment, and user names in paths.
@@ -19,7 +19,6 @@ use crate::redact;
 
 const WIDTH: usize = 100;
 
-/// Returns the report as Markdown.
 pub(super) fn text(record: &Record) -> String {
     let incident = &record.incident;
     let mut out = format!(
@@ -63,7 +62,7 @@ pub(super) fn text(record: &Record) -> String {
         ("Evidence", serde_json::to_string_pretty(&record.evidence)),
     ];
     for (title, json) in evidence {
-        // Process events contain the user, which `anonymous` removes.
+        // Remove the user from process events later, in `anonymous`.
         let json = json.unwrap_or_default();
         let _ = writeln!(out, "\n## {title}\n\n{}", fenced("json", &json));
     }
@@ -77,7 +76,7 @@ pub(super) fn text(record: &Record) -> String {
     )
 }
 
-/// Removes the host name, and user names in paths.
+/// Removes the host name from a report, and user names from paths.
 fn anonymous(text: &str, host: &str) -> String {
     let mut text = text.to_owned();
     if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 5) {
@@ -89,7 +88,7 @@ fn anonymous(text: &str, host: &str) -> String {
     if let Ok(user) = Regex::new(r#""user": "[^"]*""#) {
         text = user.replace_all(&text, r#""user": "USER""#).into_owned();
     }
-    // A host name of one or two letters would match inside other text.
+    // Keep host names of one or two letters, which would match inside other text.
     if host.len() > 2
         && let Ok(name) = Regex::new(&format!(r"\b{}\b", regex::escape(host)))
     {

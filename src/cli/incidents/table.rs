@@ -13,10 +13,10 @@ use crate::model::text::visible;
 
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
 const TITLE: &str = "INCIDENT";
-/// Maximum width of the host and process columns.
+/// Maximum width of the host and process columns in the incident table.
 const MAX_COLUMN: usize = 24;
 
-/// Returns the table, newest incident first. Lines are truncated to `width` if it is given.
+/// Returns the table of incidents, newest first, with lines truncated to `width` if given.
 pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> String {
     let rows: Vec<[String; 5]> = entries
         .iter()
@@ -61,12 +61,12 @@ fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
     ]
 }
 
-/// Returns the id and title: `oom-fragmentation: No free block is large enough for 8.0 GiB`.
+/// Returns the incident's ID and title: `oom-fragmentation: No free block is large enough for 8.0 GiB`.
 fn summary(incident: &Incident) -> String {
     format!("{}: {}", incident.id, incident.title)
 }
 
-/// Returns `rank 3 train.py 418`, omitting unknown parts.
+/// Returns the incident's process without unknown parts: `rank 3 train.py 418`.
 fn process(entry: &Entry) -> String {
     let fields = &entry.record.incident.fields;
     let mut words = Vec::new();
@@ -82,7 +82,6 @@ fn process(entry: &Entry) -> String {
     words.join(" ")
 }
 
-/// Returns the time of the incident in the user's time zone.
 pub(super) fn local_time(incident: &Incident, zone: &TimeZone, format: &str) -> String {
     let time = incident.time.as_ref();
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());

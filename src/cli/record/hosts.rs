@@ -1,7 +1,7 @@
-//! Records several hosts to a directory with one recording per host. Each recording can be played alone or together
-//! with the others on a shared clock.
+//! Records several hosts to a directory with one recording per host. Recordings can be played alone, or together on a
+//! shared clock.
 //!
-//! A host's file is created when the host is first reached. One host's failure does not affect the others.
+//! A host's file is created when the host is first reached. A failure of one host does not affect other hosts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,11 +30,10 @@ use crate::source::map_schedule::Every;
 use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
 
-/// Maximum number of hosts that use the larger compression window of a single recording.
+/// Maximum number of hosts recorded with the larger compression window of a single recording.
 const MAX_LARGE_WINDOWS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Totals over all recordings.
 #[derive(Default)]
 struct Total {
     hosts: AtomicUsize,
@@ -42,7 +41,7 @@ struct Total {
     bytes: AtomicU64,
 }
 
-/// A host that has not been reached yet.
+/// Remote host that has not been reached yet.
 struct PendingHost {
     name: String,
     path: PathBuf,
@@ -113,7 +112,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
             },
             requested = &mut end, if stop.is_some() => {
                 requested?;
-                // Dropping the sender makes each recording close its file.
+                // Drop the sender, so that each recording closes its file.
                 stop = None;
             }
             _ = clock.tick() => progress(&progress_text(&folder, count, &total)),
@@ -187,7 +186,7 @@ impl PendingHost {
     }
 }
 
-/// Waits until the host is reached, and returns its greeting.
+/// Waits until the host is reached. Returns the host's greeting.
 async fn first_hello(source: &mut Source, name: &str) -> Option<Arc<Hello>> {
     let mut is_disconnected = false;
     loop {
@@ -203,8 +202,8 @@ fn shown(target: &Target) -> String {
     visible(target.name().as_bytes(), 60)
 }
 
-/// Returns a file name for each host. The names come from the command line only, because remote hosts must not choose
-/// file names.
+/// Returns a file name for each host's recording. The names come from the command line only, because remote hosts must
+/// not choose file names.
 fn file_names(targets: &[Target]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for target in targets {
@@ -215,7 +214,7 @@ fn file_names(targets: &[Target]) -> Vec<String> {
             .collect();
         let parts = name.split('-').filter(|part| !part.is_empty());
         let name = parts.collect::<Vec<_>>().join("-");
-        // `via:` commands differ at the end, so a long name is truncated at the front.
+        // Truncate a long name at the front, because `via:` commands differ at the end.
         let from = name.len().saturating_sub(MAX_NAME);
         let name = name[from..].trim_start_matches('-');
         let stem = (1..).find_map(|number| {

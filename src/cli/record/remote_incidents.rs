@@ -9,7 +9,7 @@ use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
-/// State of the conversion: the start of the recording and the number of events so far.
+/// State of the conversion of remote incidents: start of the recording, and number of events so far.
 #[derive(Debug, Default)]
 pub struct RemoteIncidentEvents {
     boot_id: String,
@@ -31,7 +31,7 @@ impl RemoteIncidentEvents {
         self.now = Some(Arc::clone(frame));
     }
 
-    /// Returns the event for an incident, or `None` if it happened before the recording began.
+    /// Returns the event for a remote incident, or `None` if the incident happened before the recording began.
     pub fn event(&mut self, incident: &RemoteIncident) -> Option<Event> {
         let (now, record) = (
             self.now.as_ref()?,
@@ -44,7 +44,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: key.boot_id.clone(),
-            // Agent IDs never begin with a plus sign.
+            // Cannot be an agent's ID, because these never begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,

@@ -18,17 +18,17 @@ use tokio::sync::Semaphore;
 use super::page::Page;
 use crate::export::metrics::Format;
 
-/// Maximum number of open connections. Further ones wait in the kernel's queue.
+/// Maximum number of open connections. Further connections wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 128;
-/// Maximum size of a request without its body, which is not read.
+/// Maximum size of a request's header. The body is not read.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for one connection, including slow readers.
+/// Maximum time for one HTTP connection, including slow readers.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay after a failed accept, such as without free descriptors.
+/// Delay after a failed `accept`, for example because no descriptors are free.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves the page until an error occurs. Never returns without a listener.
+/// Serves the metrics page until an error occurs. Without a listener, never returns.
 pub async fn serve(listener: Option<TcpListener>, page: Arc<Page>) -> Result<()> {
     let Some(listener) = listener else {
         return std::future::pending().await;
@@ -48,7 +48,7 @@ pub async fn serve(listener: Option<TcpListener>, page: Arc<Page>) -> Result<()>
     }
 }
 
-/// Answers one request. Errors of a connection concern only the client.
+/// Answers one HTTP request. Ignores connection errors, which concern only the client.
 async fn answer(stream: TcpStream, page: Arc<Page>) {
     let service = service_fn(|request| {
         let response = respond(&request, &page);
@@ -88,7 +88,7 @@ fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
     }
 }
 
-/// Returns the format that the client accepts. Prometheus names OpenMetrics; other clients get the older format.
+/// Returns the format that the client accepts. Prometheus requests OpenMetrics; other clients get the older format.
 fn format(request: &Request<Incoming>) -> Format {
     let accepted = request.headers().get_all(ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());

@@ -1,7 +1,7 @@
-//! `gputop serve`: metrics for Prometheus, over HTTP, as a file for the node exporter, or once on stdout.
+//! Metrics for Prometheus (`gputop serve`): over HTTP, as a file for the node exporter, or once on stdout.
 //!
-//! One task for each host stores its latest frame. A scrape formats these frames and never calls the driver, so neither many
-//! scrapes nor slow ones affect sampling.
+//! One task for each host stores its latest frame. Scrapes format these frames and never call the driver. Many or slow
+//! scrapes therefore do not affect sampling.
 
 mod http;
 mod page;
@@ -90,11 +90,11 @@ fn label_names() -> PossibleValuesParser {
 }
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:9836";
-/// Time between the two samples of `--once`; rates require two.
+/// Time between the two samples of `--once`. Rates require two samples.
 const ONCE_INTERVAL: Millis = Millis(300);
-/// Maximum wait of `--once` for all hosts.
+/// Maximum time for which `--once` waits for all hosts.
 const ONCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time to diagnose and save the last observations.
+/// Maximum time to diagnose and save the last observations on exit.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -147,7 +147,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         result = stop_requested(None, false) => result.map_err(Into::into),
     };
     if let Some(path) = &args.textfile {
-        // The node exporter would serve the last values forever.
+        // Remove the file, because the node exporter would serve its last values forever.
         let _ = std::fs::remove_file(path);
     }
     drop(stop);
@@ -160,7 +160,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     result.map(|()| 0)
 }
 
-/// Returns the source of each host, with its name unless it is this host.
+/// Returns the data source of each host, with the host's name unless it is this host.
 fn sources(
     targets: Vec<Target>,
     interval: Millis,
@@ -185,7 +185,7 @@ fn sources(
     sources.collect()
 }
 
-/// Opens the port, and prints the address. Warns if other hosts can reach it.
+/// Opens the port and prints its address. Warns if other hosts can reach the port.
 async fn bind(address: &str) -> Result<TcpListener> {
     let shown = quoted(address);
     let found = address.to_socket_addrs().map(|mut found| found.next());
@@ -194,7 +194,7 @@ async fn bind(address: &str) -> Result<TcpListener> {
     };
     let listener = match TcpListener::bind(resolved).await {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => bail!(
-            "cannot listen on {shown}: another program uses this port. Choose another one with --listen"
+            "cannot listen on {shown}: another program uses this port. Choose a different port with --listen"
         ),
         other => other.wrap_err_with(|| eyre!("cannot listen on {shown}"))?,
     };
@@ -208,7 +208,7 @@ async fn bind(address: &str) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Writes the file at each interval. Fails if the first attempt fails; reports later errors once.
+/// Writes the metrics file at each interval. Fails if the first attempt fails. Reports repeated errors only once.
 async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Result<()> {
     let Some(path) = path else {
         return std::future::pending().await;
@@ -231,9 +231,9 @@ async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Resu
     }
 }
 
-/// Replaces the file atomically. The file mode follows the umask, because the node exporter runs as another user.
+/// Replaces the file atomically. Its mode follows the umask, because the node exporter runs as a different user.
 fn write_file(path: &Path, text: &[u8]) -> Result<()> {
-    // The node exporter ignores files with another extension than `prom`.
+    // Use an extension other than `prom`, so that the node exporter ignores the file.
     let part = path.with_extension(format!("{}.part", std::process::id()));
     let write = || {
         let _ = std::fs::remove_file(&part);

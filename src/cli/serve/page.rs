@@ -1,4 +1,4 @@
-//! The latest state of each host, and the page of metrics made from it.
+//! Latest state of each host, and the metrics page made from these states.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,24 +17,22 @@ use crate::model::link::Link;
 use crate::protocol::Update;
 use crate::source::stream::Source;
 
-/// Maximum number of recent incidents whose revisions are recognized.
+/// Maximum number of recent incidents for which later revisions are recognized.
 const MAX_INCIDENTS: usize = 256;
-/// Maximum number of cards with a count, more than there are.
+/// Maximum number of error cards with a counter, more than the catalogue has.
 const MAX_CARDS: usize = 512;
-/// Number of frames that a complete sample requires, because rates need two.
+/// Number of frames in a complete sample. Rates require two.
 const COMPLETE_FRAMES: u64 = 2;
 
-/// The latest state of a host.
 #[derive(Debug, Default)]
 pub struct HostStatus {
     frame: Option<Arc<Frame>>,
     received: Option<Instant>,
     frames: u64,
-    /// Number of frames and incidents.
+    /// Number of frames and incidents received.
     updates: u64,
     is_disconnected: bool,
     incidents: Vec<IncidentCount>,
-    /// Incidents that were counted already.
     counted: Vec<IncidentKey>,
 }
 
@@ -46,7 +44,7 @@ impl HostStatus {
                 false => HostState::Waiting,
             };
         };
-        // A busy host may skip a frame.
+        // Allow for skipped frames of a busy host.
         let limit = Duration::from_millis(frame.interval.0.saturating_mul(3) + 2_000);
         if self.is_disconnected {
             HostState::Disconnected
@@ -77,7 +75,7 @@ impl HostStatus {
         true
     }
 
-    /// Counts an incident for the card of its first diagnosis. A counter must not fall if the diagnosis is revised.
+    /// Counts an incident under the card of its first diagnosis, so that no counter falls if the diagnosis is revised.
     fn count(&mut self, record: &Record) -> bool {
         let (key, incident) = (&record.key, &record.incident);
         if self.counted.iter().any(|counted| counted.is_same(key)) {
@@ -112,7 +110,7 @@ impl HostStatus {
     }
 }
 
-/// Stores the updates of a host until gputop is stopped. Returns the watcher, which may still save incidents.
+/// Stores the updates of a host until gputop stops. Returns the watcher, which may still save incidents.
 pub async fn follow(
     mut source: Source,
     mut watcher: Watcher,
@@ -143,17 +141,17 @@ pub async fn follow(
     }
 }
 
-/// The value of a host's label, and its latest state.
+/// Value of a host's label, and the host's latest state.
 type Host = (Option<String>, watch::Receiver<HostStatus>);
 
-/// The page, which is formatted once for each state and shared by all scrapes.
+/// Metrics page, formatted once for each state and shared by all scrapes.
 pub struct Page {
     hosts: Vec<Host>,
     options: Options,
     cache: Mutex<Cache>,
 }
 
-/// Formatted pages, and the number of frames and incidents and the state of each host that they show.
+/// Formatted metrics pages, with the update count and state of each host that they show.
 #[derive(Default)]
 struct Cache {
     shown: Vec<(u64, HostState)>,
@@ -170,7 +168,6 @@ impl Page {
         }
     }
 
-    /// Returns the metrics of all hosts.
     pub fn text(&self, format: Format) -> Bytes {
         let hosts = self.hosts.iter().map(|(_, latest)| latest.borrow());
         let shown: Vec<(u64, HostState)> = hosts

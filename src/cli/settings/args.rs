@@ -22,11 +22,11 @@ use crate::tui::palette::PALETTES;
 
 type Values = Vec<(&'static SettingDef, Value)>;
 
-/// Settings from the command line, and the configuration file that it names.
+/// Settings from the command line, and the path of the configuration file given there.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
-    /// Values in order of precedence: the first value of a setting applies.
+    /// Setting values in order of precedence: the first value of a setting applies.
     pub values: Values,
 }
 
@@ -36,14 +36,13 @@ impl Flags {
         self
     }
 
-    /// Returns the value of a setting that is a text.
     #[cfg(local)]
     pub fn text_of(&self, name: &str) -> Option<&str> {
         let value = self.values.iter().find(|(def, _)| def.name == name);
         value.and_then(|(_, value)| value.as_str())
     }
 
-    /// Adds the options given before the subcommand. Options after the subcommand take precedence.
+    /// Adds the options given before the subcommand. Those after the subcommand take precedence.
     pub fn or(mut self, before: Self) -> Self {
         self.config = self.config.or(before.config);
         self.with(before.values)
@@ -218,7 +217,7 @@ fn densities() -> PossibleValuesParser {
     PossibleValuesParser::new(DENSITIES.iter().map(|(name, _)| *name))
 }
 
-/// Accepts any name, because users may have their own themes. Help and completions list only the built-in ones.
+/// Parser that accepts any theme name, for users' own themes. Help and completions list only built-in themes.
 #[derive(Debug, Clone, Copy)]
 struct ThemeNames;
 

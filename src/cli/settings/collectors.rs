@@ -1,4 +1,4 @@
-//! Collector options for this host, from gputop's environment.
+//! Collector options for this host, read from gputop's environment.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,6 @@ use crate::collect::process::container::Files;
 use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 
-/// Returns the collector options from gputop's environment.
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {
         interval,
@@ -24,13 +23,12 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         },
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
-        // Callers that allow signals override this.
+        // Deny all actions. Callers that allow signals override this.
         permissions: Permissions::none("this command does not act on processes or GPUs"),
         is_remote: false,
     }
 }
 
-/// Returns the path of the kernel log.
 pub fn kernel_log_path() -> PathBuf {
     std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
 }

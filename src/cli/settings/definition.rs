@@ -1,6 +1,5 @@
-//! The list of settings. The configuration file, the environment, `config print` and the reference are derived from it.
+//! List of settings, from which the configuration file, the environment, `config print` and the reference are derived.
 
-/// The TOML type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -9,16 +8,15 @@ pub enum Kind {
 
 #[derive(Debug)]
 pub struct SettingDef {
-    /// The setting's key in the configuration file.
+    /// Key of the setting in the configuration file.
     pub name: &'static str,
     pub kind: Kind,
     pub variable: &'static str,
     pub flag: &'static str,
-    /// The default as a phrase: `1s`, `from the locale`.
+    /// Default value as a phrase: `1s`, `from the locale`.
     pub default: &'static str,
-    /// An example value in TOML: `"1s"`.
     pub example: &'static str,
-    /// Description, as a phrase without a period.
+    /// Description for the help, as a phrase without a period.
     pub help: &'static str,
 }
 
@@ -135,13 +133,12 @@ pub const SETTINGS: &[&SettingDef] = &[
     &PROBE_INTERVAL,
 ];
 
-/// A TOML table whose keys are chosen by the user.
+/// TOML table whose keys are chosen by the user.
 #[derive(Debug)]
 pub struct TableDef {
     pub name: &'static str,
-    /// An example line of the table in TOML.
     pub example: &'static str,
-    /// Description, as a phrase without a period.
+    /// Description for the help, as a phrase without a period.
     pub help: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Settings as written by the user, each with its origin. Flags override environment variables, which override the
+//! Settings as written by the user, each with its origin. Flags override environment variables, and these override the
 //! configuration file.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,6 @@ pub const VARIABLE: &str = "GPUTOP_CONFIG";
 
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -56,7 +55,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An error in a setting: one line that begins with the origin of the value.
+/// Error in a setting: one line that begins with the origin of the value.
 #[derive(Debug, Error)]
 pub enum SettingError {
     #[error("cannot read {what} {}: {why}", path.display())]
@@ -81,10 +80,10 @@ pub struct ConfigPath {
 }
 
 impl ConfigPath {
-    /// Returns the path from the flag, the variable or the XDG configuration directory, in this order.
+    /// Returns the path from the flag, the environment variable or the XDG configuration directory, in this order.
     ///
-    /// The flag may name any file, even for root. The variable may come from another user through `sudo -E`, so a file
-    /// owned by another user is rejected: its `on_incident` would run as root.
+    /// The flag may name any file, even for root. A file owned by another user is rejected if named by the variable,
+    /// which may come from that user through `sudo -E`: the file's `on_incident` would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
         let explicit = |path| Self {
             path,
@@ -105,7 +104,7 @@ impl ConfigPath {
     }
 }
 
-/// A named list of hosts: at least one, without duplicates.
+/// Named group of hosts: at least one host, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
@@ -114,7 +113,7 @@ pub struct Group {
 }
 
 impl fmt::Display for Group {
-    /// Formats the group as TOML, with its origin as a comment.
+    /// Formats the host group as TOML, with its origin as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = self.hosts.iter().map(Target::word).collect();
         let key = toml::Table::from_iter([(self.name.clone(), Value::from(words))]);
@@ -122,7 +121,6 @@ impl fmt::Display for Group {
     }
 }
 
-/// The keys assigned to an action in the file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a key or a list of keys")]
 enum KeyNames {
@@ -130,17 +128,18 @@ enum KeyNames {
     Several(Vec<String>),
 }
 
-/// Values from flags, environment variables and the file, not yet parsed.
+/// Unparsed setting values from flags, environment variables and the configuration file.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Values in order of precedence.
+    /// Setting values in order of precedence.
     values: Vec<(&'static SettingDef, Value, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
     pub groups: Vec<Group>,
 }
 
 impl Written {
-    /// Reads the file and reports its first error. A missing file is treated as empty unless the user gave its path.
+    /// Reads the configuration file and reports its first error. Treats a missing file as empty unless the path was
+    /// given.
     pub fn read(config: &ConfigPath) -> Result<Self, SettingError> {
         use io::ErrorKind::{NotADirectory, NotFound};
         match read_text("configuration", &config.path) {
@@ -221,8 +220,8 @@ impl Written {
         Ok(written)
     }
 
-    /// Overrides values with flags and environment variables. Fails if a switch in the environment is neither true nor
-    /// false.
+    /// Overrides values from the file with flags and environment variables. Fails if a switch in the environment is
+    /// neither true nor false.
     pub fn overridden(
         self,
         flags: Vec<(&'static SettingDef, Value)>,
@@ -233,7 +232,7 @@ impl Written {
             .map(|(def, raw)| (def, raw, Origin::Flag(def.flag)))
             .collect();
         for def in SETTINGS {
-            // An empty variable is treated as unset.
+            // Treat an empty environment variable as unset.
             if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
                 let origin = Origin::Variable(def.variable);
                 let raw = match (def.kind, text.to_lowercase().as_str()) {
@@ -265,7 +264,7 @@ impl Written {
         self.get(def)?.1.as_bool()
     }
 
-    /// Parses a text, and adds its origin to any error.
+    /// Parses a setting's text, and adds the setting's origin to any error.
     pub fn parsed<T>(
         &self,
         def: &SettingDef,
@@ -281,11 +280,11 @@ impl Written {
     }
 }
 
-/// Parses a group from its hosts and their origins. Fails if a host is invalid, or if the group has the name of a
-/// subcommand, because it could never be selected.
+/// Parses a host group from its hosts and their origins. Fails if a host is invalid, or if the group has the name of a
+/// subcommand, because it could never be selected on the command line.
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
-    // Subcommands are matched before groups.
+    // Reject names of subcommands, because these are matched before groups.
     if subcommands().contains(&name) {
         let what = format!("group name `{shown}` is a subcommand; use another name");
         return Err(origin.error(what));
@@ -310,7 +309,7 @@ fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group
     })
 }
 
-/// Reads a text file written by the user. Error messages refer to the file as `what`.
+/// Reads a text file written by the user. `what` names the file in error messages.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
     let read = || {
         let mut text = String::new();

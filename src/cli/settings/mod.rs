@@ -1,7 +1,7 @@
 //! Resolves settings from flags, environment variables and the configuration file.
 //!
-//! [`Written`] contains all values given by the user, each with its origin. [`Settings`] contains the resolved values.
-//! [`definition::SETTINGS`] lists all settings.
+//! [`Written`] contains all values given by the user, each with its origin. [`Settings`] contains the values after
+//! applying precedence and defaults. [`definition::SETTINGS`] lists all settings.
 
 mod args;
 #[cfg(local)]
@@ -56,28 +56,27 @@ use crate::user_files::DirectoryError;
 
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
-/// The resolved settings.
+/// Settings after applying precedence and defaults.
 pub struct Settings {
     pub interval: Millis,
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
     pub mouse: bool,
-    /// Disables signals and GPU probes.
+    /// True if signals and GPU probes are disabled.
     pub readonly: bool,
-    /// Time between probes while the probe screen is open.
+    /// Time between repeated probes while the probe screen is open.
     pub probe_interval: Option<Millis>,
-    /// The command to run for each incident.
+    /// Command to run for each incident.
     pub on_incident: Option<String>,
-    /// Time after which the command is run for an idle process.
+    /// Time after which `on_incident` is run for an idle process.
     on_idle: Option<Millis>,
-    /// Runs the command for each GPU process that exits.
+    /// True if `on_incident` is run for each GPU process that exits.
     on_exit: bool,
-    /// Named groups of hosts for the command line.
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if any.
     pub unread: Option<DirectoryError>,
-    /// The configuration file, which may not exist.
+    /// Path of the configuration file, which may not exist.
     config: Option<PathBuf>,
     clipboard: Clipboard,
     theme_name: String,
@@ -85,7 +84,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings from flags, environment variables and the configuration file.
     pub fn read(flags: &Flags) -> Result<Self, SettingError> {
         let (config, unread) = match ConfigPath::find(flags.config.as_deref()) {
             Ok(config) => (Some(config), None),
@@ -117,7 +115,7 @@ impl Settings {
         Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
 
-    /// Returns the incident store and the incident command, or `None` for a user without a home directory.
+    /// Returns the incident store and the `on_incident` command. `None` if the user has no home directory.
     pub fn incident_sink(&self) -> Option<IncidentSink> {
         Some(IncidentSink {
             store: Store::of_this_user().ok()?,
@@ -175,7 +173,6 @@ impl Settings {
         })
     }
 
-    /// Returns an app with these settings.
     pub fn app(&self, recording: Option<Recording>) -> App {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
@@ -185,7 +182,6 @@ impl Settings {
         app
     }
 
-    /// Returns the clipboard and the output directory for actions started by key presses.
     pub fn environment(&self) -> Environment {
         Environment {
             clipboard: self.clipboard,
@@ -194,7 +190,6 @@ impl Settings {
         }
     }
 
-    /// Returns every setting with its resolved value and its origin.
     pub fn resolved(&self) -> Vec<(&'static SettingDef, Value, Origin)> {
         let is_ascii = self.theme.glyphs == crate::tui::theme::ASCII;
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
@@ -221,7 +216,6 @@ impl Settings {
         values.into_iter().map(with_origin).collect()
     }
 
-    /// Returns the origin of an action's keys.
     pub fn origin_of_keys(&self, action: &str) -> Origin {
         origin_of(&self.written.bindings, action).unwrap_or(Origin::Default)
     }
@@ -239,7 +233,7 @@ fn density(text: &str) -> Result<Density, String> {
     Density::named(text).ok_or_else(unknown)
 }
 
-/// Returns the incident command. An empty value disables a command from the configuration file.
+/// Returns the `on_incident` command. An empty value disables a command from the configuration file.
 fn on_incident(written: &Written) -> Option<String> {
     let command = written.text(&ON_INCIDENT)?.trim();
     (!command.is_empty()).then(|| command.to_owned())

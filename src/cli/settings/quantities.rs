@@ -8,14 +8,14 @@ use crate::model::text::quoted;
 use crate::model::units::{Bytes, Millis};
 use crate::source::map_schedule::Every;
 
-/// The range of a duration. If the hint ends with `off`, `off` and 0 are also accepted.
+/// Accepted range of a duration setting. If the hint ends with `off`, `off` and 0 are also accepted.
 struct DurationRange {
     name: &'static str,
     range: RangeInclusive<u64>,
     hint: &'static str,
 }
 
-/// NVML calls are too expensive to repeat more often than every 100 ms.
+/// Range of the sampling interval. NVML calls are too expensive to repeat more often than every 100 ms.
 const INTERVAL: DurationRange = DurationRange {
     name: "interval",
     range: 100..=3_600_000,
@@ -36,7 +36,7 @@ const MAP_INTERVAL: DurationRange = DurationRange {
     range: 1_000..=86_400_000,
     hint: "use 1s to 24h, or off",
 };
-/// The time for which a probe fills the GPU.
+/// Range of the time for which a probe fills the GPU.
 #[cfg(local)]
 const TIME_LIMIT: DurationRange = DurationRange {
     name: "time limit",
@@ -44,7 +44,7 @@ const TIME_LIMIT: DurationRange = DurationRange {
     hint: "use 10ms to 1m",
 };
 
-/// Reading a process's holders takes up to 2 s.
+/// Range of the interval of `gputop memory --watch`. Each reading takes up to 2 s.
 #[cfg(local)]
 const WATCH_INTERVAL: DurationRange = DurationRange {
     name: "interval",
@@ -53,7 +53,7 @@ const WATCH_INTERVAL: DurationRange = DurationRange {
 };
 
 impl DurationRange {
-    /// Parses `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
+    /// Parses a duration: `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
     fn parse(&self, text: &str) -> Result<Option<Millis>, String> {
         let Self { name, range, hint } = self;
         let shown = quoted(text);
@@ -109,10 +109,10 @@ pub fn maps_argument(text: &str) -> Result<Every, String> {
     Ok(period.map_or(Every::Never, Every::Period))
 }
 
-/// A smaller number without a unit is more likely a forgotten unit than a number of bytes.
+/// Minimum size accepted without a unit. A smaller number more likely lacks its unit than is a number of bytes.
 const MIN_BYTES_WITHOUT_UNIT: f64 = (1 << 20) as f64;
 
-/// Parses `512M`, `1.5GiB` or `0`: a number with a binary unit, or a number of bytes.
+/// Parses a memory size such as `512M`, `1.5GiB` or `0`: a number with a binary unit, or a number of bytes.
 pub fn size_argument(text: &str) -> Result<Bytes, String> {
     let text = text.trim();
     let wrong = || format!("`{}` is not a size; use 512MiB or 1.5GiB", quoted(text));
@@ -131,7 +131,7 @@ pub fn size_argument(text: &str) -> Result<Bytes, String> {
         _ => return Err(wrong()),
     };
     let bytes = number * (1_u64 << shift) as f64;
-    // No GPU has more than 1 PiB. Above 8 PiB, a float cannot represent every number of bytes.
+    // Limit sizes to 1 PiB, more than any GPU has. Above 8 PiB, a float cannot represent every number of bytes.
     if bytes > (1_u64 << 50) as f64 {
         return Err("size out of range; use at most 1024TiB".to_owned());
     }

@@ -11,7 +11,7 @@ pub struct TerminalEnvironment {
     pub no_color: Option<OsString>,
     pub colorterm: String,
     pub term: String,
-    /// The first of LC_ALL, LC_CTYPE and LANG that is set.
+    /// Value of the first of LC_ALL, LC_CTYPE and LANG that is set.
     pub locale: String,
     /// True inside a tmux pane.
     pub tmux: bool,
@@ -38,7 +38,6 @@ impl TerminalEnvironment {
         locale.contains("utf-8") || locale.contains("utf8")
     }
 
-    /// Returns the method for copying to the clipboard.
     pub fn clipboard(&self) -> Clipboard {
         if self.tmux {
             Clipboard::Tmux
@@ -66,7 +65,6 @@ impl TerminalEnvironment {
     }
 }
 
-/// Returns true if stdout is a terminal.
 pub fn has_terminal() -> bool {
     std::io::stdout().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! Looks up themes by name: first the user's own, in `themes/NAME.toml` beside the configuration, then the built-in
+//! Looks up themes by name: first the user's own, in `themes/NAME.toml` beside the configuration file, then built-in
 //! ones.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 
-/// Theme name that means: choose from the terminal's environment variables.
+/// Theme name for choosing a theme from the terminal's environment variables.
 pub const AUTO: &str = "auto";
 
 #[derive(Debug, Default)]
@@ -36,7 +36,6 @@ impl Themes {
         names
     }
 
-    /// Returns the colours of a theme.
     pub fn find(&self, name: &str, origin: &Origin) -> Result<Colours, SettingError> {
         let own = self.own();
         if own.iter().any(|known| known == name) {

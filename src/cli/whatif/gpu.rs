@@ -1,4 +1,4 @@
-//! The size of the GPU that a process uses, and its memory use outside the allocator, from one sample of this host.
+//! Reads the size of a process's GPU, and its memory use outside the allocator, from one sample of this host.
 
 use crate::allocator::trace::Trace;
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
@@ -10,10 +10,10 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Bytes, Pid};
 
-/// Maximum number of samples to wait for the process's pools.
+/// Maximum number of samples to wait for the process's memory pools.
 const MAX_FRAMES: u32 = 6;
 
-/// Adds the device's memory to each trace. Returns the reason if that memory is unknown.
+/// Adds the device's memory to each trace. Returns the reason if the memory of a device is unknown.
 pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
     let is_enough = |frame: &Frame, frames: u32| {
@@ -58,7 +58,7 @@ fn pools(frame: &Frame, pid: Pid) -> impl Iterator<Item = &Pool> {
     all.filter(move |pool| pool.process.pid == pid)
 }
 
-/// Returns the memory of the GPU, or of the MIG instance that the process uses.
+/// Returns the memory of the GPU or MIG instance that the process uses.
 fn memory<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Memory> {
     let gpu = gpu_of(frame, pool)?;
     let instance = listed(gpu, pool.process).and_then(|listed| listed.gpu_instance);

@@ -1,4 +1,4 @@
-//! Converts the current blocks of a running process to a trace.
+//! Converts the current memory blocks of a running process to an allocation trace.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
-/// Returns one trace without operations for each device of the process. If `needs_card` is set, also adds the device's
-/// memory to each trace, or returns why it is unknown. An error is a message and the exit code.
+/// Returns one trace without operations for each device of the process. With `needs_card`, also adds the device's
+/// memory to each trace, or returns the reason if it is unknown. Errors are a message and the exit code.
 pub(super) fn of_process(
     pid: Pid,
     needs_card: bool,
@@ -38,7 +38,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     for segment in &map.segments {
         let pool = match (segment.pool, segment.pool_id) {
             (_, Some(id)) => id,
-            // The pool's ID is unknown; any private pool will do.
+            // Use any private pool, because the pool's ID is unknown.
             (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };
@@ -63,7 +63,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     }
 }
 
-/// Returns `(2, 15)` for `torch 2.13 to 2.15`: several releases may have the same memory layout.
+/// Returns the last torch release of a memory layout: `(2, 15)` for `torch 2.13 to 2.15`.
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }

@@ -4,7 +4,7 @@
 //! [`Section::Update`] or a [`Section::Observation`]. It may send the response to a request directly to the feed.
 //!
 //! The collectors that contribute to every frame (GPUs, host, allocators, exits) are set up in `start.rs`, because the
-//! agent waits for each of them in every tick.
+//! agent waits for all of them in every tick.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,23 +26,22 @@ use crate::model::stack::StackWhy;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
-/// A collector with its own thread. Its methods must not block.
+/// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {
     /// Sets the processes that compute on a GPU.
     fn watch(&self, _processes: &[ProcessKey]) {}
 
-    /// Serves a request. Returns false if the request is for another collector.
+    /// Serves a request. Returns false if the request is for a different collector.
     fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
         false
     }
 
-    /// Called on the sampler's thread when an allocation failed or allocated memory reached a new maximum.
+    /// Handles a failed allocation, or a new maximum of allocated memory. Called on the sampler's thread.
     fn allocation_spike(&self, _spike: &AllocationSpike) {}
 
     fn exited(&self, _process: ProcessKey) {}
 }
 
-/// Everything a collector needs to start.
 pub(super) struct Context<'a> {
     pub options: &'a Options,
     pub sections: &'a Sender<Section>,
@@ -65,7 +64,7 @@ pub(super) fn start_collectors(context: &Context<'_>) -> io::Result<Collectors> 
     COLLECTORS.iter().map(|start| start(context)).collect()
 }
 
-/// Starts a thread that passes every job to `work`, until the sender is dropped.
+/// Starts a thread that passes each job to `work` until the sender is dropped.
 pub(super) fn job_thread<T: Send + 'static>(
     name: &str,
     mut work: impl FnMut(T) + Send + 'static,
@@ -80,7 +79,7 @@ pub(super) fn job_thread<T: Send + 'static>(
     Ok(jobs)
 }
 
-/// Reads the details of one process.
+/// Collector for the details of one process.
 struct Details(Sender<ProcessKey>);
 
 fn start_details(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
@@ -99,7 +98,7 @@ impl Collector for Details {
     }
 }
 
-/// Probes one GPU at a time, because each probe waits for a child process.
+/// Collector that probes one GPU at a time, because each probe waits for a child process.
 struct Probes(Sender<(ProbeRequest, Frame)>);
 
 fn start_probes(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
@@ -160,14 +159,14 @@ impl Collector for Python {
     }
 }
 
-/// Reader of the memory holders of one process at a time. A reading takes up to two seconds.
+/// Reader of the memory holders of one process at a time. A reading takes up to 2 s.
 struct HolderReader {
     jobs: Sender<HolderJob>,
-    /// The process of the last reading, and the cancel flag while that reading is running.
+    /// Process of the last reading, and the flag that cancels that reading while it runs.
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
-/// A reading, and the flag that cancels it.
+/// Process whose holders to read, and the flag that cancels the reading.
 type HolderJob = (ProcessKey, Arc<AtomicBool>);
 
 fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
@@ -193,7 +192,7 @@ impl HolderReader {
         }
     }
 
-    /// Starts a reading, unless one of the same process is running. Cancels a reading of another process.
+    /// Starts a reading unless one of the same process is running. Cancels a running reading of a different process.
     fn request(&self, wanted: Option<ProcessKey>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = last
@@ -289,7 +288,7 @@ mod tests {
         reader.request(Some(key(1)));
         let (process, first) = next().expect("a reading");
         assert_eq!(process, key(1));
-        // The reading is under way.
+        // A second request does not restart a running reading.
         reader.request(Some(key(1)));
         assert!(next().is_none());
         assert!(!first.load(Ordering::Relaxed));

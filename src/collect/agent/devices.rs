@@ -2,10 +2,10 @@
 //!
 //! CUDA_VISIBLE_DEVICES is read from the process's initial environment. The program may change it before it first uses
 //! CUDA, so the result is used only if the driver lists a context of the process on that GPU. Otherwise, a process with
-//! memory on exactly one GPU is still unambiguous. All other cases are reported as unknown.
+//! memory on exactly one GPU is still unambiguous. In all other cases, the GPU is unknown.
 //!
-//! Without the variable, CUDA puts the fastest GPU first. Equally fast GPUs are in PCI bus order, which is also NVML's
-//! order.
+//! Without the variable CUDA_VISIBLE_DEVICES, CUDA puts the fastest GPU first. Equally fast GPUs are in PCI bus order,
+//! which is also NVML's order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 
-/// Sets the GPU of each pool.
 pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
     let read = pools.list.iter().map(Device::of);
     let reported = pools.reported.iter().map(Device::of_reported);
@@ -38,7 +37,7 @@ pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process
     }
 }
 
-/// A device with the process's own ordinal.
+/// Device of a process, identified by the process's own ordinal.
 #[derive(Debug, Clone, Copy)]
 struct Device {
     process: ProcessKey,
@@ -55,7 +54,7 @@ impl Device {
         }
     }
 
-    /// A pool without reported sizes is treated as in use.
+    /// Returns the device of a reported pool. A pool without reported sizes is treated as in use.
     fn of_reported(pool: &ReportedPool) -> Self {
         let held = pool.reserved.get().or(pool.allocated.get());
         Self {
@@ -125,7 +124,7 @@ fn nth_visible<'a>(
     let entry = visible.get(usize::try_from(ordinal).ok()?)?;
     match entry.parse::<usize>() {
         Ok(index) => in_order().nth(index),
-        // A UUID may be abbreviated as long as it is unique.
+        // Accept an abbreviated UUID as long as it is unique.
         Err(_) => in_order().find(|uuid| !entry.is_empty() && uuid.0.starts_with(entry.as_str())),
     }
 }
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn ignores_visible_devices_that_the_driver_contradicts() {
-        // The program set the variable itself: its only context is on GPU 2.
+        // The program set CUDA_VISIBLE_DEVICES itself: its only context is on GPU 2.
         assert_eq!(assign(None, &[2], vec![pool(0, 1)]), [Some(uuid(2))]);
         assert_eq!(
             assign(None, &[2, 3], vec![pool(0, 1), pool(1, 1)]),

@@ -1,4 +1,4 @@
-//! Assigns numbers to events, publishes them, and starts the reads that an event requires.
+//! Numbers and publishes events, and starts the reads that an event requires.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Agent {
     }
 
     pub(super) fn announce_exit(&mut self, found: ProcessExit) {
-        // A forked copy of a process has not used a GPU.
+        // Ignore a forked copy of a process, which has not used a GPU.
         if self.copies.contains(&found.process) {
             return;
         }
@@ -115,7 +115,7 @@ impl Agent {
         self.announce(Some(spike.process), gpu, Observation::Ooms(Box::new(rose)));
     }
 
-    /// Reads the GPU immediately, before the failed process frees its memory.
+    /// Starts an immediate reading of the GPU, before the failed process frees its memory.
     pub(super) fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
         let gpu = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
         if let Some(gpu) = gpu
@@ -125,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// Reads the pool immediately, before the process frees memory while handling the failure.
+    /// Starts an immediate reading of the memory map, before the process frees memory while handling the failure.
     pub(super) fn ask_for_failure_map(&self, spike: &AllocationSpike) {
         let (sections, since) = (self.sections.clone(), spike.since);
         self.sampler.map(spike.process, spike.ordinal, move |map| {

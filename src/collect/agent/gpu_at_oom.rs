@@ -1,5 +1,5 @@
 //! Reads a GPU immediately after an allocation on it fails. The latest sample may be a whole interval old and miss the
-//! process that has taken the memory since.
+//! process that took the memory.
 //!
 //! ```text
 //! sampler sees OOMs ─► WorkerCommand::Now ─► GPU worker ─► Section::Gpu ─► AtOom::answers ─► Observation::GpuAtOom
@@ -11,11 +11,11 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// A GPU sample taken later than this no longer describes the failure.
+/// Maximum time between a failed allocation and a GPU sample that describes the failure.
 const MAX_LAG: Millis = Millis(1_000);
-/// Maximum number of pending failures, which pile up if a GPU hangs.
+/// Maximum number of failed allocations that wait for a GPU sample. They pile up if a GPU hangs.
 const MAX_PENDING: usize = 64;
-/// Maximum number of processes in an observation; those with the most memory are included.
+/// Maximum number of processes in an observation, those with the most memory first.
 const MAX_PROCESSES: usize = 32;
 
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl AtOom {
         }
     }
 
-    /// Removes the failures covered by this GPU sample, and returns an observation for each.
+    /// Removes the failed allocations covered by this GPU sample, and returns an observation for each.
     pub fn answers(&mut self, gpu: &Gpu) -> Vec<(ProcessKey, GpuAtOom)> {
         let is_answered = |(_, uuid, at): &(_, GpuUuid, Mono)| *uuid == gpu.uuid && gpu.at >= *at;
         let answered = self.pending.extract_if(.., |pending| is_answered(pending));

@@ -1,5 +1,5 @@
-//! Reads host and process data from `/proc`, and the hook's spool, on a separate thread, because reading a process that
-//! is stuck in the kernel can block.
+//! Reads host and process data from `/proc`, and the hook's spool. Runs on a separate thread, because reading a process
+//! that is stuck in the kernel can block.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -11,20 +11,20 @@ use crate::collect::process::{ProcessReadout, ProcessTable};
 use crate::model::host::PidNamespace;
 use crate::model::units::{GpuUuid, Millis, Mono, Pid};
 
-/// Interval for reading processes while the driver lists the same ones. With 64 processes, reading them on each tick
-/// would take a third of gputop's CPU time, and CPU usage averaged over 2 s fluctuates less.
+/// Interval for reading processes while the driver's list is unchanged. With 64 processes, reading all of them on each
+/// tick would take a third of gputop's CPU time, and CPU usage averaged over 2 s fluctuates less.
 const PROCESS_INTERVAL: Millis = Millis(2_000);
 
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
     hook: SpoolReader,
-    /// The last completed request, and its time.
+    /// Last completed read request, and its time.
     done: Option<(ReadRequest, Mono)>,
 }
 
-/// Processes that the host thread must read: these PIDs or, inside a container, all processes that have these devices
-/// open.
+/// Processes that the host thread must read: these PIDs or, inside a container, all processes that have these device
+/// files open.
 #[derive(Debug, PartialEq)]
 pub struct ReadRequest {
     pub pids: Vec<Pid>,

@@ -1,7 +1,7 @@
-//! Keeps data about processes until after they exit: the last row, the peak memory, and which exits were reported.
+//! Retains data about processes until after they exit: last row, peak memory, and which exits were reported.
 //!
-//! The driver drops a process from its list while the kernel is still tearing the process down. A process that has left
-//! the list is therefore watched for a few more minutes.
+//! The driver drops a process from its list while the kernel is still tearing the process down. gputop therefore
+//! watches a process that left the list for a few more minutes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,12 +10,12 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
-/// Slightly longer than the process table watches for an exit.
+/// Retention time of process data. Slightly longer than the process table watches for an exit.
 const RETENTION: Millis = Millis(6 * 60 * 1_000);
-/// Maximum number of departed processes to keep, because each uses an open file.
+/// Maximum number of processes to watch after they left the driver's list, because each uses an open file.
 const MAX_DEPARTED: usize = 1_024;
 
-/// Peak memory of a process, and its GPUs.
+/// Peak GPU memory of a process, and the GPUs that the process used.
 #[derive(Debug, Clone, Default)]
 pub struct Peak {
     pub vram: Reading<Bytes>,
@@ -27,9 +27,9 @@ pub struct Peak {
 #[derive(Debug, Default)]
 pub struct LastSeen {
     peaks: HashMap<ProcessKey, Peak>,
-    /// Processes that left the list, and the time of each.
+    /// Processes that left the driver's list, and when each did.
     departed: BTreeMap<ProcessKey, (Mono, Process)>,
-    /// Reported exits, and their times.
+    /// Processes whose exits were reported, and when.
     reported: HashMap<ProcessKey, Mono>,
 }
 
@@ -69,7 +69,7 @@ impl LastSeen {
         &self.peaks
     }
 
-    /// Compares two successive lists, each sorted by PID.
+    /// Records processes that left the list. Both lists are sorted by PID.
     pub fn note_list(&mut self, before: &[Process], now: &[Process], at: Mono) {
         for process in now {
             self.departed.remove(&process.key);
@@ -105,7 +105,7 @@ impl LastSeen {
         keys
     }
 
-    /// Records an exit found by the process table. Returns true if it has not been reported yet.
+    /// Records an exit found by the process table. Returns true if the exit has not been reported yet.
     pub fn note_exit(&mut self, key: ProcessKey, last: Process, at: Mono) -> bool {
         let is_new = !self.reported.contains_key(&key);
         if is_new {
@@ -114,7 +114,7 @@ impl LastSeen {
         is_new
     }
 
-    /// Returns the process that has this PID, or else the last one that had it.
+    /// Returns the process that has this PID, or the last one that had it.
     pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
         let at = list.binary_search_by_key(&pid, |process| process.key.pid);
         let listed = at.ok().map(|at| list[at].key);
@@ -149,8 +149,8 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// Returns false for a process that could not be opened: without its start time, it could be mistaken for another
-/// process.
+/// Returns false if the process could not be opened. Without its start time, the process could be mistaken for a
+/// different one.
 fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

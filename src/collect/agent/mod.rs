@@ -1,12 +1,12 @@
 //! Merges the sections of all collectors into one frame per tick, and turns requests into commands.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs), `host` (`/proc` and the hook's
-//! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), those of
+//! spool), `exits` (process exits and the kernel log), `xid` (the driver's events), `torch` (allocators), threads of
 //! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
 //! agent's own thread. They share only the channel of [`Section`]s. Responses to requests go directly to the reader.
 //!
 //! A frame is published when every responding GPU has reported for the tick, or a quarter of the interval later without
-//! the slow GPUs. A slow GPU keeps its last readings, which are shown as stale, and never delays other data.
+//! the slow GPUs. A slow GPU never delays other data; its last readings are shown as stale.
 
 mod collectors;
 mod devices;
@@ -57,22 +57,21 @@ use crate::open_files::limit;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
-/// Settings of the agent.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub interval: Millis,
-    /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
+    /// Value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
     pub container_files: Files,
-    /// The values of TMUX and TMUX_TMPDIR, which locate this user's tmux servers.
+    /// Value of TMUX, which with TMUX_TMPDIR locates this user's tmux servers.
     pub tmux: Option<std::ffi::OsString>,
     pub tmux_folder: Option<std::ffi::OsString>,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
-    /// Permitted actions for requests.
+    /// Actions that requests may perform.
     pub permissions: Permissions,
     /// True if requests come from a client on another host.
     pub is_remote: bool,
@@ -85,38 +84,37 @@ pub enum Section {
     Driver(Driver),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
-    /// Allocations of a watched process failed.
+    /// Failed allocations of a watched process.
     Ooms(Box<AllocationSpike>),
     Hook(HookUpdate),
-    /// Data that the agent passes on to the reader.
+    /// Update that the agent passes on to the reader.
     Update(Update),
-    /// An event, which the agent numbers and publishes.
+    /// Observation that the agent numbers and publishes as an event.
     Observation(Option<ProcessKey>, Observation),
     Exit(ExitReport),
-    /// The driver reported an Xid with this number.
+    /// An Xid with this number, reported by the driver.
     Xid(Option<GpuUuid>, u64),
     Request(Request),
-    /// The reader has disconnected.
+    /// The agent's reader has disconnected.
     Closed,
 }
 
-/// Maximum time that loading the driver may delay the first frame.
+/// Maximum time for which loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 struct Agent {
     feed: Arc<Feed>,
     exits: ExitWatcher,
-    /// The error if the kernel log cannot be read.
+    /// Error if the kernel log cannot be read.
     log: Result<(), Missing>,
     xids: Xids,
     sampler: Sampler,
     collectors: Collectors,
     pools: Pools,
-    /// Pools reported by the hook in running programs.
     reported: ReportedPools,
-    /// Processes whose allocators are sampled, which are those that the driver lists.
+    /// Processes whose allocators are sampled: those that the driver lists.
     watched: Vec<ProcessKey>,
-    /// The pool whose map is on screen.
+    /// Process and device ordinal of the pool whose memory map is on screen.
     map_wanted: Option<(ProcessKey, u32)>,
     hello: Arc<Hello>,
     options: Options,
@@ -132,14 +130,14 @@ struct Agent {
     last_seen: LastSeen,
     /// Processes whose exits are watched.
     awaited: Vec<ProcessKey>,
-    /// Forked children that do not use a GPU themselves. Only filled in a container.
+    /// Forked children that do not use a GPU themselves. Empty outside containers.
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
     frame_seq: u64,
     event_seq: u64,
 }
 
-/// Error after the agent's reader has disconnected, which stops all threads.
+/// Error that stops all threads because the agent's reader has disconnected.
 struct Closed;
 
 impl Agent {
@@ -163,7 +161,7 @@ impl Agent {
     fn tick(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let interval = self.options.interval.0.max(1);
         let due = (now_mono().0 / interval + 1) * interval;
-        // Serve requests and apply late sections until the tick. Then wait for the workers' reports.
+        // Serve requests and apply late sections until the tick, then wait for the workers' reports.
         self.take_until(inbox, instant_of(due), |_| false)?;
         self.take_until(inbox, instant_of(due + interval / 4), |agent| {
             agent.all_reported(Mono(due))
@@ -177,7 +175,7 @@ impl Agent {
             .all(|gpu| gpu.at >= due || gpu.health.state != HealthState::Answering)
     }
 
-    /// Applies sections until `done` or the deadline.
+    /// Applies sections from the inbox until `done` returns true or the deadline passes.
     fn take_until(
         &mut self,
         inbox: &Receiver<Section>,
@@ -308,7 +306,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Marks GPUs whose worker has been stuck in a driver call for two ticks.
+    /// Marks GPUs as silent whose worker has been stuck in a driver call for two ticks.
     fn mark_silent(&mut self, now: Mono) {
         let limit = Millis(self.options.interval.0 * 2 + 500);
         let mut silent = Vec::new();
@@ -325,7 +323,7 @@ impl Agent {
         for (uuid, health) in silent {
             self.announce_health(&uuid, &health);
         }
-        // A GPU that never reported has no previous section to show as stale.
+        // Add GPUs that never reported, because they have no previous data to show as stale.
         for index in self.workers.indices() {
             self.gpus.entry(index).or_insert_with(|| Gpu {
                 index,
@@ -341,7 +339,7 @@ impl Agent {
         }
     }
 
-    /// Makes the host thread read this tick's processes, and waits briefly for the result.
+    /// Requests this tick's processes from the host thread, and waits briefly for the result.
     fn read_kernel(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let request = self.read_request();
         if self.kernel.send(request).is_err() {
@@ -384,7 +382,7 @@ impl Agent {
         }
     }
 
-    /// Links the driver's entries to processes by PID. This needs both lists from the same tick and the same PID
+    /// Links the driver's entries to processes by PID. Requires that both lists are from the same tick and PID
     /// namespace.
     fn link_processes(&mut self) {
         if self.hello.namespace != PidNamespace::Host {
@@ -402,7 +400,7 @@ impl Agent {
         }
     }
 
-    /// Requests the allocator samples taken since the last frame. Called immediately after the processes are read.
+    /// Requests the allocator samples taken since the last frame. Call it immediately after reading the processes.
     fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         self.watch_processes();
         if self.watched.is_empty() {
@@ -417,7 +415,7 @@ impl Agent {
         self.sampler.pools(move |pools| {
             let _ = sections.send(Section::Pools(pools));
         });
-        // Attaching to many processes takes longer than reading them, so the first frame does not wait.
+        // Do not wait before the first frame, because attaching to many processes takes longer than reading them.
         let timeout = if self.frame_seq == 0 {
             Duration::ZERO
         } else {
@@ -446,9 +444,9 @@ impl Agent {
         let mut keys: Vec<ProcessKey> = listed
             .filter(|process| process.kind != ContextKind::Graphics)
             .filter_map(|process| process.process)
-            // In a container, add the processes that have a device open.
+            // In a container, add the processes that have a GPU device file open.
             .chain(local)
-            // A process that could not be opened has no start time, and its memory cannot be read.
+            // Skip processes that could not be opened: they have no start time, and their memory cannot be read.
             .filter(|key| key.start != StartTicks(0))
             .collect();
         keys.sort_unstable();
@@ -462,9 +460,9 @@ impl Agent {
         }
     }
 
-    /// Removes forked children from the process list. In a container, the driver's process list is not available. A
-    /// forked child has its parent's devices open and a copy of the parent's allocator, but uses none of the GPU memory
-    /// itself.
+    /// Removes forked children from the process list. This is needed in a container, where the driver's process list is
+    /// not available: a forked child has its parent's devices open and a copy of the parent's allocator, but uses none
+    /// of the GPU memory itself.
     fn drop_copies(&mut self) {
         let why = Failure::Forked.missing();
         let unread = self.pools.unread.iter();
@@ -496,7 +494,7 @@ impl Agent {
     }
 }
 
-/// Returns the driver section to use until `nvmlInit` returns.
+/// Returns the driver data to show until `nvmlInit` returns.
 fn not_answering() -> Driver {
     let why = Missing::new(Reason::NotRead, "the driver has not answered yet");
     Driver {
@@ -506,7 +504,7 @@ fn not_answering() -> Driver {
     }
 }
 
-/// Returns a placeholder UUID for a GPU that was never opened, because screens distinguish GPUs by UUID.
+/// Returns a placeholder UUID for a GPU that was never opened. Screens distinguish GPUs by UUID.
 fn placeholder_uuid(index: u32) -> GpuUuid {
     GpuUuid(format!("unknown (GPU index {index})").into())
 }

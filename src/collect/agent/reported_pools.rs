@@ -1,12 +1,11 @@
 //! Adds pools reported by the hook inside a program. PyTorch pools are added only if gputop cannot read the allocator
-//! itself. Pools of other frameworks are always added, because gputop does not read those allocators.
+//! itself. Pools of other frameworks are always added, because gputop cannot read their allocators.
 
 use std::sync::Arc;
 
 use crate::collect::hook::ReportedPools;
 use crate::model::pool::{Pool, Pools, Unread};
 
-/// Merges the pools that gputop read itself with the reported ones. Pools read by gputop take precedence.
 pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
     let list = pools

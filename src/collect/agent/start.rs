@@ -1,4 +1,4 @@
-//! Starts all of the agent's threads. A separate thread loads the driver, because that can take long.
+//! Starts all threads of the agent. A separate thread loads the driver, because loading can take long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -30,10 +30,10 @@ use crate::model::text::visible;
 use crate::protocol::Request;
 use crate::source::stream::Feed;
 
-/// Time between attempts to load the driver and between counts of its GPUs.
+/// Time between attempts to load the driver, and between counts of its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Starts all threads. They stop when the reader drops its end of the feed.
+/// Starts all threads of the agent. They stop when the reader drops its end of the feed.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::Result<()> {
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -134,8 +134,8 @@ fn start_exits(
     })
 }
 
-/// Starts the thread that replays allocation traces one at a time. The largest trace takes a second, and more memory
-/// than the rest of the agent.
+/// Starts the thread that replays allocation traces one at a time. The largest trace takes a second and more memory
+/// than all other threads of the agent.
 fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     job_thread("replay", move |failure: Traced| {
         if let Some(replayed) = failure.replay() {
@@ -145,7 +145,7 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     })
 }
 
-/// Repeatedly loads the driver and reports the result: a driver may be installed later, and GPUs may change.
+/// Loads the driver repeatedly, because a driver may be installed later, and GPUs may change. Reports each result.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections

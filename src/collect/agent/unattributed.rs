@@ -16,31 +16,31 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// Larger than the unexplained memory on an idle GPU, which is due to rounding and the driver's bookkeeping.
+/// Minimum memory to report. Idle GPUs have less unexplained memory, due to rounding and the driver's bookkeeping.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// Maximum number of PIDs named in a sentence.
 const MAX_NAMED: usize = 4;
 
-/// Data from the same tick as the GPU.
+/// Data for the explanation, from the same tick as the GPU.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
-    /// Results of the search of /proc. `None` until the first search.
+    /// Processes found by the search of /proc. `None` until the first search.
     pub leftovers: Option<&'a [Leftover]>,
     pub peaks: &'a std::collections::HashMap<ProcessKey, Peak>,
 }
 
-/// Returns true if a search of all of /proc may explain unattributed memory of this GPU.
+/// Returns true if searching all of /proc may explain unattributed memory of this GPU.
 pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
     let missing = account(gpu)
         .is_some_and(|split| split.unattributed >= MIN_REPORTED && !split.processes_unknown);
-    // Compare PIDs, because new entries are not yet linked to processes.
+    // Compare PIDs, because new entries in the driver's list are not yet linked to processes.
     let is_dead = |pid| processes.iter().any(|p| p.key.pid == pid && is_zombie(p));
     missing || listed(gpu).any(|entry| is_dead(entry.pid))
 }
 
-/// Returns the parts of the GPU's memory that do not belong to a running process on this host.
+/// Returns the parts of GPU memory that do not belong to a running process on this host.
 pub fn explain(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     if context.namespace != PidNamespace::Host {
         return outside(gpu, context).into_iter().collect();
@@ -74,8 +74,8 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
     (Bytes(bytes), pids)
 }
 
-/// Returns the memory not accounted for by the allocators inside this container. In a container, the driver's entries
-/// cannot be matched to processes.
+/// Returns the GPU memory that the allocators inside this container do not account for. In a container, the driver's
+/// entries cannot be matched to processes.
 fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account_pools(gpu, Some(context.pools))?;
     let bytes = Bytes(split.processes.0 + split.unattributed.0);
@@ -101,8 +101,8 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     })
 }
 
-/// Returns entries whose process cannot be opened because it is hidden from this user, or has exited but is still
-/// listed by the driver.
+/// Returns the memory of listed processes that cannot be opened because they are hidden from this user, or have exited
+/// but are still listed by the driver.
 fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     let reason_of = |entry: &&GpuProcess| {
         let process = facts(entry, context.processes)?;
@@ -180,7 +180,7 @@ fn zombie_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -
     }
 }
 
-/// Explains memory that has no entry in the driver's process list.
+/// Explains GPU memory that has no entry in the driver's process list.
 fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
@@ -275,7 +275,7 @@ fn named(pids: &[Pid]) -> String {
     let mut text = "PID ".to_owned();
     for (i, pid) in pids.iter().take(MAX_NAMED).enumerate() {
         let comma = if i > 0 { ", " } else { "" };
-        // Writing into a String cannot fail.
+        // Writing into a String cannot fail, so ignore the result.
         let _ = write!(text, "{comma}{pid}");
     }
     if pids.len() > MAX_NAMED {
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Returns the cause and size in GiB of each part.
+    /// Returns the cause and the size in GiB of each unattributed part.
     fn causes(
         namespace: PidNamespace,
         gpu: &Gpu,
@@ -384,8 +384,8 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // The first process was seen on this GPU before it exited, the second was never seen, and the third has another
-        // GPU open.
+        // The first process was seen on this GPU before it exited, the second was never seen, and the third has a
+        // different GPU open.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);

@@ -1,4 +1,4 @@
-//! The driver's threads: one for each GPU, and one for Xid events.
+//! Threads that call the driver: one for each GPU, and one for Xid events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::collect::nvml::{ReceiverClosed, xid};
 use crate::model::gpu::Gpu;
 use crate::model::units::{GpuUuid, Millis};
 
-/// Maximum number of worker threads, in case a driver reports an absurd number of GPUs.
+/// Maximum number of GPU worker threads, in case a driver reports an absurd number of GPUs.
 const MAX_GPUS: u32 = 256;
 
 pub(super) struct Workers {
@@ -43,8 +43,8 @@ impl Workers {
         self.by_index.keys().copied()
     }
 
-    /// Starts the workers of the first `count` GPUs. Existing workers stay if the driver is briefly unavailable: each
-    /// waits for its own GPU.
+    /// Starts the workers of the first `count` GPUs. Existing workers continue if the driver is briefly unavailable,
+    /// because each waits for its own GPU.
     pub(super) fn start(&mut self, count: u32, interval: Millis) {
         for index in 0..count.min(MAX_GPUS) {
             if self.by_index.contains_key(&index) {
@@ -95,7 +95,7 @@ impl Workers {
         self.focus = focus;
     }
 
-    /// Makes a worker read its GPU immediately. Returns false if it cannot.
+    /// Tells a worker to read its GPU immediately. Returns false if the worker does not exist.
     pub(super) fn read_now(&self, index: u32) -> bool {
         let worker = self.by_index.get(&index);
         worker.is_some_and(|worker| worker.send(WorkerCommand::Now).is_ok())

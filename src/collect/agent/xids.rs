@@ -1,9 +1,9 @@
 //! Reports each Xid once, even if both a driver event and a kernel log line describe it.
 //!
 //! The log line contains the text and the process, so it is reported immediately. A driver event waits 2 s for its log
-//! line. It is reported alone after that, or at once if the log is not readable. An event whose line was already
-//! reported is dropped. An event and a line match if they name the same GPU within 2 s. Equal numbers are preferred but
-//! not required: after several Xids at once, the driver gives all of them the number of the last one (nvml.h,
+//! line, and is then reported alone, or immediately if the log is not readable. A driver event is dropped if its line
+//! was already reported. An event and a line match if they name the same GPU within 2 s. Equal numbers are preferred
+//! but not required: after several Xids at once, the driver gives all of them the number of the last one (nvml.h,
 //! `nvmlEventSetWait_v2`).
 
 use std::collections::VecDeque;
@@ -12,14 +12,14 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Maximum time between the driver event and the log line of one Xid.
 pub const MAX_DISTANCE: Millis = Millis(2_000);
-/// Maximum number of unmatched events, and of unmatched lines. An evicted event is then reported; an evicted line was
-/// reported before.
+/// Maximum number of unmatched driver events, and of unmatched log lines. An evicted event is reported; an evicted line
+/// was reported before.
 const MAX_UNMATCHED: usize = 256;
 
-/// A driver event or a log line for an Xid.
+/// Driver event or kernel log line that reports an Xid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidReport {
-    /// `None` if the log names a GPU that the driver has not listed.
+    /// GPU of the Xid. `None` if the kernel log names a GPU that the driver has not listed.
     pub gpu: Option<GpuUuid>,
     pub number: u64,
     pub at: Mono,
@@ -27,14 +27,14 @@ pub struct XidReport {
 
 #[derive(Debug, Default)]
 pub struct Xids {
-    /// Driver events without a matching line, not yet reported.
+    /// Driver events without a matching log line, not yet reported.
     events: VecDeque<XidReport>,
-    /// Log lines without a matching event, already reported.
+    /// Log lines without a matching driver event, already reported.
     lines: VecDeque<XidReport>,
 }
 
 impl Xids {
-    /// Adds a driver event. Returns the event that must be reported now, if any.
+    /// Adds a driver event. Returns the event to report now, if any.
     pub fn event(&mut self, event: XidReport, has_log: bool) -> Option<XidReport> {
         self.forget_lines(event.at);
         if !has_log {
@@ -49,7 +49,7 @@ impl Xids {
             .flatten()
     }
 
-    /// Adds a log line, which is always reported. Returns its GPU.
+    /// Adds a kernel log line, which is always reported. Returns the line's GPU.
     pub fn line(&mut self, line: XidReport) -> Option<GpuUuid> {
         self.forget_lines(line.at);
         let event = take_pair(&mut self.events, &line);
@@ -62,14 +62,14 @@ impl Xids {
         line.gpu.or_else(|| event.and_then(|event| event.gpu))
     }
 
-    /// Removes and returns the driver events that have waited long enough for their lines.
+    /// Removes and returns the driver events that have waited long enough for their log lines.
     pub fn due(&mut self, now: Mono) -> Vec<XidReport> {
         let is_due = |event: &XidReport| now.since(event.at) >= MAX_DISTANCE;
         let due = self.events.iter().take_while(|event| is_due(event)).count();
         self.events.drain(..due).collect()
     }
 
-    /// Returns the time at which the next event becomes due.
+    /// Returns the time at which the next driver event becomes due.
     pub fn next_due(&self) -> Option<Mono> {
         self.events
             .front()
@@ -89,7 +89,7 @@ fn take_pair(reports: &mut VecDeque<XidReport>, other: &XidReport) -> Option<Xid
             && other.at.since(report.at) <= MAX_DISTANCE
     };
     let same = |report: &XidReport| is_near(report) && report.number == other.number;
-    // An event or line without a GPU matches any GPU, but only with the same number.
+    // A report without a GPU matches any GPU, but only if the number is the same.
     let renumbered =
         |report: &XidReport| is_near(report) && report.gpu.is_some() && report.gpu == other.gpu;
     let at = reports
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(xids.event(report("a", 31, 200), true), None);
         assert_eq!(xids.event(report("a", 31, 200), true), None);
         assert_eq!(xids.event(report("b", 31, 200), true), None);
-        // The second event of GPU a has no line.
+        // The second event of GPU a has no log line.
         assert_eq!(xids.due(Mono(9_000)), [report("a", 31, 200)]);
         // Two reports 3 s apart are two Xids.
         xids.line(report("a", 31, 10_000));

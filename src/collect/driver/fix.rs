@@ -1,7 +1,7 @@
-//! Fixes for each driver problem, as commands for the current user.
+//! Fixes for each driver problem, as commands or advice for the current user.
 //!
-//! A command is alone on its line or at the end of a phrase, without a trailing period, so that it can be copied. Users
-//! other than root are told to ask the administrator to run commands that require root.
+//! A command is alone on its line or at the end of a phrase, without a trailing period, so that it can be copied. For
+//! commands that require root, other users are told to ask the administrator.
 
 use std::path::Path;
 
@@ -109,7 +109,7 @@ struct User {
 }
 
 impl User {
-    /// Returns the command for root, and a request to the administrator for other users.
+    /// Returns the command itself for root. For other users, returns a request to the administrator.
     fn step(&self, purpose: &str, command: &str) -> String {
         if self.is_root {
             return command.to_owned();
@@ -179,14 +179,13 @@ fn permission(path: &Path, mode: u32, group: &str, user: &User) -> Vec<String> {
     fixes
 }
 
-/// Fixes that depend on the container runtime.
 struct ContainerFixes {
-    /// Fix that gives the container access to the GPUs.
+    /// Advice that gives the container access to the GPUs.
     access: &'static str,
-    /// Fix that makes the driver library available.
+    /// Advice that makes the driver library available in the container.
     library: &'static str,
-    /// Fix that restores access after `systemctl daemon-reload` on the host. The reload rewrites the container's device
-    /// rules without the GPUs.
+    /// Advice that restores GPU access after `systemctl daemon-reload` on the host. The reload rewrites the container's
+    /// device rules without the GPUs.
     restart: &'static str,
 }
 

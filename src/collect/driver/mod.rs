@@ -19,14 +19,14 @@ use self::system_files::SystemFacts;
 /// NVML's initialisation error, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvmlFailure {
-    /// The dynamic loader could not load libnvidia-ml.so.1. Contains the loader's error message.
+    /// The dynamic loader could not load libnvidia-ml.so.1. Contains the loader's message.
     Load(String),
     DriverNotLoaded,
     NoPermission,
     VersionMismatch,
     /// NVML initialised, but reports 0 GPUs.
     NoGpus,
-    /// Any other error, with NVML's message.
+    /// Any other error. Contains NVML's message.
     Other(String),
 }
 
@@ -44,7 +44,7 @@ impl From<&NvmlError> for NvmlFailure {
     }
 }
 
-/// The runtime of the container in which gputop runs. Runtimes with the same fixes are not distinguished.
+/// Runtime of the container in which gputop runs. Runtimes with the same fixes are not distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     Docker,
@@ -55,7 +55,7 @@ pub enum Runtime {
     Other,
 }
 
-/// A problem with the driver. The message is one sentence.
+/// Problem with the NVIDIA driver. Its message is one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverTrouble {
     #[error("No NVIDIA GPU found: this machine has no PCI device of vendor 10de.")]
@@ -102,18 +102,17 @@ pub enum DriverTrouble {
 }
 
 impl DriverTrouble {
-    /// Returns one sentence that describes the problem.
     pub fn reason(&self) -> String {
         self.to_string()
     }
 
-    /// Returns the fixes, best first. Each is a command, or a phrase that ends in one.
+    /// Returns the fixes, best first. Each is a command, or a phrase that ends with one.
     pub fn fix(&self, user_is_root: bool) -> Vec<String> {
         fix::fixes(self, user_is_root)
     }
 }
 
-/// Diagnoses the failure from the files below `root`, normally `/`.
+/// Diagnoses an NVML failure from the files below `root`, normally `/`.
 pub fn diagnose_driver(root: &Path, failure: &NvmlFailure) -> DriverTrouble {
     classify(failure, &SystemFacts::read(root))
 }
@@ -177,14 +176,14 @@ fn in_container(runtime: Runtime, facts: &SystemFacts) -> DriverTrouble {
     if facts.has_gpu_file {
         return DriverTrouble::LibraryNotPassedIn { runtime };
     }
-    // Containers see the host's PCI bus and the module's /proc entry.
+    // Containers see the host's PCI bus and the `/proc` entry of the kernel module.
     if facts.has_hardware || facts.module_version.is_some() {
         return DriverTrouble::NotPassedIn { runtime };
     }
     DriverTrouble::NoHardware
 }
 
-/// Diagnoses the case that the library was loaded but found no kernel module.
+/// Diagnoses a failure in which the library was loaded but found no kernel module.
 fn no_device(facts: &SystemFacts) -> DriverTrouble {
     if facts.is_wsl {
         return wsl(facts);

@@ -1,6 +1,6 @@
 //! Facts about the NVIDIA driver, read from the system's files.
 //!
-//! This module only reads. The diagnosis from these facts is in `mod.rs`.
+//! This module only reads system files. The diagnosis from these facts is in `mod.rs`.
 
 use std::fs;
 use std::io::Read;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::Runtime;
 
-/// Directories in which distributions, NVIDIA's installer and the container toolkits install the library.
+/// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
 const LIBRARY_DIRECTORIES: &[&str] = &[
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -28,7 +28,7 @@ const LIBRARY_DIRECTORIES: &[&str] = &[
 ];
 const LIBRARY: &str = "libnvidia-ml.so.1";
 const NVIDIA_VENDOR: &str = "0x10de";
-/// Maximum file size to read. A distribution kernel's modules.dep is about half a megabyte.
+/// Maximum size of a file to read. A distribution kernel's modules.dep is about 0.5 MB.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub struct SystemFacts {
     pub library_version: Option<String>,
     /// Version of the loaded kernel module.
     pub module_version: Option<String>,
-    /// The running kernel's version, if it has no nvidia module installed.
+    /// Version of the running kernel, if it has no nvidia module installed.
     pub kernel_without_module: Option<String>,
     pub has_nouveau: bool,
     pub has_hardware: bool,
@@ -45,11 +45,11 @@ pub struct SystemFacts {
     pub has_control_file: bool,
     /// True if `/dev/nvidia0` or another GPU's device file exists.
     pub has_gpu_file: bool,
-    /// The first device file that is not open to all users.
+    /// First device file that is not open to all users.
     pub closed_device: Option<ClosedDevice>,
     pub container: Option<Runtime>,
     pub is_wsl: bool,
-    /// True if `/dev/dxg` exists, the GPU of a Windows host.
+    /// True if `/dev/dxg` exists, which represents the GPU of a Windows host.
     pub has_wsl_device: bool,
     pub is_slurm_job: bool,
 }
@@ -58,7 +58,7 @@ pub struct SystemFacts {
 pub struct ClosedDevice {
     pub path: PathBuf,
     pub mode: u32,
-    /// Name of the group, or its number if it has no name.
+    /// Name of the file's group, or its number if it has no name.
     pub group: String,
 }
 
@@ -93,7 +93,7 @@ impl SystemFacts {
     }
 }
 
-/// Reads a file. Missing and unreadable files are treated as empty.
+/// Reads a file as text. Missing and unreadable files are treated as empty.
 fn text(root: &Path, path: &str) -> String {
     let mut bytes = Vec::new();
     if let Ok(file) = fs::File::open(root.join(path)) {
@@ -113,8 +113,8 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Returns the library's version. `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.159.03`. In a container it may
-/// be a regular file next to the versioned one.
+/// Returns the driver library's version. `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.159.03`. In a container,
+/// it may be a regular file next to the versioned one.
 fn library_version(root: &Path, library: &Path) -> Option<String> {
     let link = below(root, library);
     let target = fs::read_link(&link).ok();
@@ -136,8 +136,8 @@ fn version_in_name(name: &str) -> Option<String> {
     is_version(version).then(|| version.to_owned())
 }
 
-/// Returns the module's version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`. The open
-/// kernel module has different text before the version.
+/// Returns the kernel module's version from `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`. The
+/// open kernel module has different text before the version.
 fn module_version(root: &Path) -> Option<String> {
     let text = text(root, "proc/driver/nvidia/version");
     let line = text
@@ -155,8 +155,8 @@ fn is_version(word: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns the kernel's version if depmod's list of its modules lacks nvidia. Returns `None` if there is no list, as in
-/// a container or on a system that loads modules in another way.
+/// Returns the running kernel's version if depmod's list of its modules lacks nvidia. Returns `None` if there is no
+/// list, as in a container or on a system that loads modules in a different way.
 fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
     let list = text(root, &format!("lib/modules/{kernel}/modules.dep"));
     let has_module = list
@@ -174,12 +174,12 @@ fn has_hardware(root: &Path) -> bool {
         let has_value = |file: &str, prefix: &str| {
             fs::read_to_string(device.path().join(file)).is_ok_and(|text| text.starts_with(prefix))
         };
-        // Display controllers only: NVIDIA also makes network cards and switches.
+        // Accept only display controllers, because NVIDIA also makes network cards and switches.
         has_value("vendor", NVIDIA_VENDOR) && has_value("class", "0x03")
     })
 }
 
-/// Lists the device files that NVML opens, in a stable order.
+/// Lists the device files that NVML opens, in a fixed order.
 fn devices(root: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(root.join("dev")) else {
         return Vec::new();

@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-/// A root directory that a test fills with files.
+/// Root directory that a test fills with files.
 struct Machine(tempfile::TempDir);
 
 impl Machine {

@@ -1,16 +1,15 @@
 //! Detects the exits of watched processes immediately.
 //!
 //! One thread waits on a pidfd for each process. The kernel wakes the thread within a millisecond of an exit. The
-//! thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent. Processes
-//! that cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, are covered by the process
-//! table, which detects an exit within 2 s.
+//! thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent. If a
+//! process cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, the process table detects
+//! its exit within 2 s.
 //!
 //! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer
-//! (`oom`). The kernel log names the victims, so this thread also reads the log. It forwards lines about GPUs to the
-//! agent.
+//! (`oom`). This thread also reads the kernel log, which names the victims. It forwards lines about GPUs to the agent.
 //!
-//! A pidfd refers to the process that has the PID when the pidfd is opened. The start time is compared after opening,
-//! so another process that reused the PID is never mistaken for the requested one (as in `process/signal.rs`).
+//! A pidfd refers to the process that has the PID when the pidfd is opened. Comparing the start time after opening
+//! ensures that a process that reused the PID is never mistaken for the requested one (as in `process/signal.rs`).
 
 pub mod oom;
 mod pidfd_info;
@@ -41,41 +40,38 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// How long an exit report is delayed for data that may follow: the status of another user's process once its parent
-/// reaps it, or the OOM killer's log line. This limit keeps the total delay below 100 ms.
+/// Maximum time for which an exit report waits for more data: the status of another user's process once its parent
+/// reaps it, or the OOM killer's log line. Keeps the total delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// Interval for reading the OOM kill counters while no process exits.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Maximum number of events taken from the kernel at once.
 const MAX_BATCH: usize = 256;
 
-/// A process that exited.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessExit {
     pub process: ProcessKey,
-    /// The exit code, or 128 + signal if a signal killed the process.
+    /// Exit code, or 128 + signal if a signal killed the process.
     pub code: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: OomVerdict,
-    /// Lower bound of the exit time: when the kernel woke the thread, or when the process table last saw the process
+    /// Lower bound of the exit time: when the kernel woke the watcher, or when the process table last saw the process
     /// alive.
     pub since: Mono,
 }
 
-/// A report from the thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitReport {
     Exit(Box<ProcessExit>),
     Xid(Box<XidLine>),
-    /// Number of processes whose exits are detected later, because of the open-file limit.
+    /// Number of processes whose exits are detected late, because of the open-file limit.
     Unwatched(usize),
     /// The kernel log is no longer readable.
     LogClosed(Missing),
 }
 
-/// A handle to the thread, which stops when the handle is dropped.
+/// Handle to the watcher's thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct ExitWatcher {
     commands: Sender<ExitCommand>,
@@ -91,7 +87,7 @@ enum ExitCommand {
 }
 
 impl ExitWatcher {
-    /// Starts the thread, which calls `report`. The callback must not block.
+    /// Starts the watcher's thread, which calls `report`. The callback must not block.
     pub fn start(
         oom_paths: OomCounterPaths,
         kernel_log: &Path,
@@ -136,8 +132,8 @@ impl ExitWatcher {
         })
     }
 
-    /// Replaces the watched processes. All were alive at `seen`; a process that has exited since is reported at once. The
-    /// list must not contain a process whose exit was already reported.
+    /// Replaces the watched processes. All were alive at `seen`. A process that has exited since then is reported
+    /// immediately. The list must not contain a process whose exit was already reported.
     pub fn watch(&self, processes: Vec<ProcessKey>, seen: Mono) {
         self.send(ExitCommand::Watch(processes, seen));
     }
@@ -148,14 +144,13 @@ impl ExitWatcher {
         self.send(ExitCommand::Found(process, since));
     }
 
-    /// Returns the error if the kernel log could not be opened.
     pub fn log(&self) -> &Result<(), Missing> {
         &self.log
     }
 
     fn send(&self, command: ExitCommand) {
         let _ = self.commands.send(command);
-        // The write fails only if the thread was stuck for so long that the counter is full.
+        // Ignore the result: the write fails only if the thread was stuck for so long that the counter is full.
         let _ = self.wake.write(1);
     }
 }
@@ -166,7 +161,7 @@ impl Drop for ExitWatcher {
     }
 }
 
-/// Epoll tokens: commands, the kernel log, and from there on one for each process.
+/// Epoll token of commands. The kernel log has the next token, and each process one of those after it.
 const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 
@@ -182,16 +177,16 @@ struct WatcherThread {
     watched: BTreeMap<u64, ExitWatch>,
     tokens: HashMap<ProcessKey, u64>,
     next_token: u64,
-    /// Number of processes without a pidfd at the last command.
+    /// Number of processes without a pidfd when the list of watched processes last changed.
     unwatched: usize,
 }
 
 struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
-    /// The OOM kill counter file of the process's cgroup.
+    /// OOM kill counter file of the process's cgroup.
     group: Option<Arc<Path>>,
-    /// Set while the exit report waits for more data.
+    /// Set while the exit report is delayed to wait for more data.
     held: Option<HeldExit>,
 }
 
@@ -201,7 +196,7 @@ struct HeldExit {
     since: Mono,
 }
 
-/// The handle has been dropped.
+/// Error that the watcher's handle has been dropped.
 struct Stopped;
 
 impl WatcherThread {
@@ -217,7 +212,7 @@ impl WatcherThread {
                 }
             };
             let woken = now_mono();
-            // Read the log first, because it may explain the exits.
+            // Read the kernel log first, because it may explain the exits.
             self.read_log(woken);
             let events = &events[..count];
             if events.iter().any(|event| event.data() == COMMANDS) && self.serve().is_err() {
@@ -234,8 +229,8 @@ impl WatcherThread {
         }
     }
 
-    /// Returns the time until the first delayed exit or the next counter refresh is due, or `None` while nothing is
-    /// watched.
+    /// Returns the time until the first delayed exit report or the next counter refresh is due, or `None` while no
+    /// process is watched.
     fn epoll_timeout(&self) -> EpollTimeout {
         let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH_INTERVAL);
         let held = self.watched.values().filter_map(|watched| watched.held);
@@ -244,7 +239,7 @@ impl WatcherThread {
             return EpollTimeout::NONE;
         };
         let left = until.saturating_duration_since(Instant::now());
-        // Round up, to avoid spinning during the last millisecond.
+        // Round up, to avoid a busy loop during the last millisecond.
         EpollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(EpollTimeout::ZERO)
     }
 
@@ -262,7 +257,7 @@ impl WatcherThread {
             tracing::warn!(%why, "cannot read the kernel log any more");
             self.oom.lose_log(why.clone());
             (self.report)(ExitReport::LogClosed(why));
-            // Closing the file removes it from the epoll set.
+            // Close the kernel log, which removes it from the epoll set.
             self.log = None;
         }
     }
@@ -298,14 +293,14 @@ impl WatcherThread {
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.report(process, None, collected(), seen),
-                // The process table has the process open and will detect its exit.
+                // Leave this process to the process table, which has the process open and will detect its exit.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
                 }
             }
         }
-        // Report the number again only when it increases.
+        // Report the number of unwatched processes again only if it increases.
         if unwatched > self.unwatched {
             (self.report)(ExitReport::Unwatched(unwatched));
         }
@@ -320,7 +315,7 @@ impl WatcherThread {
 
     fn add(&mut self, process: ProcessKey, pidfd: OwnedFd) {
         let token = self.next_token;
-        // Edge-triggered: one event when the process exits, and another when it is reaped.
+        // Use edge-triggered mode: one event when the process exits, and one when it is reaped.
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token);
         if let Err(error) = self.epoll.add(&pidfd, event) {
             tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -338,14 +333,14 @@ impl WatcherThread {
         self.watched.insert(token, watched);
     }
 
-    /// Stops watching a process. Closing the descriptor removes it from the epoll set.
+    /// Stops watching a process. Closing its pidfd removes it from the epoll set.
     fn forget(&mut self, token: u64) -> Option<ExitWatch> {
         let watched = self.watched.remove(&token)?;
         self.tokens.remove(&watched.process);
         Some(watched)
     }
 
-    /// Handles a wake-up: the process has exited, or has been reaped after exiting.
+    /// Handles a wake-up by a pidfd: the process has exited, or has been reaped.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
@@ -353,7 +348,8 @@ impl WatcherThread {
         let pid = watched.process.pid;
         let trace = status::read_trace(&self.proc_root, watched.process, &watched.pidfd);
         let status = match trace {
-            // Another thread of the process may have called exec, which older kernels signal as an exit.
+            // Ignore the event: another thread of the process may have called exec, which older kernels signal as an
+            // exit.
             ExitTrace::Alive => return,
             ExitTrace::Status(status) => Status::of_wait(status),
             ExitTrace::Collected => collected(),
@@ -438,7 +434,7 @@ fn collected() -> Status {
     )
 }
 
-/// Opens a pidfd of exactly this process. Returns `None` if the process has exited.
+/// Opens a pidfd for exactly this process. Returns `None` if the process has exited.
 fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     let pid = i32::try_from(process.pid.0).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
@@ -454,7 +450,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Returns true if the directory, or the process behind the open file, no longer exists.
+/// Returns true if the error means that a process's directory, or the process itself, no longer exists.
 fn is_gone(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ESRCH))

@@ -1,4 +1,4 @@
-//! Decides whether the kernel's OOM killer killed a process, because the host or the cgroup ran out of memory.
+//! Determines whether the kernel's OOM killer killed a process because the host or the cgroup ran out of memory.
 //!
 //! There are three sources, none of which is always available:
 //! - the kernel log names the process, but usually only root can read it;
@@ -6,7 +6,7 @@
 //! - `oom_kill` in /proc/vmstat counts the OOM kills of the whole host, so an unchanged counter rules out a kill.
 //!
 //! The kernel increments the counters, then sends the signal, then writes the log line (`mm/oom_kill.c`,
-//! `__oom_kill_process`). When a process exits, the counters are therefore up to date, but the line may be slightly
+//! `__oom_kill_process`). When a process exits, the counters are therefore up to date, but the log line may be slightly
 //! late.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,23 +21,21 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum age of a kill that can explain an exit. A process with much memory takes a while to tear down.
+/// Maximum age of an OOM kill that can explain an exit. A process with much memory takes a while to tear down.
 const MAX_KILL_AGE: Millis = Millis(60_000);
-/// Maximum number of log lines that are retained for that time.
 const MAX_KILLS: usize = 256;
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Paths of the counters.
 #[derive(Debug, Clone)]
 pub struct OomCounterPaths {
     pub proc_root: PathBuf,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
-    /// True if PIDs in the kernel log are valid for this process, which is not the case in a container.
+    /// True if PIDs in the kernel log are valid for gputop, which is not the case in a container.
     pub is_host: bool,
 }
 
-/// Returns the verdict for a process that was not killed by SIGKILL, the OOM killer's signal.
+/// Returns the verdict for a process that did not exit from SIGKILL, the OOM killer's signal.
 pub fn not_killed() -> OomVerdict {
     OomVerdict {
         killed: false.into(),
@@ -55,21 +53,21 @@ fn killed(evidence: String) -> OomVerdict {
 #[derive(Debug)]
 pub struct OomKiller {
     paths: OomCounterPaths,
-    /// The error if the kernel log cannot be read.
+    /// Error if the kernel log cannot be read.
     log: Result<(), Missing>,
     kills: VecDeque<(Mono, OomKill)>,
     host: Option<Counter>,
     groups: HashMap<Arc<Path>, Counter>,
 }
 
-/// An OOM kill counter and its recent increase.
+/// OOM kill counter and its recent increase.
 #[derive(Debug, Clone, PartialEq)]
 struct Counter {
-    /// Value before the recent increase.
+    /// Value of the counter before its recent increase.
     before: u64,
     count: u64,
     increased: Option<Mono>,
-    /// Recent kills not yet assigned to a process.
+    /// Number of recent OOM kills not yet assigned to a process.
     unclaimed: u64,
 }
 
@@ -113,8 +111,8 @@ impl OomKiller {
         killer
     }
 
-    /// Starts to watch the counter of a running process's cgroup. Returns `None` if the counter is not readable. The
-    /// counter is watched as long as the returned path is in use.
+    /// Starts watching the OOM kill counter of a running process's cgroup. Returns `None` if the counter is not
+    /// readable. The counter is watched as long as the returned path is in use.
     pub fn watch(&mut self, pid: Pid) -> Option<Arc<Path>> {
         let path = self.paths.proc_root.join(pid.to_string()).join("cgroup");
         let file = counter_file(&self.paths.cgroup_root, &read(&path).ok()?)?;
@@ -127,7 +125,7 @@ impl OomKiller {
         Some(file)
     }
 
-    /// Reads the counters. Must be called regularly, or an old kill may be mistaken for a new one.
+    /// Reads the OOM kill counters. Call it regularly, or an old kill may be mistaken for a new one.
     pub fn refresh(&mut self, now: Mono) {
         self.groups.retain(|file, _| Arc::strong_count(file) > 1);
         while self
@@ -142,7 +140,7 @@ impl OomKiller {
         if let (Some(host), Some(count)) = (&mut self.host, count) {
             host.update(count, now);
         }
-        // The cgroup counters can only change when the host's counter changes.
+        // Skip the cgroup counters if the host's counter has not changed, because they only change with it.
         if before.is_none() || before != count {
             for (file, counter) in &mut self.groups {
                 if let Some(count) = self::count(file) {
@@ -159,12 +157,11 @@ impl OomKiller {
         self.kills.push_back((now, kill));
     }
 
-    /// Records that the log is no longer readable.
     pub fn lose_log(&mut self, why: Missing) {
         self.log = Err(why);
     }
 
-    /// Returns true if a process was killed recently and its log line may still follow.
+    /// Returns true if the OOM killer killed a process recently and the log line for this process may still follow.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
         let is_kill_possible = self
@@ -174,8 +171,8 @@ impl OomKiller {
         is_kill_possible && self.reads_log() && self.line(pid).is_none()
     }
 
-    /// Decides whether the OOM killer killed a process. If `by_sigkill` is true, the process was killed by SIGKILL;
-    /// otherwise its status is unknown.
+    /// Determines whether the OOM killer killed a process. `by_sigkill` is true if the process was killed by SIGKILL,
+    /// and false if its status is unknown.
     pub fn verdict(
         &mut self,
         pid: Pid,
@@ -200,7 +197,7 @@ impl OomKiller {
                     evidence: Some(evidence),
                 };
             }
-            // The counter covers every process of the cgroup.
+            // The cgroup's counter covers each of its processes, so an unchanged counter rules out a kill.
             Some(None) => return not_killed(),
             None => {}
         }
@@ -256,10 +253,10 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
     .collect()
 }
 
-/// Checks the cgroup's counter for a process that just exited. Returns `None` if the counter is not readable,
+/// Checks the OOM kill counter of an exited process's cgroup. Returns `None` if the counter is not readable,
 /// `Some(None)` if the process was not killed, or evidence of a kill.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
-    // A cgroup and its counter are often removed when the last process exits.
+    // Check that the counter still exists, because a cgroup is often removed when its last process exits.
     count(file)?;
     if !counter.has_increased(now) || counter.unclaimed == 0 {
         return Some(None);
@@ -272,7 +269,7 @@ fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>
     )))
 }
 
-/// Returns the counter of the cgroup in `/proc/PID/cgroup`: `4:memory:/batch/7` in version 1,
+/// Returns the counter file of the cgroup in `/proc/PID/cgroup`: `4:memory:/batch/7` in version 1,
 /// `0::/user.slice/a.scope` in version 2.
 fn counter_file(root: &Path, cgroup: &str) -> Option<PathBuf> {
     let path_of = |wanted: &str| {
@@ -296,7 +293,7 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
     path.components().all(is_plain).then(|| root.join(path))
 }
 
-/// Parses the line `oom_kill N`.
+/// Reads an OOM kill counter from the line `oom_kill N` of a file.
 fn count(file: &Path) -> Option<u64> {
     let text = read(file).ok()?;
     let line = text
@@ -316,7 +313,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A fake /proc and /sys/fs/cgroup.
+    /// Fake /proc and /sys/fs/cgroup directories.
     struct Host(tempfile::TempDir);
 
     const PID: Pid = Pid(418);
@@ -385,7 +382,7 @@ mod tests {
             assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
-            // One kill explains one exit, so the other process was killed by `kill -9`.
+            // One kill explains one exit, so the second process was killed by `kill -9`.
             assert_eq!(
                 killer.verdict(PID, Some(&group), true, Mono(11)),
                 not_killed()
@@ -394,7 +391,7 @@ mod tests {
     }
 
     impl OomKiller {
-        /// Judges without claiming.
+        /// Returns the verdict on a copy, without claiming the kill.
         fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 paths: self.paths.clone(),

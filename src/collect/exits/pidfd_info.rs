@@ -1,4 +1,4 @@
-//! Reads the wait status of an exited process from its pidfd, with a system call that no crate wraps.
+//! Reads the wait status of an exited process from its pidfd, using a system call that no crate wraps.
 //!
 //! `ioctl(pidfd, PIDFD_GET_INFO, &info)` exists since Linux 6.13. Since 6.15 it returns the wait status
 //! (`PIDFD_INFO_EXIT`) to anyone who has the descriptor, once the parent has reaped the process
@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `struct pidfd_info` in its first published size of 64 bytes, which every later kernel accepts.
+/// First published version of `struct pidfd_info`, with 64 bytes. Every later kernel accepts this size.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct PidfdInfo {

@@ -1,4 +1,4 @@
-//! Uses a child process to test how much this kernel reports about exits.
+//! Tests with a child process how much this kernel reports about exits.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -8,18 +8,18 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::pidfd_info;
 use crate::model::reading::{Missing, Reason};
 
-/// How much the kernel reports about the exit of a process.
+/// Extent to which the kernel reports the exit of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitSources {
-    /// Nothing: only the process table detects exits.
+    /// The kernel reports nothing. Only the process table detects exits.
     Nothing(Missing),
-    /// The exit itself. The status is available only while the process is a zombie that this user can trace.
+    /// The kernel reports the exit, but the status only while the process is a zombie that this user can trace.
     End,
-    /// The exit and its status.
+    /// The kernel reports the exit and its status.
     Status,
 }
 
-/// Runs `gputop --version` and checks how its exit is reported.
+/// Runs `gputop --version` and checks how the kernel reports its exit.
 pub fn probe() -> ExitSources {
     match try_out() {
         Ok(true) => ExitSources::Status,

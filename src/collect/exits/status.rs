@@ -1,4 +1,4 @@
-//! The wait status of a process, from the two sources that are readable by processes other than the parent.
+//! Reads the wait status of a process from the two sources that are readable by processes other than the parent.
 //!
 //! While the process is a zombie, `/proc/PID/stat` shows the status to users who can trace the process, and 0 to all
 //! others. Once the process is reaped, newer kernels report the status through the pidfd
@@ -16,7 +16,7 @@ use crate::model::reading::{Reading, Reason};
 
 const SIGKILL: i32 = nix::libc::SIGKILL;
 
-/// Exit code and signal from a wait status, as in [`Exit`](crate::model::event::Exit).
+/// Exit code and signal from a wait status, as in an [`Exit`](crate::model::event::Exit) event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: Reading<i32>,
@@ -24,7 +24,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Splits a `waitpid(2)` status: the signal is in the lowest 7 bits, and the exit code is above the lowest 8.
+    /// Splits a `waitpid(2)` status. The lowest 7 bits are the signal, and the exit code is above the lowest 8 bits.
     pub fn of_wait(status: i32) -> Self {
         match status & 0x7f {
             0 => Self {
@@ -38,7 +38,7 @@ impl Status {
         }
     }
 
-    /// Returns true if the process was killed by SIGKILL, which the OOM killer sends, or if the status is unknown.
+    /// Returns true if the process was killed by SIGKILL, which the OOM killer sends, or if its status is unknown.
     pub fn may_be_oom_killed(&self) -> bool {
         match (self.code.get(), self.signal.get()) {
             (_, Some(signal)) => signal == SIGKILL,
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// `why` is a phrase: `only the parent received it`.
+    /// Returns an unknown status. `why` is a phrase: `only the parent received it`.
     pub fn unknown(reason: Reason, why: &str) -> Self {
         Self {
             code: Reading::missing(reason, why),
@@ -55,7 +55,7 @@ impl Status {
     }
 }
 
-/// Data about a process whose pidfd signalled an exit.
+/// What can be read about a process whose pidfd signalled an exit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
     Status(i32),
@@ -67,11 +67,11 @@ pub enum ExitTrace {
     Alive,
 }
 
-/// Reads the available data about the exit. Call this immediately, because the parent may reap the process at any time.
+/// Reads the available data about an exit. Call it immediately, because the parent may reap the process at any time.
 pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
     let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
-    // Start times have a resolution of 10 ms, so a later process may have the same PID and start time. But the PID
-    // cannot be reused before the process is reaped.
+    // Ignore the /proc entry if the process was reaped: it may belong to a later process with the same PID and start
+    // time, which has a resolution of 10 ms. The PID cannot be reused before the process is reaped.
     let trace = match is_collected(&pidfd) {
         true => ExitTrace::Collected,
         false => shown,
@@ -84,7 +84,7 @@ pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTr
     }
 }
 
-/// Returns true if the process was reaped: the kernel then shows PID -1 for the pidfd.
+/// Returns true if the process was reaped. The kernel then shows PID -1 for the pidfd.
 fn is_collected(pidfd: impl AsFd) -> bool {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
     let info = std::fs::read_to_string(path).unwrap_or_default();
@@ -95,8 +95,8 @@ fn is_collected(pidfd: impl AsFd) -> bool {
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
-    // Check access before reading the status. The kernel applies the same check to both, but reports a denied status as
-    // 0 instead of an error.
+    // Check access before reading the status. The kernel checks access to both in the same way, but reports a denied
+    // status as 0 instead of an error.
     let can_trace = can_trace(&folder);
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
@@ -106,7 +106,7 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     if stat.state != RunState::Zombie {
         return Ok(ExitTrace::Alive);
     }
-    // 0 may mean that access was denied; any other value is the status.
+    // Status 0 may mean that access was denied. Any other value is the status.
     let is_known = stat.wait_status != 0 || can_trace;
     Ok(if is_known {
         ExitTrace::Status(stat.wait_status)
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(parts(7 << 8), (Some(7), None));
         assert_eq!(parts(255 << 8), (Some(255), None));
         assert_eq!(parts(9), (Some(137), Some(9)));
-        // Killed by a signal, with a core dump.
+        // The process was killed by a signal and dumped core.
         assert_eq!(parts(0x80 | 11), (Some(139), Some(11)));
     }
 }

@@ -3,10 +3,9 @@ use std::process::{Child, Command, Stdio};
 use super::*;
 use crate::model::units::{Pid as ModelPid, StartTicks};
 
-/// Upper limit for every wait in these tests, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A child process that is killed and reaped on drop.
+/// Child process that is killed and reaped on drop.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -23,7 +22,7 @@ impl Victim {
         Self(command.spawn().expect("a process"))
     }
 
-    /// Starts a script, which continues after it reads a line or reaches the end of its input.
+    /// Starts a shell script, which continues after it reads a line or reaches the end of its input.
     fn sh(script: &str) -> Self {
         Self::start("sh", &["-c", script], Stdio::piped())
     }
@@ -109,7 +108,7 @@ fn reports_a_process_that_was_collected_at_once_exactly_once() {
         victim.0.wait().expect("its exit");
         let end = reports.next();
         assert_eq!(end.process, key);
-        // If a kernel does not report the status, the result must not be 0.
+        // A kernel may not report the status, but it must then be unknown rather than 0.
         assert!(
             end.code.get() == Some(3) || end.code.why().is_some(),
             "{end:?}"
@@ -131,7 +130,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // Without a pidfd, an exit is detected when the PID disappears from the process table.
+        // Report the exits by hand, as the process table does: there are too few open files for all pidfds.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }
@@ -159,7 +158,7 @@ fn does_not_mistake_a_process_that_reused_the_pid() {
     stranger.go();
     stranger.0.wait().expect("its exit");
     watched.go();
-    // The process has exited, but its status is unknown.
+    // The previous process has exited, but its status is unknown.
     let end = reports.next();
     assert_eq!(end.process, previous);
     assert!(end.code.why().is_some() && end.signal.why().is_some());
@@ -203,11 +202,11 @@ fn a_successor_does_not_make_a_collected_process_look_alive() {
     );
 }
 
-/// Environment variable that is set if the test was started again inside its own PID namespace.
+/// Environment variable that is set when the test runs again inside its own PID namespace.
 const INSIDE: &str = "GPUTOP_TEST_OWN_PIDS";
 
-/// Tests two processes that have the same PID. In a separate PID namespace, the test can choose the next PID without
-/// disturbing other tests. It is skipped if this user cannot create a namespace.
+/// Tests two processes with the same PID. In a separate PID namespace, the test can choose the next PID without
+/// disturbing other tests. Skipped if this user cannot create a namespace.
 #[test]
 fn a_reused_pid_is_two_exits() {
     if std::env::var_os(INSIDE).is_none() {
@@ -261,7 +260,7 @@ fn does_not_report_processes_that_are_no_longer_watched() {
     let (key, first_key) = (watched.key(), first.key());
     watcher.watch(vec![dropped.key(), key, first_key], now_mono());
     first.go();
-    // After the first report, all three processes are watched.
+    // Wait for the first report, which shows that all three processes are watched.
     assert_eq!(reports.next().process, first_key);
     watcher.watch(vec![key], now_mono());
     dropped.go();
@@ -271,7 +270,7 @@ fn does_not_report_processes_that_are_no_longer_watched() {
     assert!(reports.0.try_recv().is_err());
 }
 
-/// Returns a /proc that shows the victim as a zombie whose status is hidden from this user.
+/// Returns a fake /proc that shows the victim as a zombie whose status is hidden from this user.
 fn hiding(victim: &Victim) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let pid = victim.0.id().to_string();
@@ -298,7 +297,7 @@ fn waits_for_a_hidden_status_and_never_reads_it_as_0() {
         let end = reports.next();
         let code = end.code.get();
         match is_collected {
-            // Before Linux 6.15 only the parent receives the status.
+            // Before Linux 6.15, only the parent receives the status.
             true => assert!(code == Some(5) || code.is_none(), "{end:?}"),
             false => assert_eq!(
                 end.code.why().map(|why| why.reason),
@@ -316,7 +315,7 @@ fn kernel_log() -> (tempfile::TempDir, PathBuf, std::fs::File) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kmsg");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    // Open both ends, so that opening the FIFO does not wait for a reader.
+    // Open the FIFO for reading and writing, so that opening does not wait for a reader.
     let both = std::fs::File::options().read(true).write(true).open(&path);
     (folder, path, both.expect("the FIFO"))
 }

@@ -12,7 +12,7 @@ use nix::unistd::geteuid;
 
 use crate::user_files::{Base, directory};
 
-/// Name and text of each file.
+/// Name and text of each file of the hook.
 const FILES: &[(&str, &str)] = &[
     (
         "sitecustomize.py",
@@ -24,9 +24,9 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the directory to put on `PYTHONPATH`, after writing it if needed: in the user's cache, or else in their
-/// state directory. The directory name depends on the content, so a running program keeps the version that it started
-/// with.
+/// Returns the hook directory to put on `PYTHONPATH`, after writing it if needed: in the user's cache directory, or in
+/// their state directory if that fails. Its name depends on the content, so that a running program keeps the version
+/// that it started with.
 pub fn install() -> io::Result<PathBuf> {
     let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
     install_in(Base::Cache).or_else(|_| install_in(Base::State))
@@ -34,7 +34,7 @@ pub fn install() -> io::Result<PathBuf> {
 
 fn install_below(folder: &Path) -> io::Result<PathBuf> {
     let path = folder.join(name());
-    // PYTHONPATH cannot contain a colon in a path.
+    // Reject a colon, because an entry of PYTHONPATH cannot contain one.
     if path.as_os_str().as_encoded_bytes().contains(&b':') {
         return Err(io::ErrorKind::InvalidFilename.into());
     }
@@ -52,14 +52,14 @@ fn install_below(folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns a directory name that depends on the content of the files.
+/// Returns a name for the hook directory that depends on the content of its files.
 fn name() -> String {
     let mut hash = DefaultHasher::new();
     FILES.hash(&mut hash);
     format!("{:016x}", hash.finish())
 }
 
-/// Replaces the file atomically, so that concurrent installs are safe.
+/// Replaces a file atomically, so that concurrent installs are safe.
 fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let path = folder.join(name);
     let has_length = path.symlink_metadata().is_ok_and(|file| {
@@ -86,7 +86,7 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
 /// Returns `PYTHONPATH` with the hook first and the previous entries after it.
 pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = hook.as_os_str().to_owned();
-    // Python treats an empty entry as the working directory.
+    // Drop an empty value, because Python treats an empty entry as the working directory.
     let own = own.filter(|own| !own.is_empty());
     let Some(own) = own else { return path };
     let is_first = std::env::split_paths(own).next().as_deref() == Some(hook);

@@ -1,8 +1,9 @@
 //! Replays an allocation trace under other allocator settings. The hook writes the trace when a process runs out of
 //! memory.
 //!
-//! The hook's `trace` line announces the trace. The file is in this user's trace directory, and its name identifies the
-//! process. Parsing and replaying the largest trace takes a second, so never do it on a thread that others wait for.
+//! The hook's `trace` line announces the trace. The trace file is in this user's trace directory, and its name
+//! identifies the process. Parsing and replaying the largest trace takes a second, so never do it on a thread that
+//! others wait for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::model::units::Bytes;
 use crate::snapshot;
 use crate::user_files;
 
-/// Maximum size of a trace; the hook does not write larger ones.
+/// Maximum size of a trace. The hook does not write larger ones.
 const MAX_BYTES: u64 = 64 << 20;
 /// Maximum number of directory entries to examine.
 const MAX_FILES: usize = 10_000;
@@ -29,14 +30,14 @@ const MAX_FILES: usize = 10_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
     pub process: ProcessKey,
-    /// `2.8.0+cu126`, as reported by the process.
+    /// Torch version as reported by the process: `2.8.0+cu126`.
     pub torch: String,
     pub oom: HookOom,
 }
 
 impl Traced {
-    /// Replays the trace under other settings. Returns `None` if the process has no trace; other failures are part of
-    /// the result.
+    /// Replays the trace of the failed allocation under other settings. Returns `None` if the process has no trace.
+    /// Other failures are part of the result.
     pub fn replay(&self) -> Option<TraceReplay> {
         self.replay_in(&traces()?)
     }
@@ -60,7 +61,7 @@ impl Traced {
         })
     }
 
-    /// Reads the history up to the failure.
+    /// Reads the allocation trace up to the failure.
     fn read(&self, path: &Path) -> Result<Trace, String> {
         let fault = |why: String| format!("Cannot read the allocation trace: {why}.");
         let bytes = user_files::read(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
@@ -86,7 +87,7 @@ impl Traced {
     }
 }
 
-/// Reads the history of one device from the last out-of-memory trace of a process, which may still be running.
+/// Reads one device's trace from the last out-of-memory trace of a process, which may still be running.
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
@@ -96,7 +97,7 @@ pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     Some(snapshot.trace(device))
 }
 
-/// Returns the last out-of-memory trace of the process: `RUN.PID.START.oom.N.pickle`.
+/// Returns the last out-of-memory trace of a process: `RUN.PID.START.oom.N.pickle`.
 fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Option<PathBuf> {
     let number = |path: &PathBuf| -> Option<(u32, String)> {
         let name = path.file_name()?.to_str()?;
@@ -104,18 +105,18 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
         let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";
-        // A program started by `exec` in the same process restarts the count at 1: `1-1`.
+        // A program started by `exec` in the same process numbers its traces from 1 again: `1-1`.
         let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
         let is_match = is_match && parts.next()? == "pickle";
         is_match.then_some((n.parse().ok()?, again.to_owned()))
     };
     let all = traces.filter_map(|path| Some((number(&path)?, path)));
-    // If several programs ran in the same process, prefer the last.
+    // Prefer the last program if several ran in the same process.
     let last = all.max_by(|((n, again), _), ((m, later), _)| (again, n).cmp(&(later, m)));
     last.map(|(_, path)| path)
 }
 
-/// Returns the memory available to the allocator. GPU memory that is neither free nor the allocator's belongs to other
+/// Returns the GPU memory available to the allocator. Memory that is neither free nor the allocator's belongs to other
 /// programs. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
 /// `oom_observers_`).
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {

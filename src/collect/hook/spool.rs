@@ -1,4 +1,4 @@
-//! The spool: a directory for each user, with a file for each process that reported something.
+//! Directory of a user with one file for each process that reported something through the hook (the spool).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,18 +14,18 @@ use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
 use crate::user_files::{Base, directory};
 
-/// Maximum file size. The hook writes at most 256 KiB.
+/// Maximum size of a spool file. The hook writes at most 256 KiB.
 const MAX_BYTES: u64 = 512 << 10;
 const MAX_LINE: usize = 64 << 10;
-/// Maximum number of files; the hook creates at most half as many.
+/// Maximum number of spool files. The hook creates at most half as many.
 const MAX_FILES: usize = 1024;
-/// Maximum number of events read from one file.
+/// Maximum number of events read from one spool file.
 const MAX_EVENTS: usize = 500;
-/// Maximum age of a file; older files are deleted.
+/// Maximum age of a spool file. Older files are deleted.
 const MAX_AGE: Duration = Duration::from_hours(24);
-/// Maximum age of a statistics page; older pages are ignored.
+/// Maximum age of a statistics page. Older pages are ignored.
 const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
-/// Maximum number of retained files. Beyond this, the oldest are deleted to make room for new ones.
+/// Maximum number of retained spool files. The oldest files beyond it are deleted to make room for new ones.
 const MAX_RETAINED: usize = 256;
 
 /// Returns the directory of this user's allocation traces. Traces are too large for the runtime directory, which is in
@@ -34,32 +34,31 @@ pub fn traces() -> Option<PathBuf> {
     directory(Base::State, "traces").ok()
 }
 
-/// One user's spool.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
     owner: u32,
 }
 
-/// All reports of one process.
+/// All hook reports of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// Process identity from the file name.
+    /// Process identity from the name of the spool file.
     pub key: ProcessKey,
     pub process: Process,
     pub events: Vec<HookEvent>,
 }
 
-/// Content of a file.
+/// Content of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
-    /// One event per line.
+    /// Events, one per line.
     Events,
-    /// One page that is overwritten each second.
+    /// Statistics page that is overwritten each second.
     Now,
 }
 
-/// A parsed file name: `RUN.PID.START.jsonl`.
+/// Parsed name of a spool file: `RUN.PID.START.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) key: ProcessKey,
@@ -75,7 +74,6 @@ impl Spool {
         Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
     }
 
-    /// Returns a spool of this user in another directory.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -88,7 +86,7 @@ impl Spool {
         &self.folder
     }
 
-    /// Returns the reports of all processes of one run, ordered by start time.
+    /// Returns the hook reports of all processes of one run, ordered by start time.
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
         names.retain(|name| name.run == run && name.kind == Kind::Events);
@@ -110,7 +108,7 @@ impl Spool {
         reports.filter(|report| !report.events.is_empty()).collect()
     }
 
-    /// Returns the files in the spool, at most [`MAX_FILES`].
+    /// Returns the names of the files in the spool, at most [`MAX_FILES`].
     pub(super) fn names(&self) -> Vec<Name> {
         let is_ours = self.folder.symlink_metadata().is_ok_and(|folder| {
             folder.is_dir() && folder.uid() == self.owner && folder.mode() & 0o022 == 0
@@ -125,8 +123,8 @@ impl Spool {
             .collect()
     }
 
-    /// Reads the complete lines starting at byte `from`, and advances `from` past them. An incomplete last line is
-    /// still being written, or its process was killed while writing.
+    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. An incomplete last
+    /// line is still being written, or its process was killed while writing.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -140,7 +138,7 @@ impl Spool {
             .collect()
     }
 
-    /// Reads the page that a process overwrites each second. Returns `None` if the page is stale.
+    /// Reads the statistics page that a process overwrites each second. Returns `None` if the page is stale.
     pub(super) fn page(&self, name: &Name) -> Option<Vec<u8>> {
         let status = self.folder.join(&name.file).symlink_metadata().ok()?;
         let age = status.modified().ok()?.elapsed().unwrap_or_default();
@@ -148,7 +146,7 @@ impl Spool {
         is_new.then(|| self.read(&name.file, 0).ok()).flatten()
     }
 
-    /// Returns the length of the file without opening it, or 0 if the length is unknown.
+    /// Returns the length of a spool file without opening it, or 0 if the length is unknown.
     pub(super) fn length(&self, name: &Name) -> u64 {
         let status = self.folder.join(&name.file).symlink_metadata();
         status.map_or(0, |status| status.len())
@@ -171,7 +169,7 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Deletes old files, and the oldest ones beyond `MAX_RETAINED`.
+    /// Deletes spool files that are too old, and the oldest ones beyond `MAX_RETAINED`.
     pub fn sweep(&self) {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {
@@ -195,7 +193,7 @@ impl Name {
     fn of(file: &str) -> Option<Self> {
         let mut parts = file.split('.');
         let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // A program started by `exec` in the same process has its own file: `START-1`.
+        // A program started by `exec` in the same process has its own spool file: `START-1`.
         let start = start.split('-').next()?;
         let key = ProcessKey::new(pid.parse().ok()?, start.parse().ok()?);
         let kind = match kind {
@@ -239,7 +237,7 @@ mod tests {
         let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
-        // Files of another run, of another kind, and with invalid names.
+        // These files belong to a different run, have a different kind, or have invalid names.
         for name in [
             "7-2.12.99.jsonl",
             "7-1.13.99.now",
@@ -249,7 +247,7 @@ mod tests {
             fs::write(at(name), LINE).expect("written");
         }
         fs::write(at("7-1.15.99.jsonl"), head).expect("written");
-        // These are not regular files in this directory.
+        // These are not regular files in the spool directory.
         fs::write(at("elsewhere"), LINE).expect("written");
         symlink(at("elsewhere"), at("7-1.16.99.jsonl")).expect("a link");
         nix::unistd::mkfifo(&at("7-1.17.99.jsonl"), Mode::S_IRUSR).expect("a pipe");

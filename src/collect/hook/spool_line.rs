@@ -1,6 +1,6 @@
 //! Parses a spool line into an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
 //!
-//! Other programs write these lines, so nothing in them is trusted.
+//! Other programs write these lines, so nothing in these lines is trusted.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -13,11 +13,11 @@ use crate::redact;
 /// Maximum length of a path, a name or a message. A traceback is limited only by the maximum line length.
 const MAX_TEXT: usize = 4 << 10;
 const MAX_LINES: usize = 400;
-/// Maximum nesting depth of a value. The hook uses 4 levels.
+/// Maximum nesting depth of a JSON value. The hook uses 4 levels.
 const MAX_DEPTH: usize = 8;
 const MAX_ENTRIES: usize = 64;
 
-/// The process that wrote a file, as described by the file's first line.
+/// Process that wrote a spool file, as described by the file's first line.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -42,7 +42,7 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// Parses a line. Returns `None` if the hook did not write it.
+/// Parses a line of a spool file. Returns `None` if the hook did not write the line.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw {
         what,
@@ -92,7 +92,7 @@ fn one_line(text: &str) -> String {
     visible(&redact::text(text.as_bytes()), MAX_TEXT)
 }
 
-/// Redacts the whole text first, because a token may be split over lines.
+/// Sanitizes lines. Redacts the whole text first, because a token may be split over lines.
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
     let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);

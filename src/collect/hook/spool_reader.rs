@@ -1,4 +1,4 @@
-//! Reads what was added to the spool since the last read.
+//! Reads the text added to the spool since the last read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,8 @@ use crate::model::units::Pid;
 #[derive(Debug, Default)]
 pub struct HookUpdate {
     pub events: Vec<(ProcessKey, HookEvent)>,
-    /// Pools reported by running programs.
     pub reported: ReportedPools,
-    /// Failures that have a trace.
+    /// Failed allocations that have a trace.
     pub traced: Vec<Traced>,
 }
 
@@ -30,12 +29,11 @@ pub struct SpoolReader {
     is_first: bool,
 }
 
-/// Read position in a file.
 #[derive(Debug, Default)]
 struct ReadProgress {
     until: u64,
     torch: String,
-    /// The last failed allocation reported in the file.
+    /// Last failed allocation reported in the file.
     oom: Option<HookOom>,
 }
 
@@ -55,7 +53,7 @@ impl SpoolReader {
         }
     }
 
-    /// Returns the events since the last call. The first call skips processes that exited before this reader started.
+    /// Returns the hook's events since the last call. The first call skips events of exited processes.
     pub fn read(&mut self) -> HookUpdate {
         let mut update = HookUpdate::default();
         let Some(spool) = &self.spool else {
@@ -96,7 +94,6 @@ impl SpoolReader {
     }
 }
 
-/// Returns the pools reported by one running process.
 pub fn reported_by(proc_root: &Path, pid: Pid) -> ReportedPools {
     let mut reported = ReportedPools::default();
     if let Some(spool) = Spool::own() {

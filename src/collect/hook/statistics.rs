@@ -1,9 +1,9 @@
 //! Allocator statistics that the hook writes each second from inside the program.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
-//! is a page that the hook overwrites. PyTorch's entries become pools, for processes whose memory gputop cannot read.
-//! Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is not on the page,
-//! and becomes a missing reading with a reason.
+//! is a page that the hook overwrites each second. PyTorch's entries become pools, for processes whose memory gputop
+//! cannot read. Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is not
+//! on the page, and becomes a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -14,13 +14,13 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
-/// Maximum number of entries, which is more than the number of devices in any machine.
+/// Maximum number of entries on a statistics page, more than any machine has devices.
 const MAX_DEVICES: usize = 16;
 
 /// Pools reported by running programs through the hook.
 #[derive(Debug, Clone, Default)]
 pub struct ReportedPools {
-    /// PyTorch pools, in the same form as pools that gputop reads itself.
+    /// PyTorch pools, in the same form as those that gputop reads itself.
     pub torch: Vec<Pool>,
     pub others: Vec<ReportedPool>,
 }
@@ -51,7 +51,7 @@ struct Torch {
     reserved_bytes: HookGauge,
     active_bytes: HookGauge,
     inactive_split_bytes: HookGauge,
-    /// Since torch 2.0.
+    /// Requested bytes of all pools, reported from torch 2.0 on.
     requested_in_all_bytes: Option<HookGauge>,
     segments: Segments,
     num_alloc_retries: u64,
@@ -65,7 +65,7 @@ struct Segments {
     peak: u64,
 }
 
-/// Statistics of another framework, including only the values that it reports.
+/// Statistics of a framework other than PyTorch, with only the values that it reports.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Other {
@@ -84,7 +84,7 @@ struct Gauge {
     peak: Option<Bytes>,
 }
 
-/// The allocator that the program is configured to use.
+/// Allocator that the program is configured to use.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum AllocatorName {
@@ -96,7 +96,7 @@ enum AllocatorName {
 }
 
 impl ReportedPools {
-    /// Adds the pools on the page of `process`, read at `at`. Adds none if the page is incomplete.
+    /// Adds the pools on the statistics page of `process`, read at `at`. Adds none if the page is incomplete.
     pub fn take(&mut self, page: &[u8], process: ProcessKey, at: Mono) {
         let page: Option<Page> = serde_json::from_slice(page.trim_ascii()).ok();
         let page = page.filter(|page| page.what == "statistics");
@@ -122,7 +122,7 @@ impl Torch {
         let not_reported = || {
             Reading::missing(
                 Reason::Unsupported,
-                "the hook does not report it each second",
+                "the hook does not report this value each second",
             )
         };
         Pool {

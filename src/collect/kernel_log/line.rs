@@ -1,4 +1,4 @@
-//! Parses the two kinds of kernel log line that gputop uses.
+//! Parses the two kinds of kernel log lines that gputop uses: Xids and OOM kills.
 //!
 //! `NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, Ch 00000008, intr 00000000. MMU Fault: …`
 //! `Memory cgroup out of memory: Killed process 4242 (python) total-vm:…kB, anon-rss:…kB, …`
@@ -8,17 +8,16 @@ use crate::model::text::visible;
 use crate::model::units::Pid;
 
 const MAX_CHARS: usize = 512;
-/// Maximum length of the numbers in front of the text.
+/// Maximum length of the numbers before the text of a kernel record.
 const MAX_HEADER: usize = 128;
 
-/// A parsed kernel log line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KernelLine {
     Xid(XidLine),
     OomKill(OomKill),
 }
 
-/// The driver reported an Xid.
+/// Xid reported by the NVIDIA driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidLine {
     /// `0000:3b:00`
@@ -26,22 +25,21 @@ pub struct XidLine {
     pub number: u64,
     /// PID in the host's PID namespace.
     pub pid: Reading<Pid>,
-    /// The whole line, sanitized.
+    /// Whole kernel log line, sanitized.
     pub text: String,
 }
 
-/// The out-of-memory killer killed a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OomKill {
     /// PID in the host's PID namespace.
     pub pid: Pid,
-    /// The whole line, sanitized.
+    /// Whole kernel log line, sanitized.
     pub text: String,
 }
 
 impl KernelLine {
-    /// Parses a record: `4,1234,5678901,-;text`. Returns `None` for records not written by the kernel and for unrelated
-    /// lines.
+    /// Parses a kernel record: `4,1234,5678901,-;text`. Returns `None` for records not written by the kernel and for
+    /// unrelated lines.
     pub fn of_record(record: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b';', &record[..record.len().min(MAX_HEADER)])?;
         let priority = record[..end].split(|&b| b == b',').next()?;
@@ -50,7 +48,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Most lines are unrelated, so skip them before converting to text.
+        // Skip unrelated lines, which are the most frequent, before converting them to text.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }
@@ -83,7 +81,7 @@ fn xid(text: &str) -> Option<XidLine> {
     })
 }
 
-/// Parses the PID: `31, pid=4242, name=python, …`, or `pid='<unknown>'` if the driver does not know the process.
+/// Parses the PID in `31, pid=4242, name=python, …`. The driver writes `pid='<unknown>'` for an unknown process.
 fn pid(rest: &str) -> Reading<Pid> {
     let named = rest
         .split_once(", pid=")
@@ -99,7 +97,7 @@ fn pid(rest: &str) -> Reading<Pid> {
 }
 
 fn oom_kill(text: &str) -> Option<OomKill> {
-    // In Linux 4.19 and earlier, the reason is on a separate line.
+    // In Linux 4.19 and earlier, the reason for an OOM kill is on a separate line.
     let begins = [
         "Out of memory",
         "Memory cgroup out of memory",
@@ -194,7 +192,7 @@ mod tests {
 
     #[test]
     fn rejects_forged_and_unrelated_lines() {
-        // Facility 1, which every record written to /dev/kmsg has.
+        // Priority 12 means facility 1, which every record written to /dev/kmsg by a program has.
         let forged = b"12,5,6,-;Out of memory: Killed process 418 (python)";
         assert_eq!(KernelLine::of_record(forged), None);
         for text in [

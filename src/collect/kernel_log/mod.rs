@@ -6,7 +6,7 @@
 //! unprintable characters. A reader that is too slow gets EPIPE once and continues with the oldest available record
 //! (`Documentation/ABI/testing/dev-kmsg`).
 //!
-//! Reads never block. Callers wait on the descriptor ([`AsFd`]).
+//! Reading the log never blocks. Callers wait on its descriptor ([`AsFd`]).
 
 mod line;
 
@@ -22,28 +22,28 @@ use nix::fcntl::OFlag;
 pub use self::line::{KernelLine, OomKill, XidLine};
 use crate::model::reading::{Missing, Reason};
 
-/// Environment variable with the path to read instead of `/dev/kmsg`, for tests.
+/// Environment variable with the path of the kernel log to read instead of `/dev/kmsg`, for tests.
 pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";
 pub const KERNEL_LOG: &str = "/dev/kmsg";
 
-/// Maximum size of a kernel record: 8 KiB. Longer records are skipped.
+/// Maximum size of a kernel record to read. The kernel's own limit is 8 KiB. Longer records are skipped.
 const MAX_BYTES: usize = 16 << 10;
-/// Maximum number of records per call, because the caller has other work.
+/// Maximum number of records to read per call, because the caller has other work.
 const MAX_READS: usize = 1_024;
 
 #[derive(Debug)]
 pub struct KernelLog {
     file: File,
     path: PathBuf,
-    /// Beginning of a line whose end has not been read yet.
+    /// Beginning of a line that has not been read completely.
     partial: Vec<u8>,
-    /// True while skipping the rest of a line that is too long.
+    /// True while skipping the remainder of a line that is too long.
     skipping: bool,
     has_missed: bool,
 }
 
 impl KernelLog {
-    /// Opens the log at its end. The error is the reason why the log cannot be read; [`fixes`] suggests remedies.
+    /// Opens the kernel log at its end. Fails with the reason why the log is not readable; [`fixes`] suggests remedies.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;
         Ok(Self {
@@ -55,7 +55,7 @@ impl KernelLog {
         })
     }
 
-    /// Reads everything logged since the last call. Returns false if there may be more.
+    /// Reads all lines logged since the last call. Returns false if more lines may be available.
     pub fn read(&mut self, mut take: impl FnMut(KernelLine)) -> Result<bool, Missing> {
         let mut chunk = [0; MAX_BYTES];
         for _ in 0..MAX_READS {
@@ -73,7 +73,7 @@ impl KernelLog {
         Ok(false)
     }
 
-    /// Returns true if records were overwritten since the last call, before they could be read.
+    /// Returns true if, since the last call, records were overwritten before they could be read.
     pub fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.has_missed)
     }
@@ -109,7 +109,7 @@ impl AsFd for KernelLog {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // In some containers /dev/kmsg is a link to a terminal.
+    // Do not follow links, because /dev/kmsg is a link to a terminal in some containers.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let mut file = OpenOptions::new()
         .read(true)
@@ -148,7 +148,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns what this user can do about an unreadable log, as commands or phrases, best first.
+/// Returns commands or phrases by which this user can make an unreadable kernel log readable, best first.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![

@@ -1,26 +1,26 @@
-//! Collects the lines of an error, which a program prints one by one, and sends them as one excerpt.
+//! Collects the lines of an error, which a program prints one by one, to send them as one excerpt.
 //!
-//! Text that is still growing is held until it stops growing, up to a time limit. Later text is sent as a continuation,
-//! until some time after the error.
+//! Holds text while it is still growing, up to a time limit. Sends later text as a continuation, until some time after
+//! the error.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
 use crate::model::units::{Millis, Mono};
 
-/// Text is sent when nothing was added to it for this long.
+/// Time without new text after which the waiting text is sent.
 const QUIET_INTERVAL: Millis = Millis(200);
-/// Maximum delay between reading and sending a complete line. An incomplete line waits this long for its end.
+/// Maximum delay between reading and sending a complete line. An incomplete line waits equally long for its end.
 const MAX_DELAY: Millis = Millis(700);
-/// Time after an error during which further text is sent as context. After that, text is sent only if another error
+/// Time after an error during which further text is sent as context. Text after that is sent only if a new error
 /// follows.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
 
-/// A part of a log to send, unmodified.
+/// Unmodified part of a log to send.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub bytes: Vec<u8>,
     /// Offset of the part in the log.
     pub offset: u64,
-    /// Line number of the part's first line, counted from 1 at the beginning of the group.
+    /// Number of the part's first line, counted from 1 at the beginning of the group.
     pub line: Option<u64>,
     /// True if the part begins where the previous part ended.
     pub continues: bool,
@@ -29,7 +29,7 @@ pub struct Part {
 #[derive(Debug, Default)]
 pub struct Group {
     scanner: Scanner,
-    /// Offset of the scanner's first byte in the log.
+    /// Offset in the log of the scanner's first byte.
     base: u64,
     /// End offset of the text sent so far.
     sent_to: Option<u64>,
@@ -38,7 +38,7 @@ pub struct Group {
     /// Time of the error whose context is being sent.
     followed_since: Option<Mono>,
     grew_at: Mono,
-    /// True if only an incomplete line is waiting.
+    /// True if the only waiting text is an incomplete line.
     is_line_open: bool,
 }
 
@@ -72,7 +72,7 @@ impl Group {
         parts
     }
 
-    /// Returns the text that has waited long enough.
+    /// Returns the waiting text if it has waited long enough.
     pub fn flush(&mut self, now: Mono) -> Option<Part> {
         if self.due()? > now {
             return None;
@@ -90,14 +90,14 @@ impl Group {
         self.part(excerpt?)
     }
 
-    /// Returns all waiting text. Call this when nothing will follow.
+    /// Returns all waiting text. Call it when no more text will follow.
     pub fn finish(&mut self) -> Option<Part> {
         let excerpt = self.scanner.finish().pop();
         (self.waiting_since, self.followed_since, self.is_line_open) = (None, None, false);
         self.part(excerpt?)
     }
 
-    /// Returns the time of the next flush.
+    /// Returns the time at which the waiting text is due for sending.
     pub fn due(&self) -> Option<Mono> {
         let since = self.waiting_since?;
         let quiet = if self.is_line_open {
@@ -118,7 +118,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Removes text that was already sent. Returns `None` if nothing remains.
+    /// Converts an excerpt to a part without the text already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt {
             mut bytes,
@@ -205,7 +205,7 @@ mod tests {
         }
         assert!(parts.len() <= 5, "{}", parts.len());
         assert_eq!(group.due(), None);
-        // The text is sent as the context of the next error.
+        // The waiting text is sent as context of the next error.
         group.push(ERROR, Mono(200_000));
         let next = group.flush(Mono(200_200)).expect("an error");
         assert!(next.bytes.starts_with(b"an ordinary"));

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A child process that is killed and reaped on drop.
+/// Child process that is killed and reaped on drop.
 #[derive(Debug)]
 pub struct Running(pub Child);
 
@@ -23,8 +23,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program without standard input and standard error. It gets its own process group, so that signals from
-/// gputop's terminal do not reach it.
+/// Starts a program without standard input and standard error. The program gets its own process group, so that signals
+/// from gputop's terminal do not reach it.
 pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
     Command::new(program)
         .args(args)
@@ -36,7 +36,7 @@ pub fn start(program: &Path, args: &[&str]) -> io::Result<Running> {
         .map(Running)
 }
 
-/// Runs a program and returns its standard output.
+/// Runs a program and returns its standard output, subject to the time and size limits.
 pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut running = start(program, args)?;
@@ -59,7 +59,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
         }
     }
     drop(output);
-    // The program has closed its output, so it should exit now. If it does not, it is killed.
+    // Wait for the program to exit, now that it has closed its output. It is killed if it does not exit.
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));

@@ -1,5 +1,4 @@
-//! The content of a log: a file ([`Tail`](super::tail::Tail)) or the output of a program
-//! ([`Stream`](super::stream::Stream)).
+//! Content of a log: a file ([`Tail`](super::tail::Tail)) or a program's output ([`Stream`](super::stream::Stream)).
 
 use std::fmt::Debug;
 use std::io;
@@ -7,29 +6,28 @@ use std::io;
 use super::tail::TailRead;
 use crate::model::units::{Millis, Mono};
 
-/// Interval between reads of a log.
 const READ_INTERVAL: Millis = Millis(250);
 
 pub trait LogContent: Debug + Send {
     /// Returns the offset up to which the log was read.
     fn offset(&self) -> u64;
 
-    /// Reads the text added since the last call into `buffer`. If there are more than `max_bytes`, reads only the
+    /// Reads the text added since the last call into `buffer`. If more than `max_bytes` were added, reads only the
     /// latest text.
     fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: u64, now: Mono) -> io::Result<TailRead>;
 
-    /// Returns the text between two offsets, if it is still available.
+    /// Returns the log's text between two offsets, if still available.
     fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>>;
 
-    /// Makes a program send its text immediately, because a writer exited or failed.
+    /// Requests a program's text immediately, because a writer exited or failed.
     fn request_now(&mut self) {}
 
-    /// Returns the time of the next read if the last one was at `last`, or `None` if there is nothing left to read.
+    /// Returns the time of the next read after a read at `last`. `None` if nothing is left to read.
     fn due(&self, last: Mono) -> Option<Mono> {
         Some(Mono(last.0 + READ_INTERVAL.0))
     }
 
-    /// Returns the number of the line at an offset, if it is known.
+    /// Returns the number of the line at an offset, if known.
     fn line_at(&self, _offset: u64) -> Option<u64> {
         None
     }

@@ -1,9 +1,9 @@
-//! Extracts the text from Docker's log of a container, which has one JSON object per line.
+//! Extracts the text from Docker's log of a container. The log has one JSON object per line.
 //!
-//! `{"log":"step 1\\n","stream":"stdout","time":"…"}` becomes `step 1` and a line break.
+//! For example, `{"log":"step 1\\n","stream":"stdout","time":"…"}` becomes `step 1` and a line break.
 
-/// Returns the output of the container. A line that is not a JSON object, such as a truncated first line, is returned
-/// unchanged.
+/// Returns the container's output from the text of its Docker log. Keeps a line that is not a JSON object, such as a
+/// truncated first line.
 pub fn plain(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for line in text.split_inclusive(|&b| b == b'\n') {

@@ -36,47 +36,45 @@ use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid, StartTicks};
 use crate::redact;
 
-/// Standard output and standard error.
+/// File descriptors of standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// Maximum age of a process for reading its log file from the beginning, provided that the process (or its shell)
-/// created the file. This finds errors from the first seconds.
+/// Maximum age of a process for reading its log from the beginning, provided that the process or its shell created the
+/// file. This finds errors from the first seconds.
 const MAX_YOUNG_AGE: Millis = Millis(10_000);
-/// Maximum number of pipes to follow: `python … | grep -v … | tee …`
+/// Maximum number of pipes to follow between a process and its log: `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
-/// Maximum number of files written by a pipe reader. One that writes more does not just copy its input.
+/// Maximum number of files written by a pipe reader. Readers that write more do not just copy their input.
 const MAX_FILES: usize = 4;
 const OPEN_FILES: &str = "its open files";
 
-/// The identity of a log.
+/// Identity of a log, for detecting duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogId {
     File(FileId),
-    /// Device and number of the terminal.
+    /// Device and device number of the terminal.
     Terminal(u64, u64),
     Journal(Pid),
 }
 
-/// A log that a process writes to.
 #[derive(Debug)]
 pub struct FoundLog {
     pub id: LogId,
     pub name: String,
     pub origin: LogOrigin,
     pub content: Box<dyn LogContent>,
-    /// Offset at which the process's text begins, or `None` for the end of the log.
+    /// Offset at which the process's text begins. `None` means the end of the log.
     pub from: Option<u64>,
 }
 
-/// The distinct logs of a process, and the reason if some output is not readable.
+/// Distinct logs of a process, and the reason if some output is not readable.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub found: Vec<FoundLog>,
     pub missing: Option<Missing>,
 }
 
-/// Finds the logs of a process.
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
     let process = Process {
         young: young(key, now),
@@ -95,7 +93,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
             Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
         }
     }
-    // The PID was not reused meanwhile, so the opened files belong to this process.
+    // Check that the PID was not reused in the meantime, so that the opened files belong to this process.
     process.check(key)?;
     Ok(findings)
 }
@@ -132,9 +130,9 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// Start time of the process, or 0 if it has already exited. With 0, none of its files can be opened.
+    /// Start time of the process, or 0 if it has already exited. None of its files can then be opened.
     start: StartTicks,
-    /// Start time of the watched process, if it was started recently.
+    /// Start time of the watched process, if it started recently.
     young: Option<SystemTime>,
 }
 
@@ -182,8 +180,8 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// Returns the real user and group. The owner of `/proc/PID` cannot be used: it is root for a process that is not
-    /// dumpable.
+    /// Returns the real user and group of the process. The owner of `/proc/PID` is not suitable, because it is root for
+    /// a process that is not dumpable.
     fn owner(&self) -> io::Result<Credentials> {
         let status = nul_list::read(File::open(self.dir.join("status"))?)?;
         let status = String::from_utf8_lossy(&status);
@@ -205,7 +203,7 @@ impl<'a> Process<'a> {
         Access::new(&self.settings.proc_root).check(key, OPEN_FILES)
     }
 
-    /// Follows descriptor `fd` through at most `pipes` pipes.
+    /// Finds the logs behind descriptor `fd`, following at most `pipes` pipes.
     fn find(&self, fd: u32, pipes: u32) -> Result<Vec<FoundLog>, Missing> {
         let stream = match fd {
             1 => "stdout",
@@ -300,11 +298,11 @@ impl<'a> Process<'a> {
         Ok(found)
     }
 
-    /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, or else its own
-    /// output.
+    /// Returns the logs to which a pipe reader copies its input: the regular files that it writes, or the logs of its
+    /// own output if it writes none.
     fn copies(&self, pipes: u32) -> Vec<FoundLog> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
-        // A reader may be another gputop, whose other files are not copies of its input.
+        // Ignore other files of a reader that is a gputop process, because they are not copies of its input.
         if self.is_gputop() {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
@@ -316,10 +314,10 @@ impl<'a> Process<'a> {
         others.flatten().next().unwrap_or_default()
     }
 
-    /// Returns the regular files that the process has open for writing, or none if there are too many.
+    /// Returns the regular files that the process has open for writing. Returns none if there are too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundLog> {
         let mut files: Vec<FoundLog> = Vec::new();
-        // Standard error contains the reader's own messages, not its input.
+        // Skip standard error, which contains the reader's own messages.
         let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.has_access(pipe::WRITE);
         for descriptor in descriptors.iter().filter(is_output) {
             let location = self.descriptor(descriptor.link.clone());
@@ -342,8 +340,8 @@ impl<'a> Process<'a> {
         matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 
-    /// Returns the log of GNU screen (`screen -L`), a file written by the screen process that is an ancestor of this
-    /// process. Requesting the text from screen itself would write a file and disturb the user.
+    /// Returns the log of GNU screen (`screen -L`), a file written by this process's ancestor, the screen process.
+    /// Requesting the text from screen itself would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<FoundLog>> {
         let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
         let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;
@@ -406,7 +404,7 @@ impl<'a> Process<'a> {
     }
 }
 
-/// Returns true for the slave end of a pseudo-terminal (`UNIX98_PTY_SLAVE_MAJOR` and the seven majors after it).
+/// Returns true for the slave end of a pseudo-terminal (`UNIX98_PTY_SLAVE_MAJOR` and the 7 majors after it).
 fn is_terminal(metadata: &Metadata) -> bool {
     let major = nix::sys::stat::major(metadata.rdev());
     metadata.file_type().is_char_device() && (136..144).contains(&major)

@@ -1,7 +1,7 @@
-//! Follows the output of a service in systemd's journal.
+//! Follows a service's output in systemd's journal.
 //!
-//! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). gputop then runs one `journalctl -f`
-//! for the process, which uses no CPU while it waits. Polling would open every journal file each time. Only entries
+//! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). For such a process, gputop runs one
+//! `journalctl -f`, which uses no CPU while it waits. Polling would open every journal file each time. Only entries
 //! written after `journalctl` started are shown.
 
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use super::Settings;
 use super::command::{Running, start};
 use crate::model::units::Pid;
 
-/// Returns true if the descriptor with this device and inode is connected to the journal.
+/// Returns true if the socket with this device and inode is connected to the journal.
 pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
     let stream = environ
         .split(|&b| b == 0)
@@ -21,7 +21,7 @@ pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
     stream.is_some_and(|stream| stream == format!("{device}:{inode}").as_bytes())
 }
 
-/// A running `journalctl`, which is killed on drop.
+/// Running `journalctl`, which is killed on drop.
 #[derive(Debug)]
 pub struct Journal {
     output: ChildStdout,
@@ -29,14 +29,14 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Follows the process's output from now on.
+    /// Starts to follow new output of the process in the journal.
     pub fn follow(settings: &Settings, pid: Pid) -> io::Result<Self> {
         let process = format!("_PID={pid}");
         let args = ["-f", "-n", "0", "-o", "cat", "-q", "--no-pager", &process];
         Self::of(start(&settings.journalctl, &args)?)
     }
 
-    /// Reads the output of a running program.
+    /// Reads the journal from the output of a running program.
     pub fn of(mut running: Running) -> io::Result<Self> {
         let output = running.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -46,7 +46,7 @@ impl Journal {
         })
     }
 
-    /// Reads the available output, at most `max_bytes`. The rest stays in the pipe.
+    /// Reads the available output, at most `max_bytes`. Further output stays in the pipe.
     pub fn read(&mut self, buffer: &mut Vec<u8>, max_bytes: usize) {
         let mut chunk = [0; 16 << 10];
         while buffer.len() < max_bytes {

@@ -1,7 +1,7 @@
-//! A followed log, and the processes that write to it.
+//! Followed log, and the processes that write to it.
 //!
-//! A log shared by several processes is read once. An excerpt is attributed to the only writer, or else to all writers:
-//! a line does not identify its writer, and claims in its text are not trusted.
+//! A log shared by several processes is read once. An excerpt is attributed to the only writer, or to all writers if
+//! there are several: a line does not identify its writer, and claims in the line's text are not trusted.
 
 use std::borrow::Cow;
 
@@ -18,39 +18,38 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum size of a log tail that is sent.
+/// Maximum number of bytes from the end of a log that are sent.
 const MAX_TAIL: u64 = 16 << 10;
-/// Maximum size of the text for a screen.
+/// Maximum size of a log's text for a screen.
 const MAX_VIEW: u64 = 256 << 10;
-/// Maximum size of the text for a screen while a log grows too fast. All the text is new each time, nobody can read
-/// that much, and sanitizing it is the largest cost.
+/// Maximum size of the text for a screen while a log grows too fast. Nobody can read text that is completely new each
+/// time, and sanitizing it is the largest cost.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// How long a log is treated as flooding after some of its text was skipped.
+/// Time for which a log counts as flooding after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
-/// Limits on reading one log: per read, and per second.
+/// Maximum number of bytes read from one log at once.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// Minimum allowance for a read. With less, the read is postponed, because the text after it would be skipped.
+/// Minimum read allowance. With less, the read is postponed, because the text after it would be skipped.
 const MIN_READ: u64 = 64 << 10;
-/// Maximum size of one excerpt.
+/// Maximum size of one log excerpt.
 const MAX_SENT: usize = 64 << 10;
-/// Milliseconds after an exit within which the last output may arrive through pipes and file servers.
+/// Milliseconds after an exit in which the last output may arrive through pipes and file servers.
 const EXIT_DELAY: u64 = 500;
-/// Milliseconds after a failed allocation within which the program prints the error.
+/// Milliseconds after a failed allocation in which the program prints the error.
 const OOM_DELAY: u64 = 700;
 
-/// An excerpt, and its process if there is only one writer.
+/// Log excerpt, and its process if the log has only one writer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessExcerpt {
     pub process: Option<ProcessKey>,
     pub excerpt: LogExcerpt,
 }
 
-/// A process that writes to a log.
 #[derive(Debug)]
 struct Writer {
     key: ProcessKey,
-    /// Offset at the time when the process was attached. Earlier text is ignored.
+    /// Offset of the log when the process was attached. Earlier text is ignored.
     from: u64,
     exited: bool,
 }
@@ -68,23 +67,22 @@ pub struct Log {
     origin: LogOrigin,
     content: Box<dyn LogContent>,
     group: Group,
-    /// Number of lines before the group, or `None` if not yet counted. `Some(None)` if the log is too long to count
-    /// them.
+    /// Number of log lines before the group, or `None` if not yet counted. `Some(None)` if the log is too long to count
+    /// its lines.
     lines_before: Option<Option<u64>>,
     writers: Vec<Writer>,
     tail_requests: Vec<TailRequest>,
     send_allowance: Allowance,
     read_allowance: Allowance,
-    /// True if text was skipped and the skip is not yet reported.
+    /// True if text was skipped but the skip is not yet reported.
     sampled: bool,
     /// Number of skipped bytes not yet reported.
     skipped: u64,
-    /// Total number of skipped bytes.
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,
     polled_at: Mono,
-    /// Time of the read before the one that returned the latest text.
+    /// Time of the read before the read that returned the latest text.
     before_newest: Mono,
 }
 
@@ -111,7 +109,7 @@ impl Log {
         }
     }
 
-    /// `from` is the offset at the time when the process was attached.
+    /// Adds a process that writes to the log. `from` is the log's offset when the process was attached.
     pub fn add_writer(&mut self, key: ProcessKey, from: u64) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             self.writers.push(Writer {
@@ -131,12 +129,12 @@ impl Log {
         self.writers.retain(|writer| writer.key != key);
     }
 
-    /// Returns true if all writers exited and everything was reported.
+    /// Returns true if all writers of the log exited and all requested text was sent.
     pub fn is_over(&self) -> bool {
         self.tail_requests.is_empty() && self.writers.iter().all(|writer| writer.exited)
     }
 
-    /// Requests the tail of the log, which is sent after a short delay.
+    /// Requests the end of the log for a process. It is sent after a short delay.
     pub fn request_tail(&mut self, key: ProcessKey, why: LogWhy, now: Mono) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             return;
@@ -156,14 +154,14 @@ impl Log {
         }
     }
 
-    /// Returns the time of the next read, or `None` if nothing will follow.
+    /// Returns the time of the next read of the log, or `None` if no more text will follow.
     pub fn due(&self) -> Option<Mono> {
         let requested = self.tail_requests.iter().map(|request| request.due);
         let read = self.content.due(self.polled_at);
         requested.chain(self.group.due()).chain(read).min()
     }
 
-    /// Reads new text and returns the excerpts to report.
+    /// Reads new text from the log and returns the excerpts to report.
     pub fn poll(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<ProcessExcerpt> {
         let mut parts = self.read(buffer, now);
         parts.extend(self.group.flush(now));
@@ -175,13 +173,13 @@ impl Log {
         excerpts
     }
 
-    /// Continues with text written from now on, and drops any text waiting to be sent.
+    /// Restarts at the current end of the log. Drops any text waiting to be sent.
     pub fn restart(&mut self) {
         self.group = Group::new(self.content.offset());
         self.lines_before = None;
     }
 
-    /// Adds this log to the view of a process. The view shows the text of the first non-empty log.
+    /// Adds this log to the view of a process. The view shows the text of its first non-empty log.
     pub fn add_to(&self, view: &mut LogView, key: ProcessKey) {
         let source = LogSource {
             name: self.name.clone(),
@@ -263,7 +261,7 @@ impl Log {
         parts
     }
 
-    /// Returns the excerpts for requests that are due.
+    /// Returns the excerpts for requested ends of the log that are due.
     fn answer(&mut self, now: Mono) -> Vec<ProcessExcerpt> {
         let mut excerpts = Vec::new();
         while let Some(at) = self
@@ -287,7 +285,7 @@ impl Log {
         excerpts
     }
 
-    /// Returns the end of a process's output, without text that was already sent.
+    /// Returns the end of a process's output without text already sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
         let end = self.content.offset();
@@ -296,7 +294,7 @@ impl Log {
         let mut bytes = self.content.between(from.max(cut), end).ok()?;
         let mut offset = from.max(cut);
         if cut > from {
-            // Drop the incomplete first line.
+            // Drop the first line, which is incomplete.
             let first = memchr::memchr(b'\n', &bytes).map_or(0, |n| n + 1);
             bytes.drain(..first);
             offset += first as u64;
@@ -323,7 +321,8 @@ impl Log {
         Some(before? + line)
     }
 
-    /// Builds the excerpt of a part. `requester` is the process whose exit, or failed allocation, is the reason to send it.
+    /// Builds an excerpt from a part of the log. `requester` is the process whose exit or failed allocation is the
+    /// reason to send it.
     fn excerpt_of(
         &mut self,
         part: Part,
@@ -380,18 +379,18 @@ impl Log {
     }
 }
 
-/// Returns the numbers of the lines that contain a literal of an error signature.
+/// Returns the indexes of the lines that contain a literal of an error signature.
 fn errors_in(text: &str) -> Vec<usize> {
     let lines = text.lines().enumerate();
     let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
     errors.map(|(number, _)| number).collect()
 }
 
-/// Limits on sending excerpts of one log: high enough for an error, but low enough for one that repeats forever.
+/// Limit on text sent from one log at once: enough for an error, but not for one that repeats forever.
 const MAX_REPORTED: u64 = 256 << 10;
 const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
-/// A byte budget with a maximum size and a refill rate per second.
+/// Byte budget with a maximum size and a refill rate per second.
 #[derive(Debug)]
 struct Allowance {
     max_bytes: u64,
@@ -419,7 +418,7 @@ impl Allowance {
         self.bytes
     }
 
-    /// Takes `bytes` from the budget. If less is left, takes nothing and returns false.
+    /// Takes `bytes` from the budget. If less is left, takes none and returns false.
     fn take(&mut self, bytes: u64, now: Mono) -> bool {
         let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);
@@ -454,7 +453,7 @@ mod tests {
             log.add_to(&mut view, key);
             view
         };
-        // 17 MB/s for 10 s, polled at the maximum rate for a log with errors.
+        // The log grows by 17 MB/s for 10 s and is polled at the maximum rate for a log with errors.
         let (mut buffer, mut read) = (Vec::new(), 0);
         for poll in 1..=1_000 {
             file.as_file().set_len(poll * 170_000).expect("it grows");
@@ -472,7 +471,7 @@ mod tests {
             text.value()
                 .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
         );
-        // The next excerpt reports the skipped bytes, once.
+        // The next excerpt reports the skipped bytes, and later ones do not.
         file.as_file().set_len(0).expect("it is emptied");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
             writeln!(file, "CUDA error: at {at}").expect("it is written");

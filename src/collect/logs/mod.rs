@@ -1,14 +1,14 @@
 //! Finds and follows the logs of watched processes, and reports excerpts that contain errors.
 //!
-//! When a process is first watched, `find` determines where its output goes, and the current end of the log is stored.
-//! Only text written later is ever reported. The log is read as it grows (`tail`) and searched for literals of the
+//! When a process is first watched, `find` determines where its output goes and stores the current end of the log. Only
+//! text written later is ever reported. `tail` reads the log as it grows. The text is searched for literals of the
 //! error signatures with [`Scanner`](crate::diagnose::scan::Scanner). This is the only part of `diagnose` used by a
 //! collector, because it decides which text is worth sending. A match is sent once it stops growing (`batch`), redacted
 //! and sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
 //! process is sent when it exits or an allocation fails.
 //!
 //! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread
-//! (`watcher`), and a thread that hangs does not affect other logs.
+//! (`watcher`), so that a hanging thread does not affect other logs.
 //!
 //! Example: the driver lists `python train.py > train.log 2>&1`; `/proc/418/fd/1` is `train.log`, 4,711 bytes long. The
 //! log grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is reported for process 418.
@@ -37,11 +37,11 @@ use nix::unistd::geteuid;
 pub use self::log::ProcessExcerpt;
 pub use self::watcher::Logs;
 
-/// Paths and programs that are used to find logs. Tests use their own.
+/// Paths and programs for finding logs. Tests use their own.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub proc_root: PathBuf,
-    /// The user that gputop runs as.
+    /// ID of the user that runs gputop.
     pub user: u32,
     /// True if the client that names log files is on another host. In that case, a named file must belong to the owner
     /// of the process, and is opened with that owner's permissions.
@@ -49,14 +49,14 @@ pub struct Settings {
     pub docker_root: PathBuf,
     pub journalctl: PathBuf,
     pub tmux: PathBuf,
-    /// The server of the pane that gputop runs in.
+    /// Socket of the tmux server to which gputop's own pane belongs.
     pub tmux_socket: Option<PathBuf>,
-    /// Directories with sockets of other servers.
+    /// Directories with sockets of further tmux servers.
     pub tmux_folders: Vec<PathBuf>,
 }
 
 impl Settings {
-    /// `tmux` is the value of TMUX, `tmux_folder` that of TMUX_TMPDIR.
+    /// Returns the settings for a system. `tmux` is the value of TMUX, and `tmux_folder` that of TMUX_TMPDIR.
     pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {
         let user = geteuid().as_raw();
         let in_folder = |folder: &Path| folder.join(format!("tmux-{user}"));
@@ -81,7 +81,7 @@ impl Settings {
     }
 }
 
-/// Starts the threads. One of them calls `report`, which must not block.
+/// Starts the threads that find and follow logs. They call `report`, which must not block.
 pub fn start(
     settings: Settings,
     report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,

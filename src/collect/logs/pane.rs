@@ -1,12 +1,12 @@
 //! Follows the tmux pane that a process writes to, by capturing its screen and scrollback.
 //!
 //! A pane has no log, so text is new if the last capture did not contain it. Two captures are aligned by their lines.
-//! Wrapped lines are joined, so the width does not matter. The later capture begins somewhere inside the earlier one,
-//! whose last lines may have been overwritten (a progress bar, a prompt). A last line that still changes is held back
-//! until two captures agree on it. When a program exits, two captures follow immediately.
+//! Wrapped lines are joined, so the width does not matter. The later capture begins at some line of the earlier one,
+//! whose last lines may have been overwritten by a progress bar or a prompt. A last line that still changes is held
+//! back until two captures agree on it. When a program exits, two captures follow immediately.
 //!
 //! Only tmux servers of gputop's user are queried, because another user could offer a socket to make gputop talk to a
-//! hostile server. A server that does not respond costs its thread half a second every ten seconds.
+//! hostile server. An unresponsive server costs the log's thread 0.5 s every 10 s.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,22 +20,21 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Millis, Mono};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);
-/// Time after which an unresponsive server is queried again.
+/// Time after which an unresponsive tmux server is queried again.
 const RETRY_INTERVAL: Millis = Millis(10_000);
 /// Number of immediate captures after a program exits: one for its last output, and one for the last line, which is
 /// held back until two captures agree on it.
 const URGENT_CAPTURES: u8 = 2;
-/// Time between the immediate captures.
+/// Time between two immediate captures.
 const URGENT_INTERVAL: Millis = Millis(60);
 /// Number of scrollback rows in a capture.
 const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
-/// Maximum number of last lines that may have been overwritten.
+/// Maximum number of lines at the end of a capture that may have been overwritten.
 const MAX_OVERWRITTEN: usize = 64;
-/// Minimum number of equal lines to align two captures.
+/// Minimum number of equal lines for aligning two captures.
 const MIN_OVERLAP: usize = 3;
 
-/// One pane of one server.
 #[derive(Debug, Clone)]
 pub struct Pane {
     program: PathBuf,
@@ -45,8 +44,8 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// Finds the pane of a terminal by its device, not its path, because each container has its own paths. The error is
-    /// the reason for the user why no pane was found.
+    /// Finds the pane of a terminal by its device rather than its path, because each container has its own paths. If
+    /// none is found, returns the reason for the user.
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
@@ -108,19 +107,17 @@ impl Pane {
     }
 }
 
-/// Runs tmux commands on a server.
 fn ask(program: &Path, socket: &str, commands: &[&str]) -> io::Result<Vec<u8>> {
     answer(program, &[&["-u", "-S", socket], commands].concat())
 }
 
-/// Repeated captures of a pane.
 #[derive(Debug)]
 pub struct Capture {
     pane: Pane,
-    /// `None` before the first capture. Text in the first capture is older than the attachment.
+    /// Previous capture, or `None` before the first, whose text was written before gputop attached.
     last: Option<LastCapture>,
     due: Mono,
-    /// Number of captures to make without delay.
+    /// Number of captures still to make without the usual delay.
     urgent: u8,
     is_closed: bool,
 }
@@ -136,12 +133,11 @@ impl Capture {
         }
     }
 
-    /// Requests captures immediately.
     pub fn request_now(&mut self) {
         (self.urgent, self.due) = (URGENT_CAPTURES, Mono(0));
     }
 
-    /// Returns the time of the next capture, if the pane still exists.
+    /// Returns the time of the next capture, or `None` if the pane was closed.
     pub fn due(&self) -> Option<Mono> {
         (!self.is_closed).then_some(self.due)
     }
@@ -159,7 +155,7 @@ impl Capture {
                 None => self.last = Some(LastCapture { lines, held: None }),
             },
             Err(error) if error.kind() == io::ErrorKind::TimedOut => pause = RETRY_INTERVAL,
-            // The pane or its server was closed.
+            // Stop capturing, because the pane or its server was closed.
             Err(_) => self.is_closed = true,
         }
         self.urgent = self.urgent.saturating_sub(1);
@@ -170,7 +166,7 @@ impl Capture {
     }
 }
 
-/// Returns the sockets of this user's servers.
+/// Returns the sockets of this user's tmux servers.
 fn sockets(settings: &Settings) -> Vec<PathBuf> {
     let own = |path: &Path| {
         fs::symlink_metadata(path)
@@ -201,16 +197,15 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
     known
 }
 
-/// The previous capture.
 #[derive(Debug)]
 struct LastCapture {
-    /// The lines, without the last one if it is held back.
+    /// Lines of the capture, without the last one if it is held back.
     lines: Vec<String>,
     held: Option<String>,
 }
 
 impl LastCapture {
-    /// Returns the new lines, each ending with a line break.
+    /// Returns the new lines in a capture, each ending with a line break.
     fn next(&mut self, mut lines: Vec<String>) -> String {
         let from = first_new(&self.lines, &lines);
         let mut new: Vec<String> = match from {
@@ -234,7 +229,7 @@ fn first_new(before: &[String], after: &[String]) -> Option<usize> {
     if before.is_empty() {
         return Some(0);
     }
-    // The first line of a capture may be the end of a longer one.
+    // Try again without the first line of the later capture, which may be the end of a longer line.
     for skip in 0..=1.min(after.len()) {
         let after = &after[skip..];
         for overwritten in 0..=MAX_OVERWRITTEN.min(before.len() - 1) {
@@ -278,7 +273,7 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    /// Returns the new lines of each capture after the first, separated by spaces.
+    /// Returns the new lines in each capture after the first, separated by spaces.
     fn new_lines(captures: &[&str]) -> Vec<String> {
         let mut seen = LastCapture {
             lines: lines(captures[0]),
@@ -291,7 +286,7 @@ mod tests {
 
     #[test]
     fn returns_only_new_lines() {
-        // The pane grows. Its last line is held back until it no longer changes.
+        // The pane grows. Its last line is held back until that line no longer changes.
         assert_eq!(
             new_lines(&["a b c $", "a b c d e $", "a b c d e $"]),
             ["d e", "$"]
@@ -301,19 +296,19 @@ mod tests {
             new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]),
             ["f g", "h"]
         );
-        // The first line is the end of a longer one.
+        // The first line of the second capture is the end of a longer line.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
         // A progress bar is new text only after its last update.
         assert_eq!(
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]
         );
-        // An existing error is reported only when it is repeated.
+        // An error in the first capture is reported only when it is repeated.
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c"]), [""]);
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
         // The screen is cleared. Lines that were shown before are not new.
         assert_eq!(new_lines(&["a b c d e f", "e f x y"]), ["x"]);
-        // An empty pane gets some lines.
+        // Text appears in an empty pane.
         assert_eq!(new_lines(&["", "a b"]), ["a"]);
     }
 

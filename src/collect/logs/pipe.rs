@@ -1,7 +1,8 @@
 //! Finds the readers of a pipe: `python train.py | tee train.log`.
 //!
 //! The kernel does not link the two ends of a pipe, so gputop searches the descriptors of other processes: those of the
-//! same user, or all if gputop runs as root. The search is limited and happens once, when a process is first watched.
+//! same user, or all processes if gputop runs as root. This limited search happens once, when a process is first
+//! watched.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,6 @@ const MAX_PROCESSES: usize = 32_768;
 const MAX_DESCRIPTORS: usize = 1_024;
 const SEARCH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A descriptor of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     pub link: PathBuf,
@@ -25,7 +25,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns true if the descriptor is open with this access, according to the link's permissions.
+    /// Returns true if the file is open for this access, according to the permissions of the descriptor's link.
     pub fn has_access(&self, permission: u32) -> bool {
         fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
     }
@@ -61,7 +61,7 @@ fn user_of(proc_root: &Path, pid: Pid) -> Option<u32> {
     Some(fs::metadata(proc_root.join(pid.to_string())).ok()?.uid())
 }
 
-/// Returns the descriptors of a process, or none if it belongs to another user.
+/// Returns the open file descriptors of a process, or none if the process belongs to a different user.
 pub fn descriptors(proc_root: &Path, pid: Pid) -> Vec<Descriptor> {
     let folder = proc_root.join(pid.to_string()).join("fd");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -4,20 +4,20 @@
 //! removed. Every other control character is escaped, so that a log cannot control a terminal that shows it. Line
 //! breaks are retained.
 //!
-//! `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
+//! For example, `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
 
 use crate::diagnose::scan::has_anchor;
 use crate::model::text::visible;
 use crate::redact;
 
-/// Maximum length of a line; longer lines are truncated.
+/// Maximum number of characters in a line. Longer lines are truncated.
 const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
-/// Returns the sanitized text and the number of bytes left out. At most `max_bytes` of `text` are used, from its
-/// beginning and its end.
+/// Returns the sanitized text and the number of bytes left out. Uses at most `max_bytes` of `text`, from its beginning
+/// and its end.
 pub fn sanitize(text: &[u8], max_bytes: usize) -> (String, u64) {
-    // The gaps of a sparse file read as gigabytes of zeros.
+    // Drop zeros, because the gaps of a sparse file read as gigabytes of zeros.
     let text: Vec<u8> = text.iter().copied().filter(|&b| b != 0).collect();
     let (head, tail, left_out) = first_and_last(&text, max_bytes);
     let mut out = lines(head);
@@ -61,8 +61,8 @@ fn lines(text: &[u8]) -> String {
     out
 }
 
-/// Splits a line at carriage returns, as printed by progress bars. Returns the last part, and other parts that may be
-/// an error.
+/// Splits a line at carriage returns, as printed by progress bars. Returns the last part, and earlier parts that may
+/// contain an error.
 fn visible_parts(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let count = line.split(|&b| b == b'\r').count();
@@ -85,8 +85,8 @@ fn without_tabs(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Removes escape sequences that colour text or move the cursor: `ESC [ … letter` and `ESC ] … BEL`. An incomplete
-/// sequence remains and is escaped later.
+/// Removes escape sequences that colour text or move the cursor: `ESC [ … letter` and `ESC ] … BEL`. Keeps an
+/// incomplete sequence, which is escaped later.
 fn without_escapes(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! A log that is not a file but the output of a program. The latest part is retained for views of earlier output.
+//! Log that is a program's output rather than a file. Its latest part is retained for views of earlier output.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,11 +9,10 @@ use super::pane::{Capture, Pane};
 use super::tail::TailRead;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum size of the retained text.
+/// Maximum size of the text retained from a program's output.
 const MAX_RETAINED: usize = 256 << 10;
-/// Minimum time between two reads, which lets the read allowance recover.
+/// Minimum time between two reads of the output, which lets the read allowance recover.
 const MIN_INTERVAL: Millis = Millis(20);
-/// Interval between reads of the journal.
 const JOURNAL_INTERVAL: Millis = Millis(250);
 
 #[derive(Debug)]

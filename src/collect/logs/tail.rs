@@ -1,4 +1,4 @@
-//! Reads a file as it grows. Polls size and inode, because network file systems send no change notifications.
+//! Reads a log file as it grows. Polls size and inode, because network file systems send no change notifications.
 //!
 //! - *Truncated* (`copytruncate`): the file is shorter than what was read, and is read again from its beginning. If it
 //!   grows past the previous size between two polls, this is not noticed.
@@ -23,27 +23,28 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Mono};
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum size of one read; if more was written, text is skipped.
+/// Maximum size of one read. If more text was written, some of it is skipped.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
-/// Amount of the latest text to read when text is skipped.
+/// Number of latest bytes to read when older text is skipped.
 pub const MAX_AFTER_SKIP: u64 = 256 << 10;
-/// How far the recorded creation time of a file may be before the actual one: the file system's clock ticks every 4 ms
-/// on most kernels.
+/// Maximum time by which a file's recorded creation time may precede the actual one. The file system's clock ticks
+/// every 4 ms on most kernels.
 pub const CREATION_UNCERTAINTY: Duration = Duration::from_millis(10);
-/// Interval for checking whether the path names another file.
+/// Interval for checking whether the path of a log now names a different file.
 const ROTATION_INTERVAL: Millis = Millis(1_000);
 
-/// The location of a log, used to open it again after a rotation.
+/// Location of a log, for opening it again after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogLocation {
-    /// `/proc/PID/fd/N`: the kernel's link to the open file, regardless of paths and symbolic links. Valid only while the
-    /// PID belongs to this process.
+    /// Link `/proc/PID/fd/N` to the open file, independent of paths and symbolic links. Valid only while the PID
+    /// belongs to this process.
     Descriptor {
         link: PathBuf,
         proc_root: PathBuf,
         process: ProcessKey,
     },
-    /// A path that the user named or gputop derived. It must not be a symbolic link, and must belong to one of `owners`.
+    /// Path that the user named or gputop derived. The file must not be a symbolic link, and must belong to one of
+    /// `owners`.
     Path {
         path: PathBuf,
         owners: Vec<u32>,
@@ -52,7 +53,6 @@ pub enum LogLocation {
     },
 }
 
-/// A user and their group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
     pub user: u32,
@@ -61,7 +61,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
-    /// them. For other users, `work` runs with gputop's own permissions, which are no higher.
+    /// these permissions. Without root, `work` runs with gputop's own permissions, which are no higher.
     fn lend<T>(self, work: impl FnOnce() -> T) -> T {
         struct Restore(Uid, Gid);
         impl Drop for Restore {
@@ -92,7 +92,7 @@ impl FileId {
     }
 }
 
-/// The reason why a file is not followed, as a phrase for the user.
+/// Reason why a file is not followed, as a phrase for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFile {
     #[error("{0}")]
@@ -108,7 +108,7 @@ pub enum NoFile {
 }
 
 impl LogLocation {
-    /// Opens the file. Never blocks on a pipe and never acquires a controlling terminal.
+    /// Opens the log. Never blocks on a pipe and never acquires a controlling terminal.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
         match self.reader() {
             Some(reader) => reader.lend(|| self.open_with_current_rights()),
@@ -128,7 +128,7 @@ impl LogLocation {
             Self::Descriptor { link, .. } => (link, 0),
             Self::Path { path, .. } => (path, O_NOFOLLOW),
         };
-        // Opening a device may have side effects, so check the metadata first.
+        // Check the metadata first, because opening a device may have side effects.
         self.check(&self.metadata()?)?;
         let file = OpenOptions::new()
             .read(true)
@@ -152,7 +152,7 @@ impl LogLocation {
         }
     }
 
-    /// Checks that the process still exists, so that the data read before the check belongs to it.
+    /// Checks that the PID still belongs to the process, so that the data read before belongs to that process.
     fn check_process(&self) -> io::Result<()> {
         match self {
             Self::Descriptor {
@@ -190,12 +190,11 @@ impl LogLocation {
     }
 }
 
-/// The result of one read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TailRead {
     /// True if the file was replaced or truncated, so that offsets start at 0 again.
     pub is_new_file: bool,
-    /// Number of bytes that were skipped before this text.
+    /// Number of bytes skipped before the text that was read.
     pub skipped: u64,
     pub bytes: usize,
 }
@@ -205,14 +204,13 @@ pub struct Tail {
     location: LogLocation,
     file: File,
     id: FileId,
-    /// Offset up to which the file was read.
+    /// Offset up to which the file has been read.
     offset: u64,
     checked_at: Mono,
     attached: SystemTime,
 }
 
 impl Tail {
-    /// Follows an open file from offset `from`.
     pub fn new(
         location: LogLocation,
         (file, metadata): (File, Metadata),
@@ -248,16 +246,16 @@ impl Tail {
         Ok(result)
     }
 
-    /// Switches to another file if the path names one. Returns true if it did.
+    /// Switches to a new file if the path now names a different one. Returns true if it did.
     fn switch_to_new_file(&mut self) -> bool {
-        // During a rotation, the path may briefly not exist.
+        // Keep the old file if the path does not exist, which may happen briefly during a rotation.
         if !matches!(self.location.metadata(), Ok(m) if FileId::of(&m) != self.id) {
             return false;
         }
         let Ok((file, metadata)) = self.location.open() else {
             return false;
         };
-        // A file that was moved to this path contains older text.
+        // Skip the text of a file that was moved to this path, because it is older.
         let is_older = is_created_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
         self.offset = if is_older == Some(true) {
@@ -297,7 +295,7 @@ impl LogContent for Tail {
         Ok(text)
     }
 
-    /// Returns the line number at the offset, or `None` if the offset is too far into the file to count lines.
+    /// Returns the line number at an offset. `None` if counting lines up to the offset would take too long.
     fn line_at(&self, offset: u64) -> Option<u64> {
         const MAX_COUNTED: u64 = 16 << 20;
         if offset > MAX_COUNTED {
@@ -332,7 +330,7 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     Ok(())
 }
 
-/// Returns the offset to follow from: the end, or 0 for a file created by a recently started process.
+/// Returns the offset to follow a file from: the end, or 0 for a file created by a recently started process.
 pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
     let is_older =
         process_started.and_then(|started| is_created_before(metadata, started, SystemTime::now()));
@@ -368,7 +366,7 @@ mod tests {
             is_created_before(&metadata, created + hour, created + hour),
             Some(true)
         );
-        // The same file and process after the clock was set back by two hours.
+        // Check the same file and process after the clock was set back by 2 hours.
         let (started, now) = (created - 2 * hour, created - hour);
         assert_eq!(is_created_before(&metadata, started, now), Some(true));
     }

@@ -1,8 +1,7 @@
-//! Keeps track of watched processes and their logs.
+//! Watches processes and their logs.
 //!
-//! The thread `logs` owns this state and never reads a file. Each search for the logs of a process runs on its own
-//! thread, and so does following each log. A file server that does not respond therefore stops only the thread that
-//! accessed it.
+//! The thread `logs` owns this state and never reads a file. Each search for logs runs on its own thread, and so does
+//! following each log. An unresponsive file server therefore stops only the thread that accessed it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,24 +22,25 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Millis, Mono};
 
-/// Interval between searches for the logs of a process without a readable log.
+/// Interval between searches for logs of a process that has no readable log yet.
 const FIND_INTERVAL: Millis = Millis(10_000);
-/// Interval for checking which processes to search or to forget.
+/// Interval for checking which processes need a search for logs or can be forgotten.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long gputop follows a process that the driver no longer lists, because it is exiting or has released its GPU.
+/// Time for which gputop follows the logs of a process that the driver no longer lists, because the process is exiting
+/// or has released its GPU.
 const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
-/// Maximum number of concurrent searches, including those that hang.
+/// Maximum number of concurrent searches for logs, including those that hang.
 const MAX_SEARCHES: usize = 16;
-/// How long a log may take to respond before it is considered hung.
+/// Maximum time for a log's thread to respond to a view request. After that, the log is considered hung.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of pending views of one log.
+/// Maximum number of pending view requests per log.
 const MAX_VIEWS: usize = 4;
 
 type SendExcerpt = Arc<dyn Fn(ProcessExcerpt) + Send + Sync>;
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A handle to the threads, which stop when the last handle is dropped.
+/// Handle to the log threads, which stop when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Logs(Arc<Handle>);
 
@@ -58,18 +58,18 @@ enum WatchCommand {
     SendTail(ProcessKey, LogWhy),
     View(ProcessKey, Answer<LogView>),
     Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
-    /// A search for the logs of a process has finished.
+    /// Result of a search for the logs of a process.
     Found(ProcessKey, Result<Findings, Missing>),
-    /// A named file was opened.
+    /// Log file named by the user, now open.
     Named(ProcessKey, FoundLog, Answer<Result<String, Missing>>),
-    /// All writers of a log have exited. The number tells whether another one was added meanwhile.
+    /// All writers of a log have exited. The number of writers shows whether one was added in the meantime.
     Over(LogId, usize),
     Close,
 }
 
 #[derive(Debug, Default)]
 struct LoggedProcess {
-    /// Time of the last search for the process's logs, or `None` before the first.
+    /// Time of the last search for the process's logs, or `None` before the first search.
     found_at: Option<Mono>,
     is_being_found: bool,
     logs: Vec<LogId>,
@@ -109,29 +109,29 @@ impl Logs {
         Ok(Self(Arc::new(Handle(commands))))
     }
 
-    /// Sets the processes to follow. A process that is no longer included is still followed until it exits, because an
-    /// exiting process disappears from the driver's list first.
+    /// Sets the processes whose logs to follow. A process that is no longer included is followed until it exits,
+    /// because an exiting process disappears from the driver's list first.
     pub fn watch(&self, keys: &[ProcessKey]) {
         self.send(WatchCommand::Watch(keys.to_vec()));
     }
 
-    /// Reports the last output of a process that has exited.
+    /// Reports the last output of an exited process.
     pub fn exited(&self, key: ProcessKey) {
         self.send(WatchCommand::SendTail(key, LogWhy::Ended));
     }
 
-    /// Reports the output of a process whose allocation failed.
+    /// Reports the last output of a process whose allocation failed.
     pub fn ooms_rose(&self, key: ProcessKey) {
         self.send(WatchCommand::SendTail(key, LogWhy::Ooms));
     }
 
-    /// Queries the output of a process since it was attached. `answer` is called on another thread.
+    /// Requests the output of a process since gputop attached to it. `answer` is called on a different thread.
     pub fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
         self.send(WatchCommand::View(key, Box::new(answer)));
     }
 
-    /// Follows an additional file as a log of the process, and passes its name to `answer`. A relative path is resolved
-    /// against the process's working directory.
+    /// Follows a file named by the user as a log of the process. Passes the log's name to `answer`. A relative path is
+    /// resolved against the process's working directory.
     pub fn name(
         &self,
         key: ProcessKey,
@@ -151,14 +151,14 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(work).map(|_| ())
 }
 
-/// The state of the thread `logs`.
+/// State of the thread `logs`.
 struct Watcher {
     settings: Arc<Settings>,
     report: SendExcerpt,
     commands: Sender<WatchCommand>,
     processes: BTreeMap<ProcessKey, LoggedProcess>,
     logs: BTreeMap<LogId, FollowedLog>,
-    /// Counter of running searches: each has a clone.
+    /// Counter of running searches. Each search holds a clone.
     searches: Arc<()>,
 }
 
@@ -311,7 +311,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Starts the thread of a log. The thread stops when its command sender is dropped.
+    /// Starts a thread that follows a log. It stops when its command sender is dropped.
     fn follow(&self, id: LogId, log: Log) -> Result<FollowedLog, Missing> {
         let (commands, inbox) = mpsc::channel();
         let (report, over) = (Arc::clone(&self.report), self.commands.clone());
@@ -343,7 +343,7 @@ impl Watcher {
         });
     }
 
-    /// Collects the view on a separate thread, because a log may not respond.
+    /// Collects the view on a separate thread, because a log's thread may not respond.
     fn view(&self, key: ProcessKey, answer: Answer<LogView>) {
         let mut view = LogView {
             process: key,
@@ -382,7 +382,7 @@ impl Watcher {
     }
 }
 
-/// Runs a search on its own thread. Returns false if too many are running.
+/// Runs a search on its own thread. Returns false if too many searches are running.
 fn spawn_search(searches: &Arc<()>, search: impl FnOnce() + Send + 'static) -> bool {
     if Arc::strong_count(searches) > MAX_SEARCHES {
         return false;
@@ -398,22 +398,20 @@ fn spawn_search(searches: &Arc<()>, search: impl FnOnce() + Send + 'static) -> b
     spawned.is_ok()
 }
 
-/// A command to the thread of one log.
 enum LogCommand {
-    /// A process, and the offset at which its text begins. `None` means the current offset.
+    /// Adds a process whose text begins at the given offset. `None` means the current offset.
     AddWriter(ProcessKey, Option<u64>),
     RemoveWriter(ProcessKey),
     SendTail(ProcessKey, LogWhy),
     View(ProcessKey, LogView, Sender<LogView>),
 }
 
-/// A log followed by a thread.
 #[derive(Clone)]
 struct FollowedLog {
     commands: Sender<LogCommand>,
-    /// Number of times a writer was added.
+    /// Number of times a writer was added to the log.
     writers: usize,
-    /// Number of pending views.
+    /// Number of pending view requests.
     views: Arc<AtomicUsize>,
 }
 
@@ -422,7 +420,7 @@ impl FollowedLog {
         let _ = self.commands.send(command);
     }
 
-    /// Returns `view` with this log added, or `None` if the log does not respond.
+    /// Returns `view` with this log added, or `None` if the log's thread does not respond.
     fn view(&self, key: ProcessKey, view: &LogView) -> Option<LogView> {
         if self.views.fetch_add(1, Ordering::Relaxed) >= MAX_VIEWS {
             self.views.fetch_sub(1, Ordering::Relaxed);
@@ -434,8 +432,8 @@ impl FollowedLog {
     }
 }
 
-/// Follows a log until its command sender is dropped. When all writers have exited, calls `over` with the number of
-/// writers added so far.
+/// Follows a log until its command sender is dropped. Calls `over` with the number of writers added so far when all
+/// writers have exited.
 fn follow(
     mut log: Log,
     inbox: &Receiver<LogCommand>,
@@ -444,7 +442,7 @@ fn follow(
     over: &impl Fn(usize),
 ) {
     let mut writers = 0;
-    // Each number is reported once, so that a later log of the same file is not mistaken for this one.
+    // Report each number of writers once, so that a later log of the same file is not mistaken for this log.
     let mut reported = None;
     loop {
         let command = match log.due() {
@@ -477,7 +475,7 @@ fn follow(
     }
 }
 
-/// Reads a log. If an excerpt causes a panic, continues with later text.
+/// Reads a log. If an excerpt causes a panic, restarts with later text.
 fn poll(log: &mut Log) -> Vec<ProcessExcerpt> {
     let excerpts = recover(|| log.poll(&mut Vec::new(), now_mono()));
     excerpts.unwrap_or_else(|| {

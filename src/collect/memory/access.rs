@@ -1,9 +1,10 @@
-//! Reasons why a process cannot read another process's memory, and the fix for this user.
+//! Reasons why gputop cannot read another process's memory, and the fix for this user.
 //!
-//! The kernel requires the same user, and a target that has not made itself unreadable. With Yama (Ubuntu, Debian),
-//! `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader. 0: none. 1 (the default there): must be an
-//! ancestor, or the process that the target named with `PR_SET_PTRACER`. 2: must have CAP_SYS_PTRACE. 3: always denied
-//! until the next boot. CAP_SYS_PTRACE overrides everything except 3, but root in a container rarely has it.
+//! The kernel requires that reader and target belong to the same user, and that the target has not made itself
+//! unreadable. With Yama (Ubuntu, Debian), `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader. 0:
+//! none. 1 (the default there): the reader is an ancestor, or the process that the target named with `PR_SET_PTRACER`.
+//! 2: the reader has CAP_SYS_PTRACE. 3: reading is denied until the next boot. CAP_SYS_PTRACE overrides all of these
+//! except 3, but root in a container rarely has it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +14,10 @@ use nix::unistd::geteuid;
 
 use crate::model::units::Pid;
 
-/// CAP_SYS_PTRACE: bit 19 of the effective capabilities.
+/// Bit number of CAP_SYS_PTRACE in the effective capabilities (bit 19).
 const CAP_SYS_PTRACE: u32 = 19;
 
-/// Facts that determine the kernel's decision.
+/// Facts that determine whether the kernel allows reading a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Situation {
     own_user: u32,
@@ -26,8 +27,8 @@ struct Situation {
     has_capability: bool,
 }
 
-/// Returns why a process cannot be read and how to fix it, as a phrase without a final period. The commands in it can
-/// be copied.
+/// Returns why a process cannot be read and how to fix this, as a phrase without a final period. The user can copy the
+/// commands in the phrase.
 pub fn hint(proc_root: &Path, pid: Pid) -> String {
     let directory = proc_root.join(pid.to_string());
     let owner = fs::metadata(directory).ok().map(|dir| dir.uid());
@@ -44,14 +45,14 @@ fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
     }
 }
 
-/// Reads Yama's setting. Returns `None` for a kernel without Yama.
+/// Reads Yama's `ptrace_scope`. Returns `None` on a kernel without Yama.
 pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a phrase that describes which processes this user can generally read. If there are none, the phrase is like
-/// that of [`hint`].
+/// Returns a phrase for the processes that this user can generally read. If there are none, the error is a phrase as
+/// from [`hint`].
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));

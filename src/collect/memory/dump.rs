@@ -1,9 +1,9 @@
-//! Memory dumps: address ranges read from a live process and stored for later replay.
+//! Memory dumps: address ranges read from a live process, saved for replays.
 //!
-//! A [`Recorder`] wraps a memory and stores every range that is read. The dump of a process with many gigabytes
+//! A [`Recorder`] wraps a [`Memory`] and stores every range read from it. The dump of a process with many gigabytes
 //! therefore contains a few hundred kilobytes, and none of the program's data.
 //!
-//! The file is one zstd stream: the line `gputop-dump 1`, a JSON line with the mappings and the ranges, and the
+//! A dump file is one zstd stream: the line `gputop-dump 1`, a JSON line with the mappings and the ranges, and the
 //! concatenated bytes of the ranges. `zstdcat FILE | head -2` shows the two lines.
 
 use std::cell::RefCell;
@@ -18,30 +18,29 @@ use crate::model::bounded_json;
 
 const MAGIC: &[u8] = b"gputop-dump 1\n";
 const COMPRESSION_LEVEL: i32 = 19;
-/// Maximum uncompressed size of a file.
+/// Maximum uncompressed size of a dump file.
 const MAX_BYTES: u64 = 256 << 20;
-/// Uncompressed bytes allowed for any file, and for each compressed byte. Reading a dump needs memory for two copies.
+/// Uncompressed bytes allowed for any dump file, plus [`UNPACKED_PER_BYTE`] for each compressed byte.
 const MIN_UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 8;
-/// Maximum memory for the lists in the header.
+/// Maximum memory for the lists in a dump file's header.
 const MAX_HEADER_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dump {
     maps: Vec<Mapping>,
-    /// Bytes by start address. Ranges do not overlap or touch.
+    /// Recorded bytes by start address. Ranges do not overlap or touch.
     ranges: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     maps: Vec<Mapping>,
-    /// Address and length of each range.
+    /// Address and length of each recorded range.
     ranges: Vec<(u64, usize)>,
 }
 
 impl Dump {
-    /// Reads a dump file.
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
         let max_unpacked = MIN_UNPACKED + file.len() as u64 * UNPACKED_PER_BYTE;
         let mut bytes = Vec::new();
@@ -69,7 +68,7 @@ impl Dump {
         })
     }
 
-    /// Writes a dump file.
+    /// Returns the content of a dump file.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let header = Header {
             maps: self.maps.clone(),
@@ -86,7 +85,7 @@ impl Dump {
         zstd::encode_all(&file[..], COMPRESSION_LEVEL)
     }
 
-    /// Inserts a range. Where it overlaps with existing ranges, the new bytes replace the old ones.
+    /// Inserts a range into the dump. The new bytes replace old ones where ranges overlap.
     fn insert(&mut self, address: u64, bytes: &[u8]) {
         let (mut start, mut end) = (address, address.saturating_add(bytes.len() as u64));
         let touching: Vec<u64> = self
@@ -113,13 +112,13 @@ impl Dump {
         self.ranges.insert(start, merged);
     }
 
-    /// Returns the recorded bytes from `address` to the end of its range.
+    /// Returns the recorded bytes from `address` to the end of the recorded range.
     fn from(&self, address: u64) -> Option<&[u8]> {
         let (start, bytes) = self.ranges.range(..=address).next_back()?;
         bytes.get(offset(address, *start)..)
     }
 
-    /// Returns every recorded range. Tests use this to corrupt the data.
+    /// Returns all recorded ranges for modification. Tests use this to corrupt the data.
     pub fn bytes_mut(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
         self.ranges
             .iter_mut()
@@ -148,7 +147,7 @@ impl Memory for Dump {
     }
 }
 
-/// Wraps a memory to record every range that is read.
+/// Wrapper of a [`Memory`] that records every range read.
 #[derive(Debug)]
 pub struct Recorder<M> {
     memory: M,
@@ -163,7 +162,7 @@ impl<M: Memory> Recorder<M> {
         }
     }
 
-    /// Returns the dump. Files whose mappings were not read are omitted: replaying does not need them, and they
+    /// Returns the dump without files whose mappings were not read. Replays do not need these files, and their names
     /// describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
@@ -176,7 +175,7 @@ impl<M: Memory> Recorder<M> {
         };
         let is_kept = |map: &&Mapping| map.is_heap || !map.file.is_empty() && is_used(&map.file);
         let used = dump.maps.iter().filter(is_kept);
-        // Remove directories, because those of the user's programs are private.
+        // Remove directories from file names, because the directories of the user's programs are private.
         let without_directory = |map: &Mapping| Mapping {
             file: format!("/{}", map.file_name()),
             ..map.clone()
@@ -190,7 +189,7 @@ impl<M: Memory> Recorder<M> {
     }
 }
 
-/// Returns the parts of a heap that were read. A replayed scan of the heap reads only those.
+/// Returns the parts of a heap that were read. A replayed scan of the heap reads only these parts.
 fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
     let before = ranges.range(..heap.start).next_back();
     let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));

@@ -1,10 +1,10 @@
-//! A loaded ELF image, read from the target's memory instead of its file.
+//! ELF image loaded by a process, read from the process's memory instead of its file.
 //!
-//! Only the loaded parts are available: the program headers, the dynamic section and the dynamic symbols. That is enough
+//! Only the loaded parts are available: the program headers, the dynamic section and the dynamic symbols. These suffice
 //! to find an exported object, or the writable segments to search if the object is not exported.
 //!
 //! Example: an image is mapped at 0x7f2a00000000, and its first segment has the virtual address 0x400000 (PyTorch's
-//! aarch64 wheels). Then the bias is 0x7f2a00000000 − 0x400000, and a symbol of value 0x4a4d20 is at bias + 0x4a4d20.
+//! aarch64 wheels). The bias is then 0x7f2a00000000 − 0x400000, and a symbol of value 0x4a4d20 is at bias + 0x4a4d20.
 
 use super::view::View;
 use super::{Memory, MemoryError, Range, exact, up_to};
@@ -16,11 +16,11 @@ const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
-/// Maximum number of program headers. A real image has about a dozen.
+/// Maximum number of program headers. Real images have about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 128;
-/// Number of bytes of the dynamic section to read: 256 entries. A library has about 30.
+/// Size of the part of the dynamic section to read, in bytes: 256 entries. Libraries have about 30.
 const DYNAMIC_BYTES: usize = 4_096;
-/// Maximum length of a hash chain. A real chain has a few symbols.
+/// Maximum length of a symbol hash chain. Real chains have a few symbols.
 const MAX_CHAIN: usize = 4_096;
 const FIXED_ADDRESS: u16 = 2;
 const PT_LOAD: u32 = 1;
@@ -35,7 +35,7 @@ pub struct Image {
     pub machine: u16,
     /// Difference between an address in memory and the corresponding address in the file.
     pub bias: u64,
-    /// The writable segments, which contain .data and .bss.
+    /// Writable segments, which contain .data and .bss.
     pub writable: Vec<Range>,
     symbols: u64,
     strings: u64,
@@ -43,8 +43,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the headers of the image at `base`.
-    /// Fails if there is no 64-bit ELF image at `base`.
+    /// Reads the headers of the ELF image at `base`. Fails if there is no 64-bit ELF image at `base`.
     pub fn read(memory: &impl Memory, base: u64) -> Result<Self, MemoryError> {
         let what = "the ELF header";
         let none = MemoryError::Unreadable {
@@ -58,7 +57,7 @@ impl Image {
         Self::from_header(memory, base, View(&header))?.ok_or(none)
     }
 
-    /// Returns `None` if the header is incomplete.
+    /// Reads an ELF image from its header. Returns `None` if the header is incomplete.
     fn from_header(
         memory: &impl Memory,
         base: u64,
@@ -113,7 +112,8 @@ impl Image {
             let (Some(tag), Some(value)) = (entry.word(0), entry.word(8)) else {
                 return;
             };
-            // glibc replaces the section's file addresses with memory addresses when it loads the image; musl does not.
+            // glibc replaces the section's file addresses with memory addresses when it loads the image, but musl does
+            // not.
             let address = if value < self.bias {
                 value.wrapping_add(self.bias)
             } else {
@@ -160,7 +160,7 @@ impl Image {
             {
                 return Ok(Some(address));
             }
-            // The lowest bit marks the end of the chain.
+            // Stop at the end of the chain, which is marked by the lowest bit.
             if link & 1 == 1 {
                 return Ok(None);
             }
@@ -169,7 +169,7 @@ impl Image {
         Ok(None)
     }
 
-    /// Returns the address of the symbol with this index if it has this name and is defined in this image.
+    /// Returns the address of the symbol with this index, if the symbol has this name and is defined in this image.
     fn named(
         &self,
         memory: &impl Memory,
@@ -191,7 +191,7 @@ impl Image {
     }
 }
 
-/// A program header.
+/// ELF program header, which describes a segment.
 struct Segment {
     kind: u32,
     flags: u32,

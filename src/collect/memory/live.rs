@@ -1,8 +1,9 @@
-//! Reads a running process with `process_vm_readv`: up to 1024 ranges per system call. The process is not stopped,
-//! written to, or attached to with ptrace.
+//! Reads a running process with `process_vm_readv`: up to 1024 ranges per system call. Does not stop the process, write
+//! to it, or attach to it with ptrace.
 //!
-//! The call identifies the target by its PID. After an `exec` or a reuse of the PID, it reads a different program.
-//! Every read of a structure must therefore be validated; see [`Attached`](crate::collect::torch::Attached).
+//! `process_vm_readv` identifies the target by its PID. After an `exec` or a reuse of the PID, the call reads a
+//! different program, so every read of a structure must be validated; see
+//! [`Attached`](crate::collect::torch::Attached).
 
 use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::maps::Mapping;
 use super::{Memory, MemoryError, Range};
 use crate::model::units::Pid;
 
-/// IOV_MAX: the kernel's limit for one call.
+/// Maximum number of ranges in one system call: IOV_MAX.
 const MAX_RANGES: usize = 1_024;
 
 #[derive(Debug)]
@@ -27,8 +28,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Opens a process. Callers should pass only processes that the driver lists: a forked worker has a stale copy of
-    /// its parent's allocator, which looks valid.
+    /// Opens a process for reading. Callers should pass only processes that the driver lists: a forked worker has a
+    /// stale copy of its parent's allocator, which looks valid.
     pub fn new(proc_root: &Path, pid: Pid) -> Self {
         Self {
             pid,
@@ -40,7 +41,7 @@ impl Live {
         self.pid
     }
 
-    /// Returns the number of bytes read, which may be less than requested.
+    /// Reads a batch of ranges. Returns the number of bytes read, which may be less than requested.
     fn read_some(&self, ranges: &[RemoteIoVec], into: &mut [u8]) -> Result<usize, MemoryError> {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid.0).unwrap_or(i32::MAX));
         match process_vm_readv(pid, &mut [IoSliceMut::new(into)], ranges) {
@@ -97,8 +98,8 @@ impl Memory for Live {
         let maps = Process::new_with_root(dir)
             .and_then(|process| process.maps())
             .map_err(|error| self.proc_error(&error))?;
-        // The list is empty if the address space is hidden from this user, or if the process is a zombie. Reading one
-        // byte distinguishes the two cases.
+        // Read one byte to find out why the list of mappings is empty: the address space is hidden from this user, or
+        // the process is a zombie.
         if maps.0.is_empty() {
             let probe = [RemoteIoVec { base: 0, len: 1 }];
             return Err(self

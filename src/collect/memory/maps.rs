@@ -1,4 +1,4 @@
-//! `/proc/PID/maps`: the mapped files and the start address of each image.
+//! Mapped files of a process and the start addresses of ELF images, from `/proc/PID/maps`.
 //!
 //! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the 3 or 4 lines after it are one
 //! image. A library may also be mapped a second time as a data file. The image is the group of mappings that has an
@@ -14,20 +14,20 @@ pub struct Mapping {
     pub start: u64,
     pub end: u64,
     pub executable: bool,
-    /// Offset in the file.
+    /// Offset of the mapping in its file.
     pub offset: u64,
-    /// Path of the file. Empty for anonymous memory and for the kernel's special mappings (`[heap]`).
+    /// Path of the mapped file. Empty for anonymous memory and for the kernel's special mappings (`[heap]`).
     pub file: String,
-    /// True for heaps: private, writable memory without a file, except stacks.
+    /// True for a heap mapping: private, writable memory without a file, except stacks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_heap: bool,
 }
 
-/// The suffix that the kernel appends to the name of a deleted file.
+/// Suffix that the kernel appends to the name of a deleted file.
 const DELETED: &str = " (deleted)";
 
 impl Mapping {
-    /// Returns the file name without directory and suffix: `libc10_cuda.so` for `/venv/lib/libc10_cuda.so (deleted)`.
+    /// Returns the name of the file: `libc10_cuda.so` for `/venv/lib/libc10_cuda.so (deleted)`.
     pub fn file_name(&self) -> &str {
         let file = self.file.strip_suffix(DELETED).unwrap_or(&self.file);
         Path::new(file)
@@ -56,7 +56,7 @@ impl From<MemoryMap> for Mapping {
     }
 }
 
-/// Returns the start addresses of the images of the wanted files, in ascending order.
+/// Returns the start addresses of the ELF images of the wanted files, in ascending order.
 pub fn images(maps: &[Mapping], is_wanted: impl Fn(&Mapping) -> bool) -> Vec<u64> {
     let mut groups: Vec<(u64, bool)> = Vec::new();
     for map in maps

@@ -26,35 +26,33 @@ pub mod view;
 
 use maps::Mapping;
 
-/// A range in the target's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub address: u64,
     pub len: usize,
 }
 
-/// Reason why memory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// A phrase with the reason and the fix for this user.
+    /// Permission denied. Contains a phrase with the reason and the fix for this user.
     #[error("{0}")]
     Denied(Box<str>),
     #[error("process not found or already exited")]
     Gone,
-    /// `what` is a noun phrase: `the program headers`.
+    /// Unreadable address. `what` is a noun phrase: `the program headers`.
     #[error("cannot read {what} at {address:#x}")]
     Unreadable { what: &'static str, address: u64 },
-    /// The system call failed for a reason unrelated to the target.
+    /// System call that failed for a reason unrelated to the target.
     #[error("the kernel rejected reading another process: {0}")]
     Refused(String),
 }
 
 pub trait Memory {
-    /// Appends the bytes of all ranges, in order, up to the first unmapped byte. A short result means an unreadable
-    /// range; an error concerns the whole process.
+    /// Appends the bytes of all ranges, in order, up to the first unmapped byte. A short result means that a range is
+    /// unreadable. An error means that the whole process is.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
 
-    /// Returns the mappings, ordered by address.
+    /// Returns the process's memory mappings, ordered by address.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError>;
 }
 
@@ -68,11 +66,11 @@ impl<M: Memory> Memory for &M {
     }
 }
 
-/// Maximum length of one read. It exceeds the size of every struct, and limits lengths that come from a corrupt target.
+/// Maximum length of one read. Exceeds the size of every struct, and limits lengths that come from a corrupt target.
 const MAX_READ: usize = 32 << 20;
 
-/// Reads a whole range. `what` is a noun phrase for the error message.
-/// Fails also if only a part of the range is mapped.
+/// Reads a whole range of memory. `what` is a noun phrase for the error message. Fails also if only a part of the range
+/// is mapped.
 pub fn exact(
     memory: &impl Memory,
     address: u64,
@@ -86,7 +84,7 @@ pub fn exact(
     Ok(bytes)
 }
 
-/// Reads the part of a range that is mapped, which may be empty.
+/// Reads the mapped part of a memory range, which may be empty.
 pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, MemoryError> {
     let mut bytes = Vec::new();
     if len <= MAX_READ {
@@ -95,7 +93,6 @@ pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Reads the pointer at `address`.
 pub fn pointer(memory: &impl Memory, address: u64, what: &'static str) -> Result<u64, MemoryError> {
     let bytes = exact(memory, address, 8, what)?;
     view::View(&bytes)

@@ -1,4 +1,4 @@
-//! Reads many same-sized structs, scattered over the target's heap, in as few system calls as possible.
+//! Reads many structs of the same size, scattered over the target's heap, in as few system calls as possible.
 //!
 //! Neighbouring structs are read as one range, because the kernel's cost is per range and page, not per byte. Reading
 //! 10,000 blocks as 100 ranges takes a quarter of the time needed for 10,000 ranges.
@@ -6,16 +6,16 @@
 use super::view::View;
 use super::{Memory, MemoryError, Range};
 
-/// Maximum gap between structs that are merged into one range.
+/// Maximum gap between two structs that are merged into one range, in bytes.
 const MAX_GAP: u64 = 4_096;
-/// Maximum length of a merged range.
+/// Maximum length of a merged range of structs, in bytes.
 const MAX_RUN_BYTES: u64 = 256 << 10;
-/// Maximum bytes per batch of ranges. Hostile addresses can then cost time but not memory.
+/// Maximum bytes per batch of ranges, so that hostile addresses can cost time but not memory.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// IOV_MAX, so that one batch is one system call.
+/// Maximum number of ranges in a batch: IOV_MAX, so that one batch is one system call.
 const MAX_RUNS: usize = 1_024;
 
-/// The copied structs, in the order of the requested addresses.
+/// Copies of structs, in the order of the requested addresses.
 #[derive(Debug, Default)]
 pub struct Objects {
     size: usize,
@@ -46,15 +46,14 @@ impl Objects {
     }
 }
 
-/// A range, and the indices of the sorted addresses that it covers.
+/// Memory range, and the indices of the sorted addresses in that range.
 struct Run {
     range: Range,
     first: usize,
     end: usize,
 }
 
-/// Reads `size` bytes at each address.
-/// Fails if the process cannot be read. An unmapped address is not an error.
+/// Reads a struct of `size` bytes at each address. Fails if the process, but not if an address, is unreadable.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);
@@ -78,7 +77,7 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
             }
             at += run.range.len;
         }
-        // A run that contains unmapped memory is read struct by struct, and the runs after it are retried as a batch.
+        // Read a run with unmapped memory struct by struct, and retry the runs after it as a batch.
         rest = rest_of_runs;
         if let Some(run) = batch.get(complete) {
             for index in run.first..run.end {
@@ -93,7 +92,7 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
     Ok(objects)
 }
 
-/// Reads a batch. Returns the number of runs that were read completely.
+/// Reads a batch of runs. Returns the number of runs that were read completely.
 fn read_batch(
     memory: &impl Memory,
     batch: &[Run],
@@ -111,7 +110,7 @@ fn read_batch(
     Ok(whole.count())
 }
 
-/// Returns the number of runs in the next batch, at least one.
+/// Returns the number of runs in the next batch, which is at least one.
 fn batch_len(runs: &[Run]) -> usize {
     let mut bytes = 0;
     runs.iter()
@@ -146,7 +145,7 @@ fn runs(sorted: &[u64], size: usize) -> Vec<Run> {
     runs
 }
 
-/// Returns the distance between two addresses of one run, which is small.
+/// Returns the distance between two addresses of one run, in bytes.
 fn offset(address: u64, start: u64) -> usize {
     usize::try_from(address - start).unwrap_or_default()
 }
@@ -158,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::Cell;
 
-    /// A memory in which every byte is the low byte of its address, except for an unmapped range.
+    /// Fake memory in which every byte is the low byte of its address, except for an unmapped range.
     struct Pattern {
         unmapped: std::ops::Range<u64>,
         calls: Cell<usize>,

@@ -1,15 +1,16 @@
 //! Pauses a process while it is read: stops its threads with ptrace, and always resumes them.
 //!
-//! Only done at the user's request (`gputop allocator --pause`); no other part of gputop stops a process. Each thread
+//! Used only at the user's request (`gputop allocator --pause`). No other part of gputop stops a process. Each thread
 //! is seized (`PTRACE_SEIZE`, which sends no signal and does not notify the parent) and interrupted. All threads must
 //! stop within [`STOP_TIMEOUT`]. After another [`MAX_PAUSE`] they are resumed, even if the read is incomplete. A
 //! process that was already stopped stays stopped, and pending signals are delivered.
 //!
 //! A separate thread traces the target, because the kernel detaches all tracees when their tracing thread exits. The
-//! target is therefore resumed even after a panic, if gputop is killed, or if a thread stops too late. With `SIGSTOP`
+//! target is therefore resumed even after a panic, if gputop is killed, or if a thread stops too late. With `SIGSTOP`,
 //! the target would stay stopped.
 //!
-//! Effects on the target: a blocking system call may return EINTR, as after Ctrl-Z and `fg`, and its clocks keep running.
+//! The pause has two effects on the target: a blocking system call may return EINTR, as after Ctrl-Z and `fg`, and its
+//! clocks keep running.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,18 +28,19 @@ use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-/// Maximum time to wait for all threads to stop.
+/// Maximum time to wait for all threads of the target to stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_millis(50);
-/// Maximum time that the threads then stay stopped.
+/// Maximum time for which the target's threads stay stopped.
 pub const MAX_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of threads. A process with more is not paused, because stopping each one takes a few microseconds.
+/// Maximum number of threads in the target. A process with more threads is not paused, because stopping each one takes
+/// a few microseconds.
 const MAX_THREADS: usize = 4_096;
-/// Interval between checks whether the threads have stopped.
+/// Interval between checks whether the target's threads have stopped.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
-/// Option to also wait for threads that are not children (`__WALL` in wait(2)).
+/// Flag to wait also for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
 
-/// Reason why a process was not paused. The messages are phrases.
+/// Reason why a process was not paused. Each message is a phrase.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PauseError {
     #[error("process not found or already exited")]
@@ -50,7 +52,7 @@ pub enum PauseError {
     #[error("the process has more than {MAX_THREADS} threads")]
     TooMany,
     #[error(
-        "thread {thread} ({name}) did not stop within {} ms: it is in a long system call, for example of a driver or a slow disk",
+        "thread {thread} ({name}) did not stop within {} ms: it is in a long system call, for example in a driver or on a slow disk",
         STOP_TIMEOUT.as_millis()
     )]
     Unstoppable { thread: i32, name: String },
@@ -70,17 +72,16 @@ impl PauseError {
     }
 }
 
-/// Statistics of one pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseStats {
     pub threads: usize,
     /// Time from the first stop to the last resume of a thread.
     pub time: Duration,
-    /// True if the pause reached the time limit before the reader was done.
+    /// True if the pause reached its time limit before the reader was done.
     pub is_cut_short: bool,
 }
 
-/// A paused process. Its threads are resumed on drop, or after [`MAX_PAUSE`] at the latest.
+/// Paused process. Its threads are resumed on drop, or after [`MAX_PAUSE`] at the latest.
 #[derive(Debug)]
 pub struct ThreadPause {
     done: Option<Sender<()>>,
@@ -88,7 +89,7 @@ pub struct ThreadPause {
 }
 
 impl ThreadPause {
-    /// Pauses a process, and returns when every thread has stopped. If a thread cannot be stopped, resumes all threads
+    /// Pauses a process. Returns when all its threads have stopped. If a thread cannot be stopped, resumes all threads
     /// and returns the reason.
     pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, PauseError> {
         let (done, is_done) = mpsc::channel();
@@ -114,7 +115,6 @@ impl ThreadPause {
         }
     }
 
-    /// Resumes the process and returns the statistics of the pause.
     pub fn release(mut self) -> Option<PauseStats> {
         self.end()
     }
@@ -131,11 +131,11 @@ impl Drop for ThreadPause {
     }
 }
 
-/// State of a thread of the target.
+/// State of a thread in the paused process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Thread {
     Seized,
-    /// Stopped, with its pending signal, or 0 if there is none.
+    /// Stopped. Contains the pending signal, or 0 if there is none.
     Stopped(i32),
 }
 
@@ -170,8 +170,8 @@ impl Tracer {
         }
     }
 
-    /// Stops all threads. Repeats until the list contains no new thread, because a running thread can start another
-    /// one.
+    /// Stops all threads of the target. Repeats until the list contains no new thread, because a running thread can
+    /// start new ones.
     fn stop_all(&mut self) -> Result<(), PauseError> {
         let deadline = self.since + STOP_TIMEOUT;
         loop {
@@ -222,7 +222,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Polls each thread that has not yet stopped, and removes those that have exited. Returns true if all have
+    /// Polls each thread that has not yet stopped, and removes exited threads. Returns true if all threads have
     /// stopped.
     fn all_stopped(&mut self) -> bool {
         let options = WaitOptions::NOHANG | WaitOptions::from_bits_retain(WAIT_ALL);
@@ -268,13 +268,13 @@ impl Tracer {
         }
     }
 
-    /// Returns true if the thread has exited. A main thread that exits before the others stays in the list.
+    /// Returns true if the thread has exited. A main thread that exits before the other threads stays in the list.
     fn has_exited(&self, thread: i32) -> bool {
         let status = std::fs::read_to_string(self.tasks.join(thread.to_string()).join("status"));
         status.is_ok_and(|status| status.contains("\nState:\tZ") || status.contains("\nState:\tX"))
     }
 
-    /// Returns the PID of another process that already traces a thread of the target.
+    /// Returns the PID of a process that already traces a thread of the target.
     fn tracer(&self) -> Option<u32> {
         let entries = std::fs::read_dir(&self.tasks).ok()?;
         entries
@@ -284,15 +284,15 @@ impl Tracer {
             .map(|tracer| self.process_of(tracer))
     }
 
-    /// Returns the process that owns a tracing thread. The kernel reports only the thread.
+    /// Returns the process that owns a tracing thread, because the kernel reports only the thread.
     fn process_of(&self, thread: u32) -> u32 {
         let status = std::fs::read_to_string(self.proc_root.join(format!("{thread}/status")));
         let process = status.ok().and_then(|status| number(&status, "Tgid:"));
         process.unwrap_or(thread)
     }
 
-    /// Resumes the stopped threads. Threads that have not stopped cannot be detached here; the kernel detaches them
-    /// when this thread exits.
+    /// Resumes the stopped threads. Other threads cannot be detached yet; the kernel detaches them when the tracing
+    /// thread exits.
     fn resume(&mut self) {
         for (&thread, state) in &self.threads {
             if let Thread::Stopped(signal) = *state {
@@ -302,15 +302,15 @@ impl Tracer {
     }
 }
 
-/// Resumes the threads on drop, and therefore also after a panic.
+/// Resumes the target's threads on drop, and therefore also after a panic.
 impl Drop for Tracer {
     fn drop(&mut self) {
         self.resume();
     }
 }
 
-/// Returns the signal to deliver on detach. A stop caused by the interrupt or by an earlier stop signal has an event
-/// code. A stop without one has a pending signal, which would otherwise be lost.
+/// Returns the signal to deliver on detach. A stop with an event code was caused by the interrupt or by an earlier stop
+/// signal. Any other stop has a pending signal, which would otherwise be lost.
 fn signal_to_deliver(status: i32, signal: i32) -> i32 {
     if status >> 16 == 0 { signal } else { 0 }
 }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn delivers_pending_signals_only() {
         let stopped = |signal: i32, event: i32| event << 16 | signal << 8 | 0x7f;
-        // In this order: pending SIGUSR1, pending real-time signal, interrupt, stop by SIGSTOP.
+        // The stops are, in this order: pending SIGUSR1, pending real-time signal, interrupt, stop by SIGSTOP.
         assert_eq!(signal_to_deliver(stopped(10, 0), 10), 10);
         assert_eq!(signal_to_deliver(stopped(33, 0), 33), 33);
         assert_eq!(signal_to_deliver(stopped(5, 128), 5), 0);

@@ -1,4 +1,5 @@
-//! The only ptrace call without a safe wrapper: detaching a thread while delivering any signal, including real-time ones.
+//! The only ptrace call without a safe wrapper: detaching a thread while delivering any signal, including real-time
+//! signals.
 //!
 //! glibc reserves two real-time signals: 32 to cancel threads, and 33 to change the user ID of all threads. A process
 //! that loses one of them hangs.
@@ -6,8 +7,8 @@
 
 use nix::libc;
 
-/// Detaches from a stopped thread and delivers this signal to it, or none if 0. Errors are ignored, because they mean
-/// that the thread was killed meanwhile.
+/// Detaches from a stopped thread and delivers the given signal to the thread, or none if 0. Ignores errors, because
+/// they mean that the thread was killed in the meantime.
 pub(super) fn detach(thread: i32, signal: i32) {
     let signal = usize::try_from(signal).unwrap_or_default() as *mut libc::c_void;
     let no_address = std::ptr::null_mut::<libc::c_void>();

@@ -1,9 +1,9 @@
-//! A copy of a part of another process's memory, read as little-endian words.
+//! Copy of a part of another process's memory, read as little-endian words.
 //!
-//! Reads beyond the copy return `None`. This distinguishes a struct truncated by an unmapped page from one that is all
+//! Reads beyond the copy return `None`, which distinguishes a struct truncated by an unmapped page from one that is all
 //! zeros. Both architectures supported by CUDA are little-endian with 64-bit pointers.
 
-/// The bytes of one struct, or of several consecutive ones.
+/// Bytes of one struct, or of several consecutive structs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct View<'a>(pub &'a [u8]);
 

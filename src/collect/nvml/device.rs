@@ -24,7 +24,8 @@ use crate::model::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
 };
 
-/// Maximum plausible power. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits set.
+/// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits
+/// set.
 const MAX_MILLIWATTS: u32 = 20_000_000;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
@@ -50,7 +51,7 @@ fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
 
-/// Reads the identity of the GPU, which is enough for the first frame.
+/// Reads the identity of a GPU, which suffices for the first frame.
 pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     let uuid = device.uuid()?;
     Ok(Gpu {
@@ -64,7 +65,7 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
-/// Reads the facts that do not change while the driver is loaded.
+/// Reads the facts about a GPU that do not change while the driver is loaded.
 pub fn describe(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.board = Arc::new(board(device));
     gpu.pcie.max_generation = reading(device.max_pcie_link_gen());
@@ -99,8 +100,8 @@ fn compute_mode(mode: &ComputeMode) -> &'static str {
     }
 }
 
-/// Reads the values needed on every tick. Fails only if the GPU or the driver as a whole is unavailable. Any other
-/// failure becomes the reason why a value is missing.
+/// Reads the values of a GPU that are needed on every tick. Fails only if the GPU or the driver as a whole is
+/// unavailable. Any other failure becomes the reason why a value is missing.
 pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.memory = memory(device)?;
     let utilization = reading(device.utilization_rates());
@@ -148,7 +149,7 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
         used: Bytes(used).into(),
         reserved: Reading::missing(
             Reason::Unsupported,
-            "drivers before 510 include it in used memory",
+            "drivers before 510 include reserved memory in used memory",
         ),
         free: Bytes(free).into(),
     }
@@ -156,12 +157,12 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
 }
 
 fn pstate(state: PerformanceState) -> Option<u8> {
-    // `Unknown` has the number 32 (nvml.h, `nvmlPstates_t`).
+    // Exclude `Unknown`, which has the number 32 (nvml.h, `nvmlPstates_t`).
     u8::try_from(state.as_c()).ok().filter(|state| *state < 16)
 }
 
 trait OrUnknown<T> {
-    /// Converts a value that the driver reports as unknown to a missing one.
+    /// Converts a value that the driver reports as unknown to a missing value.
     fn or_unknown(self) -> Reading<T>;
 }
 
@@ -175,7 +176,7 @@ impl<T> OrUnknown<T> for Reading<Option<T>> {
     }
 }
 
-/// Reads the values that rarely change.
+/// Reads the values of a GPU that rarely change.
 pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.power_cap = power(device.enforced_power_limit());
     gpu.fan = fan(device);
@@ -211,7 +212,7 @@ fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
                 _ => Err(NvmlError::NoData),
             }
         });
-    // GPUs without this sensor report 0.
+    // Treat 0 as missing, because GPUs without this sensor report 0.
     match celsius(value) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
@@ -248,7 +249,7 @@ fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
         uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
         gpu_instance: reading(gpu_instance),
         compute_instance: reading(compute_instance),
-        // The driver names the device "NVIDIA H200 MIG 3g.71gb".
+        // The driver's name for the device ends with the profile: "NVIDIA H200 MIG 3g.71gb".
         profile: text(device.name())
             .map(|name| name.rsplit(' ').next().unwrap_or_default().to_owned()),
         memory: memory(device).unwrap_or_default(),
@@ -262,7 +263,8 @@ fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
         .unwrap_or_default()
 }
 
-/// Reads the processes on the GPU. Copies their utilisation from the previous list, because it is read less often.
+/// Reads the processes on a GPU. Copies their utilisation from the previous list, because utilisation is read less
+/// often.
 pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
     let compute = raw::compute_processes(device, buffers);
     let graphics = if graphics {
@@ -292,7 +294,7 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProc
         .iter_mut()
         .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
     if let Some(known) = known {
-        // Both lists report the process's total memory, not the share of one context kind.
+        // Both lists report the process's total memory rather than the share of one context kind.
         if known.kind != kind {
             known.kind = ContextKind::Mixed;
         }
@@ -329,10 +331,10 @@ fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
     }
 }
 
-/// Reads the utilisation per process since the timestamp `since`. Returns the newest timestamp.
+/// Reads the utilisation of each process on a GPU since the timestamp `since`. Returns the newest timestamp.
 ///
-/// Samples over 100 % occur with zombies and are dropped. A process without a sample was idle, because the driver does
-/// not store samples for idle processes.
+/// Drops samples over 100 %, which occur with zombies. A process without a sample was idle, because the driver does not
+/// store samples for idle processes.
 pub fn utilization(
     device: &Device<'_>,
     gpu: &mut Gpu,
@@ -371,7 +373,7 @@ pub fn utilization(
     samples.iter().map(|s| s.timestamp).max().unwrap_or(since)
 }
 
-/// Counters from the last read, used to compute rates.
+/// NVLink counters from the last read, for computing rates.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
     at: Mono,
@@ -379,9 +381,9 @@ pub struct Counters {
     rx_kib: u64,
 }
 
-/// Reads the values that are shown only for the focused GPU.
+/// Reads the values of a GPU that are shown only while its screen is open.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
-    // For this value, a KB is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
+    // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };
@@ -430,7 +432,6 @@ fn nvlink(
     }
 }
 
-/// Returns true if the process list contains a graphics context.
 pub fn any_graphics(gpu: &Gpu) -> bool {
     gpu.processes
         .value()

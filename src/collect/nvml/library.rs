@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// Environment variable with the path of a library to load instead of `libnvidia-ml.so.1`, for drivers in unusual
-/// directories and for tests.
+/// Environment variable with the path of the NVML library to load instead of `libnvidia-ml.so.1`, for drivers in
+/// unusual directories and for tests.
 pub const LIBRARY_VARIABLE: &str = "GPUTOP_NVML";
 
-/// The path of NVML, and the library while it is in use by a worker.
+/// Path of the NVML library, and the loaded library while a worker uses it.
 #[derive(Debug)]
 pub struct Library {
     path: Option<OsString>,
@@ -22,7 +22,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// `path` is the value of [`LIBRARY_VARIABLE`]. Without it, the dynamic loader searches its default directories.
+    /// `path` is the value of [`LIBRARY_VARIABLE`]. If `None`, the dynamic loader searches its default directories.
     pub fn new(path: Option<OsString>) -> Self {
         Self {
             path,
@@ -30,8 +30,7 @@ impl Library {
         }
     }
 
-    /// Returns the library, after loading and initialising it if no worker holds it. Blocks for as long as the driver
-    /// does.
+    /// Returns the NVML library. Loads and initialises it if no worker holds it. Blocks for as long as the driver does.
     pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {

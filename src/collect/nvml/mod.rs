@@ -1,7 +1,8 @@
-//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, the others stay up to date.
+//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, data of the other GPUs
+//! stays up to date.
 //!
-//! Data flow: `worker` wakes on each tick and calls `device` for the groups that are due according to `schedule`. The
-//! readings are stored in one [`Gpu`](crate::model::gpu::Gpu), which is sent to the agent as a section. `library` loads
+//! Data flow: `worker` wakes on each tick and calls `device` for the groups that are due according to `schedule`. It
+//! stores the readings in one [`Gpu`](crate::model::gpu::Gpu) and sends that to the agent as a section. `library` loads
 //! and reloads the NVML library, `raw` contains the few calls that the wrapper makes twice or lacks, and `reason`
 //! converts an NVML error to the reason shown on screen. `xid` waits for errors that the driver reports asynchronously.
 
@@ -18,10 +19,9 @@ pub use reason::missing;
 use self::schedule::Group;
 use crate::model::gpu::Period;
 
-/// The receiver of readings no longer exists.
 pub struct ReceiverClosed;
 
-/// Measures the cost of a schedule group on this host, in microseconds, as the median over the GPUs.
+/// Measures the cost of a group of NVML calls on this host. Returns the median over the GPUs, in microseconds.
 pub fn measure(nvml: &nvml_wrapper::Nvml, group: Group) -> Option<u64> {
     let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| {
         let device = nvml.device_by_index(index).ok()?;

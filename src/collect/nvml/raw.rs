@@ -1,6 +1,6 @@
 //! NVML calls that the wrapper makes twice (first for the count, at 1 ms per call) or does not support.
 //!
-//! This file contains all unsafe code of this folder. Each call passes a handle that the wrapper created for a library
+//! All unsafe code of collect/nvml is in this file. Each call passes a handle that the wrapper created for a library
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ type ListCall = unsafe extern "C" fn(
     *mut nvml::nvmlProcessInfo_t,
 ) -> nvml::nvmlReturn_t;
 
-/// Maximum number of processes per GPU. It prevents unbounded allocation if the driver is broken or hostile.
+/// Maximum number of processes per GPU, to prevent unbounded allocation if the driver is broken or hostile.
 const MAX_PROCESSES: u32 = 65_536;
 
 fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
@@ -24,14 +24,13 @@ fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
         .map_err(|_| NvmlError::FunctionNotFound)
 }
 
-/// Buffers reused between calls, so that a tick does not allocate.
+/// Buffers for lists from the driver, reused so that a tick does not allocate.
 #[derive(Debug, Default)]
 pub struct Buffers {
     processes: Vec<nvml::nvmlProcessInfo_t>,
     samples: Vec<nvml::nvmlProcessUtilizationSample_t>,
 }
 
-/// A process in the driver's list.
 pub struct DriverProcess {
     pub pid: u32,
     pub used: Option<u64>,
@@ -76,8 +75,8 @@ fn processes(
     Ok(list.iter().map(driver_process).collect())
 }
 
-/// Reads a list into a buffer, which grows until the whole list fits. `call` receives the capacity, and replaces it
-/// with the number of entries.
+/// Reads a list from the driver into a buffer, which grows until the whole list fits. `call` receives the capacity, and
+/// replaces it with the number of entries.
 fn list<T: Copy>(
     buffer: &mut Vec<T>,
     empty: T,
@@ -100,7 +99,7 @@ fn list<T: Copy>(
 }
 
 fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
-    // NVML_VALUE_NOT_AVAILABLE: all bits set, in both sizes.
+    // NVML_VALUE_NOT_AVAILABLE has all bits set, in 32-bit and 64-bit fields.
     let id = |id: u32| Some(id).filter(|&id| id != u32::MAX);
     DriverProcess {
         pid: info.pid,
@@ -114,13 +113,13 @@ fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub pid: u32,
-    /// Timestamp in microseconds on the driver's clock. The next call passes the newest one seen.
+    /// Timestamp in microseconds on the driver's clock. The next call passes the newest timestamp seen.
     pub timestamp: u64,
     pub sm: u32,
     pub memory: u32,
 }
 
-/// Returns the samples newer than `since`. An empty list is not an error.
+/// Returns the utilisation samples newer than `since`. An empty list is not an error.
 pub fn process_utilization(
     device: &Device<'_>,
     since: u64,
@@ -153,7 +152,7 @@ fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
     }
 }
 
-/// Returns the remapped rows as correctable, uncorrectable, pending and failed.
+/// Returns the number of correctable and uncorrectable remapped rows, and the pending and failed flags.
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
@@ -170,8 +169,8 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
     Ok((correctable, uncorrectable, pending != 0, failed != 0))
 }
 
-/// Returns total, free and used memory from version 1 of the call, in which `used` includes the driver's reserved
-/// memory. Needed for drivers before 510, which do not have version 2.
+/// Returns total, free and used memory from version 1 of the NVML call, in which `used` includes the driver's reserved
+/// memory. Needed for drivers before 510, which lack version 2.
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
     let mut info = nvml::nvmlMemory_t {
@@ -191,7 +190,7 @@ pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
     unsafe { one.handle() == other.handle() }
 }
 
-/// Returns the GPU instance and the compute instance of a MIG device.
+/// Returns the IDs of the GPU instance and the compute instance of a MIG device.
 pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
     let lib = device.nvml().lib();
     let query = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
@@ -205,13 +204,13 @@ pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32
     )
 }
 
-/// Returns the KiB sent and received over all NVLinks since the driver was loaded.
+/// Returns the KiB sent and received over all NVLinks of a GPU since the driver was loaded.
 pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     use nvml::field_id::{
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
     };
     let call = symbol(&device.nvml().lib().nvmlDeviceGetFieldValues)?;
-    // A scope with all bits set requests the sum over the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_*).
+    // Request the sum over all links with a scope that has all bits set (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_*).
     let field = |id| nvml::nvmlFieldValue_t {
         fieldId: id,
         scopeId: u32::MAX,

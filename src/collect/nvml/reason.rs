@@ -4,7 +4,7 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::model::reading::{Missing, Reading, Reason};
 
-/// Returns the reason why one value is missing.
+/// Converts an NVML error to the reason why a value is missing.
 pub fn missing(error: &NvmlError) -> Missing {
     match error {
         NvmlError::NotSupported => Reason::Unsupported.into(),
@@ -23,7 +23,7 @@ pub fn reading<T>(result: Result<T, NvmlError>) -> Reading<T> {
     result.map_err(|e| missing(&e)).into()
 }
 
-/// Returns true if the GPU or the driver as a whole is unavailable. Further calls then fail until it is reopened.
+/// Returns true if the GPU or the driver as a whole is unavailable. Further calls fail until the GPU is reopened.
 pub fn is_fatal(error: &NvmlError) -> bool {
     matches!(
         error,

@@ -1,33 +1,32 @@
-//! The schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). Cheap calls therefore run on
-//! every tick, and expensive calls run when their value may have changed or when a screen shows it.
+//! Schedule of NVML calls. One call takes from 1 µs to 21 ms (measured on H200s). Cheap calls therefore run on every
+//! tick. Expensive calls run when their value may have changed or when a screen shows it.
 
 use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, SLOW_INTERVAL};
 use crate::model::units::Millis;
 
-/// Condition under which a group of calls is due.
+/// Condition under which a group of NVML calls is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// On every tick.
     Tick,
-    /// When used memory has changed since the last tick, or this time after the last run at the latest.
+    /// Due when used memory has changed since the last tick, or this time after the last run at the latest.
     MemoryChanged(Millis),
     Every(Millis),
-    /// At this interval, but only for the GPU whose screen is open.
+    /// Due at this interval, but only for the GPU whose screen is open.
     Focused(Millis),
-    /// Once, when the GPU is opened.
+    /// Due once, when the GPU is opened.
     Once,
 }
 
-/// A group of calls that share a period.
+/// Group of NVML calls that share a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// Values read with this period.
+    /// Values of a GPU that are read with this period.
     Figures(Period),
     Processes,
     ProcessUtilization,
 }
 
-/// All groups, as listed by `gputop doctor`.
+/// All groups of NVML calls, as listed by `gputop doctor`.
 pub const GROUPS: [Group; 6] = [
     Group::Figures(Period::Once),
     Group::Figures(Period::Tick),
@@ -49,7 +48,7 @@ impl Group {
         }
     }
 
-    /// Returns what the group reads, as a list of noun phrases for doctor.
+    /// Returns the values that the group reads, as a list of noun phrases for `gputop doctor`.
     pub fn contents(self) -> String {
         match self {
             Self::Figures(period) => {
@@ -62,11 +61,11 @@ impl Group {
     }
 }
 
-/// Timer that decides when one group is due on one GPU.
+/// Timer for one group of NVML calls on one GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Timer {
     group: Group,
-    /// Monotonic milliseconds of the last run.
+    /// Monotonic time of the group's last run, in milliseconds.
     last: Option<u64>,
 }
 
@@ -75,7 +74,7 @@ impl Timer {
         Self { group, last: None }
     }
 
-    /// Returns true if the group is due, and marks it as run. `changed` means that used memory has changed, and
+    /// Returns true if the group is due, and then marks it as run. `changed` means that used memory has changed, and
     /// `focused` that the GPU's screen is open.
     pub fn due(&mut self, now: u64, changed: bool, focused: bool) -> bool {
         // Allow for ticks that come slightly early. Without this slack, a period of 5 s would become 6 s.
@@ -96,7 +95,7 @@ impl Timer {
         due
     }
 
-    /// Postpones the first run until one period after `now`, for groups that the first frame does not need.
+    /// Postpones the group's first run until one period after `now`, for groups that the first frame does not need.
     pub fn postpone(&mut self, now: u64) {
         self.last = Some(now);
     }

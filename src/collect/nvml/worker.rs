@@ -1,8 +1,8 @@
-//! The worker thread of one GPU. It opens the GPU, reads the groups that are due on every tick, and reopens the GPU
-//! after a failure.
+//! Worker thread of one GPU. The worker opens the GPU, reads the groups of values that are due on each tick, and
+//! reopens the GPU after a failure.
 //!
-//! No other thread waits for a worker. If a worker hangs in a driver call, the agent notices that its section becomes
-//! stale.
+//! No other thread waits for a worker. If a worker hangs in a driver call, the agent notices that the data of the GPU
+//! becomes stale.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -23,17 +23,17 @@ use crate::model::units::{GpuUuid, Millis};
 /// Delay before reopening a lost GPU or driver.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A command from the agent to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
-    /// Start (`true`) or stop reading the expensive values, which only the GPU's own screen shows.
+    /// Start (`true`) or stop (`false`) reading the expensive values, which only the GPU's own screen shows.
     Focus(bool),
     Interval(Millis),
-    /// Read now, before the next tick, because an allocation failed.
+    /// Read the GPU immediately, before the next tick, because an allocation failed.
     Now,
 }
 
-/// Starts the worker of one GPU, which passes its readings to `report`. It exits when the sender of `commands` is dropped.
+/// Starts the worker of one GPU, which passes its readings to `report`. The worker exits when the sender of `commands`
+/// is dropped.
 pub fn spawn(
     index: u32,
     library: Arc<Library>,
@@ -67,7 +67,7 @@ struct Worker {
     focused: bool,
     commands: Receiver<WorkerCommand>,
     report: Box<dyn Fn(Gpu) -> Result<(), ReceiverClosed> + Send>,
-    /// The last readings. While the GPU is lost, they stay on the screen, marked as stale.
+    /// Last readings of the GPU. While the GPU is lost, they stay on the screen, marked as stale.
     gpu: Gpu,
 }
 
@@ -97,20 +97,20 @@ impl Worker {
         }
     }
 
-    /// Opens the GPU and reads it until it is lost.
+    /// Opens the GPU and reads its values until the GPU is lost.
     fn session(&mut self) -> Result<std::convert::Infallible, End> {
         let nvml = self.library.acquire()?;
         let device = self.find(&nvml)?;
         let mut reader = Reader::new();
         let mut opened = device::open(&device, self.index)?;
         reader.read(&device, &mut opened, self.focused)?;
-        // Assigned only after a successful read. Until then, the last readings are shown.
+        // Replace the last readings only after a successful read. Until then, they stay on the screen.
         self.gpu = opened;
         loop {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report()?;
-            // Read these values after the report, so that slow calls do not delay the first frame.
+            // Read the rare values after the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
             reader.read(&device, &mut self.gpu, self.focused)?;
@@ -121,8 +121,8 @@ impl Worker {
         (self.report)(self.gpu.clone()).map_err(|ReceiverClosed| End::Closed)
     }
 
-    /// Finds the GPU by its UUID once the UUID is known. After a GPU was lost, the indices of the others may have
-    /// shifted, so the index could refer to another GPU.
+    /// Finds the GPU by its UUID, once known. After a GPU was lost, the indices of the other GPUs may have shifted, so
+    /// the index could refer to a different GPU.
     fn find<'n>(&self, nvml: &'n nvml_wrapper::Nvml) -> Result<Device<'n>, NvmlError> {
         if self.gpu.uuid == GpuUuid::default() {
             return nvml.device_by_index(self.index);
@@ -138,7 +138,7 @@ impl Worker {
                 detail: Some(error.to_string()),
             };
         }
-        // The processes stay on screen unchanged. The kernel reports when one exits.
+        // Report the processes unchanged. The kernel reports when one exits.
         let _ = self.report();
     }
 
@@ -149,7 +149,7 @@ impl Worker {
             let left = (now / interval + 1) * interval - now;
             match self.wait(Duration::from_millis(left))? {
                 Waited::TimedOut => return Ok(()),
-                // Either a read was requested, or a screen was opened and should not stay empty until the next tick.
+                // A read was requested, or a screen was opened, which should not stay empty until the next tick.
                 Waited::ReadNow => return Ok(()),
                 Waited::SettingChanged => {}
             }
@@ -177,14 +177,13 @@ impl Worker {
     }
 }
 
-/// Outcome of a wait.
 enum Waited {
     TimedOut,
     ReadNow,
     SettingChanged,
 }
 
-/// Session state retained between ticks.
+/// State of reading an open GPU, retained between ticks.
 struct Reader {
     processes: Timer,
     utilization: Timer,
@@ -193,7 +192,8 @@ struct Reader {
     traffic: Timer,
     buffers: Buffers,
     last_memory: Memory,
-    /// True if the last read found graphics contexts. Their list is then read on every change instead of periodically.
+    /// True if the last read found graphics contexts. The list of graphics processes is then read on every change
+    /// instead of periodically.
     graphics_seen: bool,
     graphics: Timer,
     newest_sample: u64,
@@ -203,7 +203,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // The first frame does not need utilisation, which is read for the second one.
+        // Postpone utilisation to the second frame, because the first one does not need it.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),
@@ -251,7 +251,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the groups that rarely or never change. They are sent with the next report.
+    /// Reads the groups of values that rarely or never change. The next report includes them.
     fn read_rare(&mut self, device: &Device<'_>, gpu: &mut Gpu) {
         let now = now_mono();
         if self.board.due(now.0, false, false) {

@@ -1,7 +1,7 @@
-//! Xid errors reported by the driver. One thread receives them, and sleeps in `nvmlEventSetWait`.
+//! Receives Xid errors from the NVIDIA driver, in one thread that waits in `nvmlEventSetWait`.
 //!
-//! Only critical Xids are subscribed to: otherwise the event set would deliver every clock change. All GPUs share one
-//! set. As in the workers, the library reference is dropped at the first error. A cheap call after each wait checks
+//! Subscribes only to critical Xids: otherwise the event set would deliver every clock change. All GPUs share one set.
+//! The thread drops its library reference at the first error, as the workers do. A cheap call after each wait checks
 //! that the driver still responds, so that an old library does not stay loaded after a driver reload.
 
 use std::collections::BTreeSet;
@@ -20,18 +20,16 @@ use super::raw;
 use crate::model::text::visible;
 use crate::model::units::GpuUuid;
 
-/// Timeout of one wait, after which the thread checks whether the agent has exited. Shorter than `RETRY_INTERVAL`, so
-/// that a driver reload is detected before a worker retries.
+/// Timeout of one wait for events, after which the thread checks whether the agent has exited. Shorter than
+/// `RETRY_INTERVAL`, so that a driver reload is detected before a worker retries.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Delay before reopening a failed driver, as in a worker.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Delay before retrying a GPU that could not be registered for events.
 const REGISTER_INTERVAL: Duration = Duration::from_secs(30);
-/// The driver's number for an unknown Xid.
+/// Number used by the driver for an unknown Xid.
 const UNKNOWN_XID: u64 = 999;
 
-/// Starts the thread, which passes the GPU and the number of each Xid to `report`. It exits when the sender of `alive` is
-/// dropped.
+/// Starts the Xid thread, which passes each Xid's GPU and number to `report`. The thread exits when the sender of
+/// `alive` is dropped.
 pub fn spawn(
     library: Arc<Library>,
     alive: Receiver<()>,
@@ -59,7 +57,7 @@ pub fn spawn(
 enum End {
     Closed,
     Failed(NvmlError),
-    /// The number of GPUs changed, or some could not be registered, so all of them must be reopened.
+    /// All GPUs must be reopened: their number changed, or some could not be registered.
     Again,
 }
 
@@ -85,7 +83,7 @@ fn session(
                 let number = match event.event_data {
                     Some(XidError::Value(number)) => number,
                     Some(XidError::Unknown) => UNKNOWN_XID,
-                    // The thread subscribes to no other events.
+                    // Ignores other events; the thread subscribes only to Xids.
                     None => continue,
                 };
                 let gpu = events
@@ -108,7 +106,6 @@ fn session(
     }
 }
 
-/// An event set, and the GPUs registered with it.
 struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,
@@ -128,7 +125,7 @@ fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
     }
 }
 
-/// The inner error is the index of the GPU that could not be registered.
+/// Returns the index of a GPU that could not be registered as the inner error.
 fn register_without<'n>(
     nvml: &'n Nvml,
     count: u32,
@@ -159,7 +156,7 @@ fn register_without<'n>(
     }))
 }
 
-/// Returns `None` if the GPU does not support critical Xid events.
+/// Returns the GPU and its UUID, or `None` if the GPU does not support critical Xid events.
 fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, NvmlError> {
     let device = nvml.device_by_index(index)?;
     let types = match device.supported_event_types() {
@@ -171,7 +168,7 @@ fn supporting(nvml: &Nvml, index: u32) -> Result<Option<(Device<'_>, GpuUuid)>, 
     Ok(reports_xids.then_some((device, uuid)))
 }
 
-/// Returns the number of GPUs that report Xids, and the number of all GPUs.
+/// Returns the number of GPUs that report Xids and the total number of GPUs.
 pub fn supported(nvml: &Nvml) -> (usize, u32) {
     let count = nvml.device_count().unwrap_or(0);
     let reports_xids = |index: &u32| matches!(supporting(nvml, *index), Ok(Some(_)));

@@ -16,16 +16,15 @@ use crate::model::reading::{Missing, Reason};
 
 pub struct Access {
     proc_root: PathBuf,
-    /// Read only on the first failure, because a host with many containers has thousands of mounts.
+    /// Mount option, read on the first failure only: a host with many containers has thousands of mounts.
     hidepid: OnceCell<Option<Hidepid>>,
 }
 
-/// The `hidepid` setting of /proc, which hides processes of other users.
 #[derive(Debug, Clone, PartialEq)]
 struct Hidepid {
-    /// Value of the mount option: `2`, `invisible`.
+    /// Value of the `hidepid` mount option: `2`, `invisible`.
     level: String,
-    /// The group whose members can see all processes.
+    /// Group whose members can see all processes despite `hidepid`.
     group: Option<String>,
 }
 
@@ -37,7 +36,7 @@ impl Access {
         }
     }
 
-    /// Converts an error to a reason. `what` is a noun phrase: `the environment`.
+    /// Converts an I/O error to the reason why `what` is missing. `what` is a noun phrase: `the environment`.
     pub fn missing(&self, what: &str, error: &io::Error) -> Missing {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EACCES | Errno::EPERM) => self.denied(what),
@@ -52,8 +51,8 @@ impl Access {
         }
     }
 
-    /// Fails if the PID no longer belongs to the process. Data read before this check may then belong to another
-    /// process.
+    /// Returns an error if the PID no longer belongs to the process `key`. Data read before this check may then belong
+    /// to another process.
     pub fn check(&self, key: ProcessKey, what: &str) -> Result<(), Missing> {
         match stat::start_time(&self.proc_root, key.pid) {
             Ok(start) if start == key.start => Ok(()),
@@ -90,7 +89,7 @@ impl Access {
 }
 
 impl Hidepid {
-    /// Parses the mount options of /proc. If /proc is mounted several times, the last mount is the visible one.
+    /// Parses the `hidepid` option of /proc. If /proc is mounted several times, the last mount is the visible one.
     fn from_mounts(mounts: &str) -> Option<Self> {
         let options = mounts
             .lines()

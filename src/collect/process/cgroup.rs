@@ -1,4 +1,5 @@
-//! Reads the Slurm job and the path from a process's cgroup. Containers are handled in [`container`](super::container).
+//! Reads the Slurm job and the cgroup path from the text of a process's cgroup file. [`container`](super::container)
+//! detects containers.
 //!
 //! Unlike the environment, `/proc/PID/cgroup` is readable by every user, so it also shows the job of other users'
 //! processes: `0::/system.slice/slurmstepd.scope/job_81234/step_0/…` is job 81234.
@@ -14,7 +15,7 @@ pub fn slurm_job(cgroup: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the path to show: that of the unified hierarchy if it is not `/`, or else the longest version 1 path.
+/// Returns the cgroup path to show: that of the unified hierarchy if it is not `/`, or the longest version 1 path.
 pub fn path(cgroup: &str) -> Option<String> {
     let paths = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
@@ -23,9 +24,9 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
-/// Splits a line into the components of its path and the fields before the path.
+/// Splits the lines of a cgroup file into path components; the fields before a path are separate items.
 pub fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
-    // `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID` use colons too.
+    // Colons also occur within a path: `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID`.
     cgroup.split(['/', ':', '\n'])
 }
 

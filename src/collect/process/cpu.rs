@@ -1,9 +1,9 @@
-//! CPU usage of one process, computed from two readings of its CPU time in clock ticks.
+//! Computes the CPU usage of one process from two readings of its CPU time in clock ticks.
 
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Mono, Percent};
 
-/// Minimum interval between two readings. A tick is 10 ms, so shorter intervals would give coarse values.
+/// Minimum interval between two CPU readings. A tick is 10 ms, so shorter intervals would give coarse values.
 const MIN_INTERVAL_MS: u64 = 100;
 
 pub struct CpuMeter {
@@ -21,12 +21,13 @@ impl CpuMeter {
         }
     }
 
-    /// Returns the CPU usage since the previous reading as a share of one core, or the previous value if the interval
+    /// Returns the CPU usage since the previous reading, in percent of one core, or the previous value if the interval
     /// is too short.
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {
-            // The counter may decrease slightly when the kernel corrects its estimate of system time.
+            // Prevents an underflow: the counter may decrease slightly when the kernel corrects its estimate of system
+            // time.
             let used = ticks.saturating_sub(self.ticks) as f64 * 1000.0 / ticks_per_second as f64;
             self.reading = Reading::Value(Percent::rounded(used * 100.0 / elapsed as f64));
             self.at = now;

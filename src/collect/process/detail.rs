@@ -1,4 +1,4 @@
-//! All facts about one process on the process screen. They are read on request and never recorded.
+//! Details of one process for the process screen. They are read on request and never recorded.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +21,7 @@ const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Reads the details of a process. The start time is compared before and after, so that the details cannot belong to
-/// another process.
+/// Reads the details of a process. Compares the start time before and after, because the PID may be reused meanwhile.
 pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing> {
     let access = Access::new(proc_root);
     let unreadable = |error: io::Error| access.missing("the process", &error);
@@ -33,7 +32,7 @@ pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing>
         Ok(stat) if stat.start == key.start => Ok(stat.parent),
         Ok(_) => Err(Missing::new(
             Reason::Gone,
-            "the process has exited, and its PID now belongs to another process",
+            "the process has exited, and its PID now belongs to a different process",
         )),
         Err(error) => Err(unreadable(error)),
     };
@@ -66,7 +65,7 @@ impl Reader<'_> {
         let status = self.dir.status();
         let status_field = |field: fn(&Status) -> Option<u64>| match &status {
             Ok(status) => {
-                let why = "the kernel does not report this for the process";
+                let why = "the kernel does not report this value for the process";
                 Reading::or_missing(field(status), Reason::Unsupported, why)
             }
             Err(error) => Reading::Missing(self.access.missing("the status", error)),
@@ -138,7 +137,8 @@ fn arguments(list: &List) -> Vec<String> {
     shown
 }
 
-/// Returns the variables. Entries without `=` are skipped; they come from programs that overwrite their process title.
+/// Returns the environment variables. Skips entries without `=`, which come from programs that overwrite their process
+/// title.
 fn environment(list: &List) -> Vec<Variable> {
     list.entries()
         .filter_map(|entry| {

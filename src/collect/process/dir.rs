@@ -1,7 +1,7 @@
 //! Reads files in `/proc/PID` with the procfs crate, but returns the kernel's error codes.
 //!
-//! The directory is opened once, and every file is opened relative to it. If the PID is reused meanwhile, reads fail
-//! instead of returning another process's data.
+//! The directory is opened once, and every file is opened relative to its descriptor. If the PID is reused meanwhile,
+//! reads fail instead of returning another process's data.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ impl Dir {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the inode of the process's mount namespace. Requires permission to read the process.
+    /// Returns the inode of a process's mount namespace. Requires permission to read the process.
     pub fn mount_namespace(&self) -> io::Result<u64> {
         Ok(self.file("ns/mnt")?.metadata()?.ino())
     }
@@ -62,7 +62,7 @@ impl Dir {
     }
 }
 
-/// Converts a procfs error back to its errno, so that callers can distinguish the reasons.
+/// Converts a procfs error to an I/O error with the errno, so that callers can distinguish the reasons.
 fn as_io(error: ProcError) -> io::Error {
     match error {
         ProcError::PermissionDenied(_) => Errno::EACCES.into(),

@@ -1,6 +1,6 @@
-//! Facts that job launchers set in a process's environment: rank, local rank and job ID.
+//! Reads facts that job launchers set in a process's environment: rank, local rank and job ID.
 //!
-//! Only a few variables are read here. The whole environment is shown only on request, after redaction (`redact/`).
+//! This module reads only a few variables. All variables are shown only on request, after redaction (`redact/`).
 
 use std::fs::File;
 use std::path::Path;
@@ -12,14 +12,13 @@ use crate::model::units::Pid;
 
 /// Maximum length of a job ID, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;
-/// Maximum length of the allocator options: twice the length of all options of one version with values.
+/// Maximum length of the allocator options: twice the length of all options of one PyTorch version with values.
 const MAX_CONF_CHARS: usize = 1024;
 
-/// Variables in order of precedence.
+/// Environment variables for a rank, in order of precedence.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
 const LOCAL_RANK: &[&str] = &["LOCAL_RANK", "SLURM_LOCALID"];
-/// Variables of Slurm, PBS and Torque, and LSF. Grid Engine's JOB_ID is not used, because other programs use that name
-/// too.
+/// Job ID variables of Slurm, PBS/Torque and LSF. Grid Engine's JOB_ID is not used, because other programs also set it.
 const JOB: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 
 pub fn rank(environment: &List) -> Reading<u32> {
@@ -57,8 +56,8 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     )
 }
 
-/// Returns the options of PyTorch's allocator. All versions support the variable with CUDA in its name, which takes
-/// precedence if both are set.
+/// Returns the options of PyTorch's allocator. All PyTorch versions support the variable with CUDA in its name, which
+/// takes precedence if both are set.
 pub fn alloc_conf(environment: &List) -> Option<String> {
     let set = first(
         environment,
@@ -67,14 +66,14 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
     Some(visible(set, MAX_CONF_CHARS))
 }
 
-/// Reads the allocator options of one process. Also returns `None` if its environment cannot be read.
+/// Reads a process's allocator options. Returns `None` if they are not set or the environment is not readable.
 pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
     let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
     alloc_conf(&List::read(file).ok()?)
 }
 
-/// Returns the pod's name. Kubernetes does not set a job id, but the pod's name starts with the job's name and is the
-/// host name in the pod.
+/// Returns the Kubernetes pod's name. Kubernetes sets no job ID, but the pod's name starts with the job's name and is
+/// the host name in the pod.
 pub fn pod(environment: &List) -> Option<&[u8]> {
     value(environment, "KUBERNETES_SERVICE_HOST")?;
     first(environment, &["POD_NAME", "HOSTNAME"])
@@ -96,12 +95,12 @@ fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
         )
 }
 
-/// Returns the value of the first variable that is set.
+/// Returns the value of the first environment variable that is set.
 pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 
-/// Returns the value of a variable. An empty value is treated as unset, following the convention of launchers.
+/// Returns an environment variable's value. An empty value is treated as unset, as launchers do.
 fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
     environment.entries().find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;

@@ -1,6 +1,7 @@
-//! Facts about a process that rarely change: its command line, user, rank, job and container.
+//! Reads facts about a process that rarely change: its command line, user, rank, job and container.
 //!
-//! These facts are read when a process is first seen, after an exec, and about twice a minute. Other ticks reuse them.
+//! These facts are read when a process is first seen, after an exec, and about twice a minute. In between, the last
+//! values are reused.
 
 use std::io;
 use std::path::Path;
@@ -14,11 +15,10 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::redact;
 
-/// Maximum length of a command line in a table row.
 const MAX_COMMAND_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Fills the slow fields of `process`. The caller caches the user ID until an exec.
+/// Fills the rarely changing fields of `process`. `uid` caches the user ID until an exec.
 pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Context) {
     let access = &reading.access;
     let dir = match Dir::open(&reading.dir(process.key.pid)) {
@@ -53,8 +53,8 @@ fn name(dir: &Path) -> String {
     visible(text.trim_ascii_end(), MAX_NAME_CHARS)
 }
 
-/// Returns the user ID. It is read only once, because a GPU process changes it only by an exec, and `status` is the
-/// most expensive file to read.
+/// Returns the user ID of a process. Reads the ID only once, because a GPU process changes it only by an exec, and
+/// `status` is the most expensive file to read.
 fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     let uid = match *known {
         Some(uid) => uid,
@@ -64,7 +64,6 @@ fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     Ok(uid)
 }
 
-/// Marks all slow fields as missing for the same reason.
 pub fn fill_missing(process: &mut Process, missing: &Missing) {
     let text = || Reading::Missing(missing.clone());
     process.command = text();
@@ -88,7 +87,7 @@ fn fill_launch(
             process.visible_devices = environment::visible_devices(&environment);
             process.alloc_conf = environment::alloc_conf(&environment);
             let job = environment::job(&environment).or(cgroup_job);
-            let why = "no job id found in its environment";
+            let why = "no job ID found in the process's environment";
             process.job = Reading::or_missing(job, Reason::Unsupported, why);
         }
         Err(error) => {
@@ -108,7 +107,6 @@ fn command(dir: &Dir, access: &Access) -> Reading<String> {
     };
     let mut line = redact::command(arguments.entries());
     if line.is_empty() {
-        // Kernel threads and processes without memory have no command line.
         return Reading::missing(Reason::Unsupported, "the process has no command line");
     }
     if arguments.is_truncated {

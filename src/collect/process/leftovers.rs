@@ -3,7 +3,8 @@
 //!
 //! A process whose main thread has exited is shown as a zombie (`ps` says defunct), although other threads may keep
 //! running with its files open. `/proc/PID/fd` is then empty, but `/proc/PID/task/TID/fd` of a running thread is not. A
-//! forked worker keeps its parent's descriptors open after the parent has exited, and thereby also the parent's memory.
+//! forked worker keeps its parent's descriptors open after the parent has exited. The parent's GPU memory then remains
+//! allocated.
 //!
 //! The scan reads all of /proc. It therefore runs rarely, and only while there is unattributed memory.
 
@@ -18,30 +19,29 @@ use crate::model::text::visible;
 use crate::model::units::{Mono, Pid};
 
 const SCAN_INTERVAL_MS: u64 = 15_000;
-/// Maximum number of results, more than a message can list.
+/// Maximum number of processes to return; a message cannot list more.
 const MAX_LEFTOVERS: usize = 64;
-/// Maximum number of threads to check. A training process has hundreds.
+/// Maximum number of threads to check per process. A training process has hundreds.
 const MAX_THREADS: usize = 4_096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// A process that may hold unattributed memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leftover {
     pub pid: Pid,
     pub parent: Pid,
     pub name: String,
     pub what: LeftoverKind,
-    /// Minor numbers N of the open files `/dev/nvidiaN` that this user can see, in ascending order.
+    /// Minor numbers N of the open `/dev/nvidiaN` files that this user can see, in ascending order.
     pub minors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftoverKind {
-    /// The main thread has exited, and this many other threads are running.
+    /// The main thread has exited, but `threads` other threads are running.
     Zombie {
         threads: usize,
     },
-    /// Running, but not on the driver's list.
+    /// Running with an open GPU device file, but not on the driver's list.
     HoldsOpen,
     MpsServer,
 }
@@ -53,7 +53,7 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Returns the result of the last scan, or scans again if that result is too old.
+    /// Returns the processes found by the last scan, or scans again if that scan is too old.
     pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
         let is_due = |at: Mono| now.since(at).0 >= SCAN_INTERVAL_MS;
         if self.scanned.is_none_or(is_due) {
@@ -93,7 +93,7 @@ fn leftover(
         let (threads, minors) = running_threads(&dir, buffer);
         return Some(leftover(LeftoverKind::Zombie { threads }, minors));
     }
-    // The kernel truncates the name to 15 bytes.
+    // The kernel truncates a process name to 15 bytes.
     if stat.name == b"nvidia-cuda-mps" && is_server(&dir) {
         return Some(leftover(LeftoverKind::MpsServer, Vec::new()));
     }
@@ -103,7 +103,7 @@ fn leftover(
     Some(leftover(LeftoverKind::HoldsOpen, open_minors(&dir)?))
 }
 
-/// Returns true for the MPS server, and false for its control daemon, which has the same short name.
+/// Returns true for the MPS server, and false for the MPS control daemon, which has the same short name.
 fn is_server(dir: &Path) -> bool {
     let arguments = fs::File::open(dir.join("cmdline")).and_then(List::read);
     arguments.is_ok_and(|list| {
@@ -112,7 +112,7 @@ fn is_server(dir: &Path) -> bool {
     })
 }
 
-/// Returns the number of a process's running threads, and the devices that they have open.
+/// Returns the number of running threads in a process, and the minor numbers of their open GPUs.
 fn running_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
     let tasks = dir.join("task");
     let (mut running, mut minors) = (0, Vec::new());
@@ -121,7 +121,7 @@ fn running_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
         let stat = StatFile::open(&task.join("stat")).and_then(|file| Ok(file.read(buffer)?.state));
         if stat.is_ok_and(|state| state != RunState::Zombie) {
             running += 1;
-            // All threads share one file table.
+            // All threads of a process share one file table.
             if minors.is_empty() {
                 minors = open_minors(&task).unwrap_or_default();
             }
@@ -167,13 +167,13 @@ mod tests {
     fn finds_zombies_and_unlisted_processes_with_open_devices() {
         let root = Root(tempfile::tempdir().expect("tempdir"));
         root.add("10", 10, 'S', 1, BOTH);
-        // A worker of a listed process, and one whose parent has exited.
+        // PID 11 is a worker of a listed process; PID 12 is a worker whose parent has exited.
         root.add("11", 11, 'S', 10, BOTH);
         root.add("12", 12, 'S', 1, BOTH);
-        // A monitor, and a process without open devices.
+        // PID 13 is a monitor; PID 14 has no devices open.
         root.add("13", 13, 'S', 1, &["/dev/nvidia1"]);
         root.add("14", 14, 'S', 1, &[]);
-        // A zombie with a running thread, and a zombie without one.
+        // PID 20 is a zombie with a running thread; PID 30 is a zombie without one.
         root.add("20", 20, 'Z', 1, &[]);
         root.add("20/task/20", 20, 'Z', 1, &[]);
         root.add("20/task/21", 21, 'S', 1, BOTH);

@@ -1,12 +1,12 @@
-//! Reads GPU processes from the kernel: those listed by the driver or, in a container, those that have a GPU's device
-//! file open.
+//! Reads GPU processes from the kernel: those listed by the driver or, in a container, those with an open GPU device
+//! file.
 //!
-//! Makes one `pread` per process and tick (`stat.rs`). All other facts are read rarely (`facts.rs`) or on request
-//! (`detail.rs`). This module does not use the driver's measurements. It uses the driver's PIDs only in the initial PID
-//! namespace, because in other namespaces they refer to other processes.
+//! Reads one stat file per process and tick with a single `pread` (`stat.rs`). All other facts are read rarely
+//! (`facts.rs`) or on request (`detail.rs`). This module does not use the driver's measurements. It uses the driver's
+//! PIDs only in the initial PID namespace, because in other namespaces they refer to other processes.
 //!
-//! A process that has left the driver's list is watched a while longer, because the driver drops an exiting process
-//! before its parent reaps it. The exit is therefore still detected, and reported once.
+//! A process that has left the driver's list is watched for some time, because the driver drops an exiting process
+//! before its parent reaps it. Its exit is therefore still detected, and reported once.
 
 pub(in crate::collect) mod access;
 mod cgroup;
@@ -46,15 +46,14 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{GpuUuid, Millis, Mono, Pid, UnixMillis};
 
-/// How long to watch a process that has released its GPU but is still running.
+/// Maximum time to watch a process that has released its GPU but is still running.
 const MAX_UNLISTED_TIME: Millis = Millis(5 * 60 * 1000);
 /// Maximum number of unlisted processes to watch, which limits the number of open files.
 const MAX_UNLISTED: usize = 128;
 
-/// Result of one tick.
 #[derive(Debug, Default, PartialEq)]
 pub struct ProcessReadout {
-    /// Ordered by PID.
+    /// Running processes, ordered by PID.
     pub list: Vec<Process>,
     /// Processes that exited since the previous tick, with their last readings. Each is reported once.
     pub ended: Vec<(ProcessKey, Process)>,
@@ -70,7 +69,6 @@ pub struct ProcessTable {
     reading: Context,
 }
 
-/// State shared by the readers of all processes.
 struct Context {
     proc_root: PathBuf,
     access: Access,
@@ -108,7 +106,7 @@ impl ProcessTable {
         }
     }
 
-    /// Reads the processes listed by the driver. Call it once per tick. In a container, the driver's PIDs belong to
+    /// Reads the processes listed by the driver. Call `read` once per tick. In a container, the driver's PIDs belong to
     /// another namespace and are ignored.
     pub fn read(&mut self, pids: &[Pid], now: Mono) -> ProcessReadout {
         if self.namespace == PidNamespace::Container {
@@ -117,8 +115,8 @@ impl ProcessTable {
         self.read_listed(pids.to_vec(), now)
     }
 
-    /// Reads the processes that have a GPU's device file open, for use in a container. Searches for such processes
-    /// every few seconds.
+    /// Reads the processes with an open GPU device file, for use in a container. Searches for such processes every few
+    /// seconds.
     pub fn local(&mut self, gpu_minors: &[(u32, GpuUuid)], now: Mono) -> ProcessReadout {
         self.open_gpus.scan_when_due(now);
         let mut readout = self.read_listed(self.open_gpus.pids(), now);
@@ -128,7 +126,6 @@ impl ProcessTable {
         readout
     }
 
-    /// Returns processes that the driver does not list but that may hold GPU memory.
     pub fn leftovers(&mut self, listed: &[Pid], now: Mono) -> Vec<Leftover> {
         let proc_root = &self.reading.proc_root;
         self.leftovers.read(proc_root, listed, now)
@@ -149,7 +146,7 @@ impl ProcessTable {
         }
     }
 
-    /// Reads every watched process. Removes and returns those that have exited.
+    /// Reads every watched process. Stops watching exited processes and returns them.
     fn refresh(&mut self, listed: &[Pid], now: Mono) -> Vec<(ProcessKey, Process)> {
         let mut ended = Vec::new();
         let mut unlisted = 0;
@@ -178,8 +175,8 @@ impl ProcessTable {
     }
 }
 
-/// Returns a process with only its PID known. Its start time is 0, which no real process has, so it cannot be mistaken
-/// for another process.
+/// Returns a process of which only the PID is known. The start time is 0, which no real process has, so the entry
+/// cannot be mistaken for a real process.
 fn unreadable(pid: Pid, missing: &Missing) -> Process {
     let mut process = Process {
         key: ProcessKey {

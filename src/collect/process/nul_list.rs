@@ -1,6 +1,6 @@
-//! Reads another process's NUL-separated lists, `cmdline` and `environ`, up to a limit.
+//! Reads a process's NUL-separated lists, `cmdline` and `environ`, up to a limit.
 //!
-//! Each may contain megabytes. At most [`READ_LIMIT`] bytes are read, and an entry truncated by the limit is dropped,
+//! Each list may contain megabytes. At most [`READ_LIMIT`] bytes are read. An entry truncated by the limit is dropped,
 //! because redaction would not recognise a truncated secret.
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::io::{self, Read};
 
 pub const READ_LIMIT: usize = 64 << 10;
 
-/// Reads up to one byte more than the limit. The additional byte shows that the file is longer.
+/// Reads the file up to one byte beyond the limit. The additional byte shows that the file is longer.
 pub fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(READ_LIMIT).unwrap_or(u64::MAX);
@@ -16,7 +16,6 @@ pub fn read(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The entries of a NUL-separated list, and whether it was truncated.
 #[derive(Debug, Default, PartialEq)]
 pub struct List {
     bytes: Vec<u8>,

@@ -1,9 +1,9 @@
-//! Finds the local processes that have a GPU's device file open, for use in a container.
+//! Finds the local processes with an open GPU device file, for use in a container.
 //!
 //! In a container, the driver reports PIDs of the host, which cannot be matched. But `/proc/PID/fd` of a process with
-//! the same user contains `/dev/nvidia3`. This is only an indication: a process may have a device open without a
-//! context on that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows the actual
-//! use. Processes of other users are skipped, because their descriptors are not readable.
+//! the same user contains `/dev/nvidia3`. An open device file is only an indication: a process may have a device open
+//! without a context on that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows
+//! the actual use. Processes of other users are skipped, because their descriptors are not readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 use crate::model::units::{GpuUuid, Mono, Pid};
 
-/// Interval between scans. Reading every descriptor of every process is expensive, and processes rarely change GPUs.
+/// Interval between scans for open GPU devices. Reading every descriptor of every process is expensive, and processes
+/// rarely change GPUs.
 const SCAN_INTERVAL_MS: u64 = 5_000;
-/// Maximum number of open files to check per process.
 const MAX_FILES: usize = 65_536;
 
 pub struct OpenGpus {
     proc_root: PathBuf,
     own_pid: Pid,
     scanned: Option<Mono>,
-    /// Minor numbers N of the open files `/dev/nvidiaN`, ascending.
+    /// Minor numbers N of each process's open `/dev/nvidiaN` files, ascending.
     minors: BTreeMap<Pid, Vec<u32>>,
 }
 
@@ -48,7 +48,6 @@ impl OpenGpus {
         self.minors.keys().copied().collect()
     }
 
-    /// Returns the GPUs whose device files a process has open.
     pub fn gpus(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
         let open = self.minors.get(&pid).map_or(&[][..], Vec::as_slice);
         gpu_minors
@@ -61,21 +60,20 @@ impl OpenGpus {
     fn scan(&self) -> BTreeMap<Pid, Vec<u32>> {
         numbers_in(&self.proc_root)
             .map(Pid)
-            // gputop itself has the devices open through NVML.
+            // Skips gputop itself, which has the devices open through NVML.
             .filter(|&pid| pid != self.own_pid)
             .filter_map(|pid| Some((pid, open_minors(&self.proc_root.join(pid.to_string()))?)))
             .collect()
     }
 }
 
-/// Returns the numeric names in a directory: PIDs or thread IDs.
 pub fn numbers_in(dir: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the minor numbers of the open GPUs, or `None` if the process does not use CUDA or its descriptors are not
-/// readable.
+/// Returns the minor numbers of a process's open GPUs, or `None` if the process does not use CUDA or its descriptors
+/// are not readable.
 pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let files: Vec<PathBuf> = fs::read_dir(dir.join("fd"))
         .ok()?
@@ -86,14 +84,14 @@ pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let mut minors: Vec<u32> = files.iter().filter_map(|file| minor(file)).collect();
     minors.sort_unstable();
     minors.dedup();
-    // CUDA requires this device and keeps it open, but nvidia-smi and other monitors do not open it.
+    // CUDA requires /dev/nvidia-uvm and keeps it open, but nvidia-smi and other monitors do not open it.
     let uses_cuda = files
         .iter()
         .any(|file| file == Path::new("/dev/nvidia-uvm"));
     (uses_cuda && !minors.is_empty()).then_some(minors)
 }
 
-/// Returns 3 for `/dev/nvidia3`, and `None` for `/dev/nvidiactl` and `/dev/nvidia-uvm`.
+/// Returns a GPU's minor number: 3 for `/dev/nvidia3`, and `None` for `/dev/nvidiactl` and `/dev/nvidia-uvm`.
 fn minor(path: &Path) -> Option<u32> {
     let digits = path.to_str()?.strip_prefix("/dev/nvidia")?;
     digits

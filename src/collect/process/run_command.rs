@@ -1,4 +1,4 @@
-//! Finds the `gputop run` command to which a process belongs.
+//! Finds the command started by `gputop run` to which a process belongs.
 //!
 //! For `gputop run bash train.sh`, the run record describes bash, but the process on the GPU is a Python child process.
 
@@ -8,10 +8,11 @@ use super::stat::with_ancestors;
 use crate::model::process::ProcessKey;
 use crate::model::units::Pid;
 
-/// gputop's name in the kernel, which stores at most 15 bytes of the file name.
+/// gputop's process name. The kernel stores at most 15 bytes of the file name.
 const GPUTOP_NAME: &[u8] = b"gputop";
 
-/// Searches the readable ancestors of a process for the command. Returns `None` if the process is the command itself.
+/// Searches the readable ancestors of a process for the command started by `gputop run`. Returns `None` if the process
+/// is that command itself.
 pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<ProcessKey> {
     let mut below = process;
     for (ancestor, name) in with_ancestors(proc_root, parent) {
@@ -58,8 +59,8 @@ mod tests {
         }
         let of = |pid, parent| command_of(root.path(), key(pid), Pid(parent));
         assert_eq!(of(40, 30), Some(key(30)));
-        assert_eq!(of(30, 20), None, "it is the command itself");
+        assert_eq!(of(30, 20), None, "the process is the command itself");
         assert_eq!(of(60, 50), None);
-        assert_eq!(of(70, 99), None, "its parent has exited");
+        assert_eq!(of(70, 99), None, "the parent has exited");
     }
 }

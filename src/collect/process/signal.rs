@@ -18,7 +18,6 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signal;
 use crate::model::units::StartTicks;
 
-/// Sends a signal.
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
     if key.start == StartTicks(0) {
         return Err(rejected(
@@ -30,7 +29,7 @@ pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Mis
         return Err(rejected("gputop does not send signals to PID 1"));
     };
     if pid == getpid() {
-        return Err(rejected("this is gputop's own process"));
+        return Err(rejected("the PID is gputop's own process"));
     }
     let Some(number) = Number::from_named_raw(signal.def().number) else {
         return Err(rejected("the system does not support this signal"));
@@ -72,7 +71,7 @@ fn reason(error: Errno, key: ProcessKey, signal: Signal) -> Missing {
                 key.pid
             ),
         ),
-        Errno::NOSYS => rejected("this requires Linux 5.3 or later (pidfd)"),
+        Errno::NOSYS => rejected("sending a signal safely requires Linux 5.3 or later (pidfd)"),
         error => Missing::new(Reason::Unknown, error.to_string()),
     }
 }

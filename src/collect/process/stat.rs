@@ -1,6 +1,6 @@
-//! `/proc/PID/stat`, the only file that is read for every process on every tick.
+//! Reads `/proc/PID/stat`, the only file read for every process on every tick.
 //!
-//! The file is opened once, and every read uses the same descriptor. The descriptor is bound to that process: it never
+//! The file is opened once, and every read uses the same descriptor. The descriptor is bound to one process: it never
 //! returns data of another process with the same PID, and reads return ESRCH after the process has exited.
 
 use std::collections::HashSet;
@@ -14,12 +14,11 @@ use crate::model::process::ProcessKey;
 pub use crate::model::stat_line::Stat;
 use crate::model::units::{Pid, StartTicks};
 
-/// Size of the buffer, enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
+/// Buffer size for a stat file: 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
-/// Maximum number of ancestors. No real tree is deeper, but a fake one may contain a cycle.
+/// Maximum number of a process's ancestors. No real process tree is deeper, but a fake one may contain a cycle.
 const MAX_ANCESTORS: usize = 64;
 
-/// An open stat file.
 pub struct StatFile(File);
 
 pub struct StatBuffer([u8; STAT_BYTES]);
@@ -41,31 +40,29 @@ impl StatFile {
         File::open(path).map(Self)
     }
 
-    /// Opens the stat file of the process with this PID.
     pub fn of(proc_root: &Path, pid: Pid) -> io::Result<Self> {
         Self::open(&proc_root.join(pid.to_string()).join("stat"))
     }
 
-    /// Reads the file. Returns ESRCH once the process was reaped by its parent.
+    /// Reads the stat file. Returns ESRCH after the parent has reaped the process.
     pub fn read<'a>(&self, buffer: &'a mut StatBuffer) -> io::Result<Stat<'a>> {
         let n = self.0.read_at(&mut buffer.0, 0)?;
         Stat::parse(&buffer.0[..n]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 }
 
-/// Returns the start time of the process with this PID.
 pub fn start_time(proc_root: &Path, pid: Pid) -> io::Result<StartTicks> {
     let file = StatFile::of(proc_root, pid)?;
     Ok(file.read(&mut StatBuffer::new())?.start)
 }
 
-/// Returns true if the PID still belongs to this process.
+/// Returns true if the process is running: its PID still has the same start time.
 pub fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
     start_time(proc_root, key.pid).is_ok_and(|start| start == key.start)
 }
 
-/// Returns a process and its ancestors with their names, nearest first, up to PID 1 or the first process that this user
-/// cannot read.
+/// Returns a process and its ancestors with their names, nearest first. Stops at PID 1 or at the first process that
+/// this user cannot read.
 pub fn with_ancestors(proc_root: &Path, pid: Pid) -> impl Iterator<Item = (ProcessKey, Vec<u8>)> {
     let (mut next, mut seen, mut buffer) = (pid, HashSet::new(), StatBuffer::new());
     std::iter::from_fn(move || {

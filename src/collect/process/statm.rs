@@ -1,7 +1,8 @@
-//! `/proc/PID/statm`: the size of an address space.
+//! Reads the size of a process's address space from `/proc/PID/statm`.
 //!
-//! `3181 402 371 9 0 113 0` are seven page counts. The first is the total mapped size. Every user can read the file for
-//! every process. It is cheaper than `stat`, for which the kernel adds up the CPU times of all threads.
+//! The line `3181 402 371 9 0 113 0` contains seven page counts. The first is the total mapped size. Every user can
+//! read the file for every process. It is cheaper than `stat`, for which the kernel adds up the CPU times of all
+//! threads.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,11 +10,11 @@ use std::path::Path;
 
 use crate::model::units::Pid;
 
-/// Buffer size for seven numbers of at most 20 digits.
+/// Buffer size for a statm file: seven numbers of at most 20 digits.
 const STATM_BYTES: usize = 160;
 
-/// Returns the number of mapped pages of a process. The file is not kept open, because it is read only every few
-/// seconds, and there may be thousands of processes.
+/// Returns the number of mapped pages of a process. Does not keep statm open, because it is read only every few seconds
+/// and there may be thousands of processes.
 pub fn mapped_pages(proc_root: &Path, pid: Pid) -> io::Result<u64> {
     let mut buffer = [0; STATM_BYTES];
     let n = File::open(proc_root.join(format!("{}/statm", pid.0)))?.read(&mut buffer)?;

@@ -1,4 +1,4 @@
-//! Tests with real child processes where kernel behaviour matters, and with fake directory trees elsewhere.
+//! Tests the process table, with real child processes where kernel behaviour matters and fake /proc trees elsewhere.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,6 @@ use crate::model::process::RunState;
 use crate::model::reading::Reason;
 use crate::model::units::{Percent, StartTicks};
 
-/// A child process that is killed and reaped when the test ends.
 struct KilledOnDrop(Child);
 
 impl KilledOnDrop {
@@ -59,7 +58,6 @@ fn table() -> ProcessTable {
     )
 }
 
-/// Reads until the process satisfies the condition.
 fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> bool) -> Process {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -72,14 +70,13 @@ fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> b
     }
 }
 
-/// Reads until the process has this name and a command line.
 fn wait_for_name(table: &mut ProcessTable, pid: Pid, name: &str) -> Process {
     wait_for(table, pid, |p| {
         p.name == name && p.command.value().is_some()
     })
 }
 
-/// Creates a fake /proc with the idle process 418.
+/// Creates a fake /proc with PID 418, which uses no CPU time.
 fn fake() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("tempdir");
     add(root.path(), 418, 1, 0);
@@ -190,11 +187,11 @@ fn detects_exec_with_the_same_name_immediately() {
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
     let deadline = Instant::now() + Duration::from_secs(20);
-    // The time does not advance, so the facts are not yet due again.
+    // The time does not advance, so the exec must be detected before the facts are due again.
     while table.read(&[shell.pid()], before).list[0].command.value()
         != Some(&"sh -c 'read y' z".into())
     {
-        assert!(Instant::now() < deadline, "the exec was not seen");
+        assert!(Instant::now() < deadline, "the exec was not detected");
         std::thread::yield_now();
     }
 }

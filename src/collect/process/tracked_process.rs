@@ -1,4 +1,4 @@
-//! One watched process: its stat file and its last readings.
+//! A watched process: its open stat file and its last readings.
 
 use std::io;
 use std::path::Path;
@@ -14,23 +14,23 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum length of a name: 15 bytes, each escaped as up to 4 characters.
+/// Maximum length of a process name: 15 bytes, each escaped as up to 4 characters.
 const MAX_NAME_CHARS: usize = 64;
-/// Interval at which the command line, the user and the cgroup are read again.
+/// Interval for rereading a process's command line, user and cgroup.
 const FACTS_INTERVAL_MS: u64 = 30_000;
-/// Age below which facts are read more often if an exec cannot be detected: a young `python` process may still exec
-/// another `python` with the same name.
+/// Age of a process below which its facts are read more often if an exec cannot be detected: a young `python` process
+/// may still exec another `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
-/// Facts of different processes are read at different times within this span, so that no tick reads all of them.
+/// Range over which rereads of facts are spread by PID, so that no tick reads the facts of all processes.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    /// `None` if the open-file limit is too low to keep the file open. It is then opened for each read.
+    /// `None` if the open-file limit is too low to keep the stat file open. The file is then opened for each read.
     file: Option<StatFile>,
-    /// The name reported by the kernel. A change means that an exec happened.
+    /// Process name reported by the kernel. A changed name means that an exec happened.
     name: Vec<u8>,
-    /// Address of the arguments, as in [`Stat`]. A change also means that an exec happened.
+    /// Address of the process's arguments, as in [`Stat`]. A changed address also means that an exec happened.
     arguments: u64,
     uid: Option<u32>,
     cpu: CpuMeter,
@@ -65,11 +65,11 @@ impl TrackedProcess {
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
-        // Read the facts now, while all ancestors are running.
+        // Searches for the run command now, while all ancestors are running.
         process.run = run_command::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
-        // The process still exists, so the facts belong to it and not to a later process with the same PID.
+        // Confirms that the facts belong to this process: it still exists, so its PID was not reused.
         file.read(&mut reading.buffer)?;
         let has_room = room_for(LongLivedFile::Stat, &file).is_ok();
         Ok(Self {
@@ -90,7 +90,7 @@ impl TrackedProcess {
         &self.process
     }
 
-    /// Returns false once reading through the descriptor has failed.
+    /// Returns false after a read through the stat descriptor has failed.
     pub fn is_readable(&self) -> bool {
         self.is_readable
     }
@@ -133,7 +133,7 @@ impl TrackedProcess {
         if is_listed && now >= self.facts_due {
             self.read_facts(now, reading);
         }
-        // A zombie without a GPU is treated as exited, because its parent may never reap it.
+        // Treats a zombie without a GPU as exited, because its parent may never reap it.
         if !is_listed && self.process.state == RunState::Zombie {
             return Refreshed::Exited;
         }
@@ -149,7 +149,7 @@ impl TrackedProcess {
         }
     }
 
-    /// Returns the last readings of the exited process on the first call, and `None` afterwards.
+    /// Returns the last readings of an exited process on the first call, and `None` afterwards.
     pub fn take_exit(&mut self) -> Option<(ProcessKey, Process)> {
         if std::mem::replace(&mut self.is_exit_reported, true) {
             return None;
@@ -158,16 +158,16 @@ impl TrackedProcess {
     }
 
     fn read_facts(&mut self, now: Mono, reading: &mut Context) {
-        // A zombie has no command line. Keep the previous one, which identifies the program.
+        // Keeps the previous command line of a zombie, which has none but is still identified by it.
         if self.process.state == RunState::Zombie {
             return;
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // Compute the next read time from the new readings, before a missing command line is replaced by the previous
-        // one.
+        // Computes the next read time before a missing command line is replaced by the previous one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
-        // The command line is also missing just before the process becomes a zombie, and during an exec.
+        // Keeps the previous command line: it is also missing during an exec and just before the process becomes a
+        // zombie.
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
         }
@@ -178,7 +178,7 @@ impl TrackedProcess {
     }
 }
 
-/// Reads the open file, or opens the process's file first. Returns ESRCH once the process has exited.
+/// Reads the open stat file, or opens the process's file first. Returns ESRCH if the process has exited.
 fn read_stat<'a>(
     open_file: Option<&StatFile>,
     key: ProcessKey,
@@ -195,7 +195,7 @@ fn read_stat<'a>(
         _ => error,
     })?;
     let stat = file.read(buffer)?;
-    // The PID may now belong to another process.
+    // Compares the start time, because the PID may now belong to another process.
     if stat.start == key.start {
         Ok(stat)
     } else {
@@ -211,10 +211,10 @@ fn apply(process: &mut Process, stat: &Stat<'_>, page_size: u64) {
     process.rss = Reading::Value(Bytes(stat.rss_pages.saturating_mul(page_size)));
 }
 
-/// Updates the parent. Returns true if the parent changed and its name must be read.
+/// Updates the parent's PID. Returns true if the parent changed and its name must be read.
 fn update_parent(process: &mut Process, parent: Pid) -> bool {
     let known = process.parent.as_ref().map(|parent| parent.pid);
-    // Kernel threads have no parent.
+    // Kernel threads have the parent PID 0.
     if known == Some(parent) || parent == Pid(0) {
         return false;
     }
@@ -236,9 +236,9 @@ fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixM
     )
 }
 
-/// Returns the time at which the slow facts are due again.
+/// Returns the time at which a process's rarely changing facts are due again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
-    // During an exec the kernel sets the new name shortly before the new command line.
+    // Reads again immediately: during an exec, the kernel sets the new name shortly before the new command line.
     if process.command.value().is_none() {
         return now;
     }

@@ -1,7 +1,7 @@
-//! User names by user ID, each looked up once.
+//! Caches user names by user ID.
 //!
 //! Uses `getpwuid`, because a cluster's users are in LDAP instead of /etc/passwd. A directory server may take seconds
-//! or never respond, so a separate thread looks up the names. Until the name arrives, the ID is shown.
+//! or never respond, so a separate thread looks up the names. Until a name arrives, the user ID is shown.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,9 +12,9 @@ use nix::unistd::{Uid, User};
 
 use crate::model::text::visible;
 
-/// Maximum wait for a name on its first use. A lookup in /etc/passwd finishes in less time.
+/// Maximum wait for a user name on its first use. A lookup in /etc/passwd finishes in less time.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(20);
-/// Maximum length of a name. useradd's limit is 32 bytes; names in a directory may be longer.
+/// Maximum length of a user name. useradd's limit is 32 bytes; names in a directory service may be longer.
 const MAX_NAME_CHARS: usize = 64;
 
 pub struct UserNames {
@@ -36,7 +36,7 @@ impl UserNames {
         }
     }
 
-    /// Returns the name, or the ID if the user has no name or the name is not known yet.
+    /// Returns the user's name, or the user ID if the user has no name or the lookup has not finished.
     pub fn name(&mut self, uid: u32) -> String {
         let is_new = !self.known.contains_key(&uid);
         if is_new {
@@ -56,7 +56,7 @@ impl UserNames {
 }
 
 impl Lookup {
-    /// Sends a request and returns how long to wait for the answer. The wait is zero while earlier answers are pending.
+    /// Requests a user name and returns how long to wait for the answer: not at all while earlier answers are pending.
     fn request(&mut self, uid: u32) -> Duration {
         let is_idle = self.unanswered == 0;
         self.unanswered += usize::from(self.request.send(uid).is_ok());
@@ -76,7 +76,7 @@ impl Lookup {
         }
     }
 
-    /// Starts the thread. Returns `None` on failure, in which case IDs are shown instead of names.
+    /// Starts the lookup thread. Returns `None` on failure; user IDs are then shown instead of names.
     fn start() -> Option<Self> {
         let (request, requests) = channel();
         let (reply, answers) = channel();

@@ -1,4 +1,4 @@
-//! Tests with real Python processes.
+//! Tests the Python stack reader with real Python processes.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ impl Target {
         Self { child, output }
     }
 
-    /// Starts a program and waits until it prints a line.
+    /// Starts a Python program and waits until it prints a line.
     fn python(program: &str) -> Self {
         let mut target = Self::start(Command::new("python3").args(["-c", program]));
         target.line();
@@ -81,7 +81,7 @@ step(Model())
 fn stack_lists_functions_and_lines_innermost_first() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
-    // The program prints before it sleeps.
+    // Retries, because the program prints its line before it sleeps.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let stack = read(&mut reader, target.key()).expect("a stack");
@@ -110,7 +110,7 @@ fn stack_lists_functions_and_lines_innermost_first() {
     assert!(reader.attached.is_empty());
 }
 
-/// A module that resembles the hook: the program calls it, and it has its own thread.
+/// A module that resembles gputop's hook: the program calls it, and it has its own thread.
 const HOOK_MODULE: &str = "\
 import _thread, time
 def look():
@@ -131,7 +131,7 @@ fn stack_excludes_frames_of_the_hook() {
             .args(["-c", program])
             .env("PYTHONPATH", folder.path()),
     );
-    // One line comes from the hook's thread, one from the program.
+    // Waits for one line from the hook's thread and one from the program.
     target.line();
     target.line();
     let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
@@ -195,7 +195,7 @@ fn drops_event_stack_that_is_too_late() {
     );
 }
 
-/// Clears `PR_SET_DUMPABLE`, so that only root can read the process.
+/// Python program that clears `PR_SET_DUMPABLE`, so that only root can read its process.
 const NOT_DUMPABLE: &str = "\
 import ctypes, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
@@ -206,7 +206,7 @@ const TARGET: &str = "GPUTOP_TEST_NOT_DUMPABLE";
 
 #[test]
 fn reports_process_without_permission() {
-    // Child process: reads as a user other than root.
+    // In the child process, reads the target as a user other than root.
     if let Ok(pid) = std::env::var(TARGET) {
         return assert_denied(key(pid.parse().expect("a PID")));
     }
@@ -253,7 +253,7 @@ fn never_stops_the_target() {
     let status = format!("/proc/{}/status", key.pid);
     let watcher = std::thread::spawn(move || {
         let mut seen = std::collections::BTreeSet::new();
-        // Poll until the process exits: its state becomes Z, or its file disappears when it is reaped.
+        // Polls until the process exits: its state becomes Z, or its file disappears when the process is reaped.
         while let Ok(text) = std::fs::read_to_string(&status) {
             let value = |name| {
                 let line = text.lines().find_map(|line: &str| line.strip_prefix(name));

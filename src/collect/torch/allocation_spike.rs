@@ -2,28 +2,28 @@
 //!
 //! A training run reaches its maximum once per step, and later steps do not exceed the first. A spike is therefore a
 //! sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a minimum step. Each
-//! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failures.
+//! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failed
+//! allocations.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// A new maximum must exceed the last reported one by at least this many bytes and by at least 1 %.
+/// Minimum increase of a new maximum over the last reported one. The increase must also be at least 1 %.
 const MIN_STEP: Bytes = Bytes(64 << 20);
 const REPORT_INTERVAL: Millis = Millis(10_000);
 const OOM_REPORT_INTERVAL: Millis = Millis(1_000);
 
-/// A failed allocation or a new maximum of one pool.
+/// A failed allocation in one pool, or a new maximum of its allocated bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocationSpike {
     pub process: ProcessKey,
     pub ordinal: u32,
-    /// `num_ooms` at the last report and now, if allocations failed, or `None` for a new maximum.
+    /// `num_ooms` at the last report and now if allocations failed, or `None` for a new maximum.
     pub ooms: Option<(u64, u64)>,
     /// Time of the last sample before the spike.
     pub since: Mono,
     pub allocated: Bytes,
-    /// Statistics of the pool from the sample that detected the spike.
     pub stats: PoolStats,
 }
 
@@ -33,15 +33,14 @@ impl AllocationSpike {
     }
 }
 
-/// Detects the spikes of one pool.
 #[derive(Debug, Default)]
 pub struct SpikeDetector {
     last: Bytes,
     highest: Bytes,
-    /// The last reported value, or the initial value.
+    /// Allocated bytes at the last report, or initially.
     reported: Bytes,
     reported_ooms: u64,
-    /// Time of the last sample before the failures that are not yet reported.
+    /// Time of the last sample before the unreported allocation failures.
     ooms_since: Option<Mono>,
     spike: Option<AllocationSpike>,
 }
@@ -64,7 +63,7 @@ impl SpikeDetector {
         let threshold = threshold.max(self.highest.0 - self.highest.0 / 100);
         let is_above = now.0 >= threshold;
         let is_maximum = is_above && (self.last.0 < threshold || now > self.highest);
-        // The counter decreases when the program resets it.
+        // Follows a decrease, which occurs when the program resets the counter.
         self.reported_ooms = self.reported_ooms.min(stats.num_ooms);
         let ooms =
             (stats.num_ooms > self.reported_ooms).then_some((self.reported_ooms, stats.num_ooms));
@@ -86,7 +85,6 @@ impl SpikeDetector {
         Some(AllocationSpike { process, ..spike })
     }
 
-    /// Marks a spike as reported, so that it is not reported again.
     pub fn mark_reported(&mut self, spike: &AllocationSpike) {
         self.reported = self.reported.max(spike.allocated);
         if let Some((_, ooms)) = spike.ooms {
@@ -95,7 +93,6 @@ impl SpikeDetector {
     }
 }
 
-/// Times of the last reports about a process, which limit the report rate.
 #[derive(Debug, Default)]
 pub struct ReportLimiter {
     any: Option<Mono>,
@@ -103,10 +100,10 @@ pub struct ReportLimiter {
 }
 
 impl ReportLimiter {
-    /// Returns true if the spike should be reported now, and records the report in that case.
+    /// Returns true if the spike should be reported now, and then records the report.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
-        // A reported maximum does not delay the report of a failure: memory is at its maximum immediately before an
-        // allocation fails, and the program may exit soon.
+        // Limits failures separately, so that a reported maximum does not delay them: memory is at its maximum
+        // immediately before an allocation fails, and the program may exit soon.
         let (last, interval) = match spike.is_oom() {
             true => (self.oom, OOM_REPORT_INTERVAL),
             false => (self.any, REPORT_INTERVAL),
@@ -165,7 +162,7 @@ mod tests {
         assert_eq!(spikes(&mut detector, &[(127, 0), (9, 0)]), [None, None]);
         assert_eq!(spikes(&mut detector, &[(9_000, 0)]), [Some((false, 9_000))]);
         detector.mark_reported(&spike(mib(9_000), None));
-        // 64 MiB is less than 1 % of 9000 MiB.
+        // The increase of 64 MiB is less than 1 % of 9000 MiB.
         assert_eq!(spikes(&mut detector, &[(9_064, 0)]), [None]);
         assert_eq!(spikes(&mut detector, &[(9_090, 0)]), [Some((false, 9_090))]);
     }
@@ -176,7 +173,7 @@ mod tests {
         let ooms = spikes(&mut detector, &[(5, 0), (5, 1), (5, 3)]);
         assert_eq!(ooms, [None, Some((true, 5)), Some((true, 5))]);
         detector.mark_reported(&spike(mib(5), Some((0, 3))));
-        // The counter is reset and increases again.
+        // The program resets the counter, and another allocation fails.
         let ooms = spikes(&mut detector, &[(5, 3), (5, 0), (5, 1)]);
         assert_eq!(ooms, [None, None, Some((true, 5))]);
     }

@@ -1,12 +1,13 @@
-//! A Block of PyTorch's allocator: a part of a segment, allocated or free.
+//! Parses a Block of PyTorch's allocator: an allocated or free part of a segment.
 //!
-//! The members before `size` differ between versions, but the offsets relative to the pointer to the block's pool are
-//! stable: size −16 (−8 in 1.13), requested_size −8, ptr +8, allocated +16, mapped +17 (since 2.1), prev +24, next +32.
-//! The stream is at offset 8 in all versions. Only the offset of the pool pointer therefore has to be found. It is the
-//! only word that points to a pool in all blocks: 64 in torch 2.0, 72 in later releases up to 2.10, and 80 since then.
+//! The members before `size` differ between PyTorch versions, but the offsets relative to the pointer to the block's
+//! pool are stable: size −16 (−8 in 1.13), requested_size −8, ptr +8, allocated +16, mapped +17 (since 2.1), prev +24,
+//! next +32. The stream is at offset 8 in all versions. Only the offset of the pool pointer therefore has to be found.
+//! The pool pointer is the only word that points to a pool in all blocks: 64 in torch 2.0, 72 in later releases up to
+//! 2.10, and 80 since then.
 //!
-//! A Block may be freed and its memory reused after its address is read and before its content is read. A size that is
-//! not a multiple of 512, or a pointer to an unknown pool, reveals this.
+//! A Block may be freed and its memory reused between the reads of its address and its content. A size that is not a
+//! multiple of 512, or a pointer to an unknown pool, reveals such a Block.
 
 use std::collections::HashSet;
 
@@ -14,18 +15,17 @@ use super::layout::Layout;
 use crate::collect::memory::objects::Objects;
 use crate::collect::memory::view::View;
 
-/// Range of offsets to search for the pool pointer.
+/// Range of offsets in a Block to search for the pool pointer.
 const POOL_OFFSETS: std::ops::Range<usize> = 40..104;
 /// Number of bytes of a Block to read for the calibration.
 pub const SAMPLE_BYTES: usize = 144;
-/// PyTorch rounds every size up to a multiple of this.
+/// PyTorch rounds every size up to a multiple of this many bytes.
 pub const GRANULE: u64 = 512;
-/// Maximum size of an unmapped block, because an expandable segment reserves address space for 9/8 of the GPU's memory.
+/// Maximum size of an unmapped block. An expandable segment reserves address space for 9/8 of the GPU's memory.
 const MAX_UNMAPPED_BYTES: u64 = 1 << 44;
 
 const STREAM: usize = 8;
 
-/// Offsets of the members of a Block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockLayout {
     pool: usize,
@@ -36,11 +36,11 @@ pub struct BlockLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Block {
-    /// Address of the Block struct, whereas `address` is that of the device memory.
+    /// Address of the Block struct. `address` is the address of the device memory.
     pub at: u64,
     pub address: u64,
     pub size: u64,
-    /// Requested size, which is stale if the block is not allocated.
+    /// Requested size in bytes, stale if the block is not allocated.
     pub requested: Option<u64>,
     pub pool: u64,
     pub stream: u64,
@@ -48,13 +48,13 @@ pub struct Block {
     pub next: u64,
     pub is_allocated: bool,
     pub is_mapped: bool,
-    /// True if the block is in the set of active blocks: allocated, or freed and waiting for another stream.
+    /// True if the allocator lists the block as active: allocated, or freed and waiting for another stream.
     pub is_active: bool,
 }
 
 impl BlockLayout {
-    /// Finds the offsets. The pool pointer is the word that most often points to one of `pools`. Returns `None` if
-    /// there is no majority.
+    /// Finds the offsets of a Block's members. The pool pointer is the word that most often points to one of `pools`.
+    /// Returns `None` if there is no majority.
     pub fn calibrate(sample: &Objects, layout: &Layout, pools: &HashSet<u64>) -> Option<Self> {
         let blocks: Vec<View<'_>> = sample.readable().collect();
         let votes = |offset: usize| {
@@ -80,7 +80,7 @@ impl BlockLayout {
             .filter_map(|block| found.parse(0, *block, false))
             .filter(|block| block.is_plausible(pools, MAX_UNMAPPED_BYTES))
             .count();
-        // Half of the blocks are enough, because some may have been freed since the sample was taken.
+        // Half of the sampled blocks are enough, because some may have been freed since the sample was taken.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
     }
 
@@ -89,7 +89,7 @@ impl BlockLayout {
         self.pool + 40
     }
 
-    /// Parses a Block. Returns `None` if the copy is too short.
+    /// Parses a Block at the address `at`. Returns `None` if the copy is too short.
     pub fn parse(&self, at: u64, view: View<'_>, is_active: bool) -> Option<Block> {
         let optional = |offset: Option<usize>| match offset {
             Some(offset) => view.word(offset).map(Some),
@@ -115,8 +115,8 @@ impl BlockLayout {
 }
 
 impl Block {
-    /// Returns true if this is a Block, and not other data in reused memory. `max_size` is the limit for a mapped
-    /// block.
+    /// Returns true if these bytes are a Block, and not other data in reused memory. `max_size` is the limit for a
+    /// mapped block.
     pub fn is_plausible(&self, pools: &HashSet<u64>, max_size: u64) -> bool {
         let max_size = if self.is_mapped {
             max_size

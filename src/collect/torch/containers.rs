@@ -1,8 +1,8 @@
-//! Memory layout of the two containers in which PyTorch's allocator stores its blocks. Numbers are offsets in bytes.
+//! Parses the two containers in which PyTorch's allocator stores its blocks. Numbers are offsets in bytes.
 //!
-//! libstdc++'s `std::set` (48 bytes): comparator 0, then the tree's header: colour 8, root 16, leftmost 24, rightmost
-//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The root's parent is the header, so a set is
-//! recognisable regardless of its content. An empty set points to its own header twice.
+//! libstdc++'s `std::set` (48 bytes) contains a comparator at 0, then the tree's header: colour 8, root 16, leftmost
+//! 24, rightmost 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The root's parent is the
+//! header, so a set is recognisable regardless of its content. An empty set points to its own header twice.
 //!
 //! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 at 8, shift 16, max_lookups 17, load factor 20, count
 //! 24. An entry begins with its distance from its ideal slot, or −1 if it is free. There are `slots + max_lookups − 1`
@@ -11,19 +11,19 @@
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
-/// Maximum number of blocks. A larger count is treated as invalid; even 10,000 blocks are many.
+/// Maximum number of blocks in a container. A larger count is treated as invalid; even 10,000 blocks are many.
 pub const MAX_BLOCKS: u64 = 1 << 18;
-/// Maximum number of slots. A table is at least half full, so this is enough for `MAX_BLOCKS`.
+/// Maximum number of slots of a hash table. A table is at least half full, so this is enough for `MAX_BLOCKS`.
 const MAX_SLOTS: u64 = 1 << 20;
-/// Maximum of `max_lookups`, which is log2 of the slots and at least 4.
+/// Maximum of a hash table's `max_lookups`, which is log2 of the slots and at least 4.
 const MAX_LOOKUPS: u8 = 64;
-/// The load factor 0.5 as the bits of an f32.
+/// A hash table's load factor of 0.5, as the bits of an f32.
 const LOAD_FACTOR: u32 = 0x3f00_0000;
 
 /// The header of a `std::set` of pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Set {
-    /// Address of the tree's header, which is the parent of the root.
+    /// Address of the tree's header. The header is the parent of the root.
     header: u64,
     pub root: u64,
     pub leftmost: u64,
@@ -34,7 +34,7 @@ pub struct Set {
 impl Set {
     pub const SIZE: usize = 48;
 
-    /// Parses the set at `offset` of the struct at `address`. Returns `None` if the words cannot be a set.
+    /// Parses the `std::set` at `offset` in the struct at `address`. Returns `None` if the words cannot be a set.
     pub fn parse(view: View<'_>, address: u64, offset: usize) -> Option<Self> {
         let set = Self {
             header: address.wrapping_add(offset as u64 + 8),
@@ -53,7 +53,7 @@ impl Set {
         (is_red && is_plausible).then_some(set)
     }
 
-    /// Returns true if the root points back to this header, which does not happen by chance.
+    /// Returns true if the tree's root points back to this header, which does not happen by chance.
     pub fn is_anchored(&self, memory: &impl Memory) -> Result<bool, MemoryError> {
         if self.count == 0 {
             return Ok(true);
@@ -63,7 +63,6 @@ impl Set {
     }
 }
 
-/// A tree node of a `std::set`.
 #[derive(Debug, Clone, Copy)]
 pub struct Node {
     pub left: u64,
@@ -90,7 +89,7 @@ impl Node {
 }
 
 /// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
-/// system calls depends on the number of levels instead of nodes.
+/// system calls depends on the levels instead of the nodes.
 ///
 /// If a tree is changing or invalid, the walk stops slightly above the node count stored in the tree.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
@@ -115,7 +114,7 @@ pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, Memory
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashTable {
     entries: u64,
-    /// Number of slots, including the overflow slots.
+    /// Number of slots in the hash table, including the overflow slots.
     slots: u64,
     pub count: u64,
 }
@@ -123,7 +122,7 @@ pub struct HashTable {
 impl HashTable {
     pub const SIZE: usize = 32;
 
-    /// Parses the table at `offset`. Returns `None` if the words cannot be a table.
+    /// Parses the hash table at `offset`. Returns `None` if the words cannot be a table.
     pub fn parse(view: View<'_>, offset: usize) -> Option<Self> {
         let slots_minus_one = view.word(offset + 8)?;
         let lookups = view.byte(offset + 17)?;
@@ -142,7 +141,7 @@ impl HashTable {
         is_plausible.then_some(table)
     }
 
-    /// Reads the occupied entries. `entry` is the size of an entry. `parse` receives each entry without its distance.
+    /// Reads the table's occupied entries of `entry` bytes each. `parse` receives an entry without its distance.
     pub fn values<T>(
         &self,
         memory: &impl Memory,

@@ -8,7 +8,7 @@ use crate::model::reading::{Missing, Reason};
 pub enum Failure {
     #[error("no PyTorch with CUDA found in this process")]
     NotTorch,
-    /// The library is loaded, but its list of devices is empty.
+    /// The PyTorch library is loaded, but its list of devices is empty.
     #[error("PyTorch has not initialised CUDA yet")]
     NotInitialised,
     #[error(
@@ -19,13 +19,12 @@ pub enum Failure {
     CudaMallocAsync,
     #[error("the program uses a pluggable allocator, which gputop cannot read")]
     Pluggable,
-    /// The mangled name of the allocator's class.
+    /// Allocator class that gputop does not know, by its mangled name.
     #[error("unknown allocator class: {0}")]
     OtherBackend(Box<str>),
-    /// The layout is unknown and could not be verified.
+    /// The layout of this PyTorch build is unknown and could not be verified.
     #[error("unknown PyTorch build, and its blocks do not match its statistics")]
     UnknownBuild,
-    /// The allocator changed during every try.
     #[error("the allocator changed during every read")]
     Busy,
     /// The allocator has disappeared, because the process executed another program.
@@ -42,7 +41,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the reason to show instead of the pool.
     pub fn missing(&self) -> Missing {
         let reason = match self {
             Self::NotTorch
@@ -72,7 +70,7 @@ impl Failure {
     }
 
     /// Returns a rank that is higher for more informative failures. Used to choose one failure if a process has loaded
-    /// two libraries.
+    /// two PyTorch libraries.
     pub fn priority(&self) -> u8 {
         match self {
             Self::NotTorch => 0,

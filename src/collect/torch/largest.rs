@@ -1,8 +1,9 @@
-//! Finds the largest free block of a device without walking all blocks.
+//! Finds the largest free block of a CUDA device without walking all blocks.
 //!
-//! The free blocks of a pool are a tree sorted by stream, then by size. The last node is therefore the largest block of
-//! the last stream. The largest block of any other stream is the last node before the first node of the next stream.
-//! One stream takes three system calls for both pools. Each further stream takes one descent of the tree.
+//! The free blocks of an allocator pool are in a tree sorted by stream, then by size. The last node is therefore the
+//! largest block of the last stream. The largest block of any other stream is the last node before the first node of
+//! the next stream. One stream takes three system calls for both pools. Each further stream takes one descent of the
+//! tree.
 //!
 //! Private pools are skipped, because allocations outside a private pool cannot use its blocks.
 
@@ -14,15 +15,14 @@ use super::walk::Device;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, objects};
 
-/// Maximum depth of a descent. A red-black tree of 2^18 nodes has a depth of at most 36.
+/// Maximum depth to descend in a tree of free blocks. A red-black tree of 2^18 nodes has a depth of at most 36.
 const MAX_DEPTH: usize = 40;
-/// Maximum number of streams to descend for. PyTorch's stream pool has 32 streams per priority.
+/// Maximum number of streams to search for the largest block. PyTorch has 32 streams per priority.
 const MAX_STREAMS: usize = 32;
 
-/// Reason why the largest free block is unknown.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UnknownReason {
-    /// Nodes changed or disappeared during the search.
+    /// Tree nodes changed or disappeared during the search.
     Busy,
     TooManyStreams,
     Memory(MemoryError),
@@ -38,8 +38,8 @@ impl From<MemoryError> for UnknownReason {
 }
 
 impl<M: Memory> Device<'_, M> {
-    /// Returns the size of the largest free block, or 0 if no block is free. The block layout is needed only if there
-    /// is a free block.
+    /// Returns the size of the largest free block, or 0 if no block is free. The block layout is needed only if a block
+    /// is free.
     pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
         let sets = self.free_sets()?;
         if sets.is_empty() {
@@ -55,7 +55,7 @@ impl<M: Memory> Device<'_, M> {
         search.largest(&sets)
     }
 
-    /// Reads the non-empty sets of both pools in one read, because the pools are adjacent.
+    /// Reads the non-empty sets of free blocks of both pools in one read, because the pools are adjacent.
     fn free_sets(&self) -> Result<Vec<Set>, UnknownReason> {
         let first = self.address + self.layout.large as u64;
         let second = self.layout.small - self.layout.large;
@@ -95,7 +95,8 @@ impl<M: Memory> Search<'_, M> {
         Ok(largest)
     }
 
-    /// Checks the largest block of each stream, from the last stream to the first.
+    /// Returns the largest free block's size in one set. Checks each stream's largest block, starting at the last
+    /// stream.
     fn largest_in_set(
         &self,
         set: &Set,
@@ -115,7 +116,7 @@ impl<M: Memory> Search<'_, M> {
         Err(UnknownReason::TooManyStreams)
     }
 
-    /// Returns the largest block of the stream before `stream`.
+    /// Returns the largest free block of the stream before `stream`.
     fn last_below(&self, root: u64, stream: u64) -> Result<Block, UnknownReason> {
         let mut best = None;
         let mut at = root;
@@ -137,7 +138,7 @@ impl<M: Memory> Search<'_, M> {
         best.ok_or(UnknownReason::Busy)
     }
 
-    /// Reads nodes and their blocks, omitting invalid nodes.
+    /// Reads tree nodes and their blocks, and omits invalid nodes.
     fn free_blocks(&self, nodes: &[u64]) -> Result<Vec<(Node, Block)>, MemoryError> {
         let copies = objects::read(self.memory, nodes, Node::SIZE)?;
         let nodes: Vec<Node> = copies.readable().filter_map(Node::parse).collect();

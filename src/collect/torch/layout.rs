@@ -1,9 +1,9 @@
-//! Finds the offsets of the members of a DeviceCachingAllocator from their structure instead of a version number.
+//! Finds the member offsets of a DeviceCachingAllocator from its structure instead of a version number.
 //!
 //! The process's memory contains no version number at a known address, and vendors patch PyTorch. The layout is
 //! therefore detected from a sequence that no other struct has: the mutex; the statistics, which satisfy their
 //! invariants ([`stats`](super::stats)); two BlockPools, each with one or more `std::set`s and a flag (0 large, 1
-//! small); the hash set of active blocks. This works even for an allocator that has never allocated anything.
+//! small); the hash set of active blocks. The detection works even for an allocator that has never allocated anything.
 //!
 //! Example: in torch 2.6 on x86_64, the offsets are mutex 0, statistics 40, large pool 1016, small pool 1136, active
 //! blocks 1256. The distance from the statistics to the first set, 1016 − 40 = 976, is the signature of torch 2.3 to
@@ -16,14 +16,14 @@ use crate::collect::memory::elf::AARCH64;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, is_pointer, up_to};
 
-/// A range of versions with the same statistics.
+/// A range of PyTorch versions whose statistics have the same layout.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Family {
-    /// Distance from the statistics to the first set.
+    /// Distance from the statistics to the first set in bytes.
     signature: usize,
-    /// Name shown on screens.
+    /// Range of PyTorch versions, as shown on screens.
     pub name: &'static str,
-    /// Size of a BlockPool, if it is needed to distinguish versions with the same signature.
+    /// Size of a BlockPool in bytes, if it is needed to distinguish versions with the same signature.
     pool_size: Option<usize>,
 }
 
@@ -35,8 +35,8 @@ const fn family(signature: usize, pool_size: Option<usize>, name: &'static str) 
     }
 }
 
-/// All layouts that were compared with PyTorch's own output. A new layout needs a line here and a directory in
-/// tests/data/torch.
+/// All allocator layouts that were compared with PyTorch's own output. A new layout needs a line here and a directory
+/// in tests/data/torch.
 pub const FAMILIES: &[Family] = &[
     family(856, None, "torch 1.13"),
     family(952, Some(64), "torch 2.0"),
@@ -47,30 +47,29 @@ pub const FAMILIES: &[Family] = &[
     family(1024, None, "torch 2.13 to 2.15"),
 ];
 
-/// Number of arrays before the hash map that splits the statistics since torch 2.13.
+/// Number of statistics arrays before the hash map that separates the arrays since torch 2.13.
 const HASH_MAP_AFTER: usize = 6;
-/// Number of bytes of a candidate to read, and how many of them must be mapped.
+/// Number of bytes to read of a candidate for a DeviceCachingAllocator, and how many of them must be mapped.
 const DEVICE_BYTES: usize = 4_096;
 const MIN_MAPPED_BYTES: usize = 1_200;
-/// Range of offsets after the statistics to search for the first set.
+/// Range of offsets after the statistics to search for the first `std::set`.
 const FIRST_SET_OFFSETS: std::ops::Range<usize> = 768..1_600;
-/// Maximum number of sets in a BlockPool. Known versions have up to three.
+/// Maximum number of `std::set`s in a BlockPool. Known versions have up to three.
 const MAX_SETS: usize = 6;
-/// Maximum distance from the first pool's flag to the second pool.
+/// Maximum distance from the first BlockPool's flag to the second BlockPool in bytes.
 const MAX_NEXT_POOL: usize = 160;
 /// Offset of `__kind` in glibc's pthread_mutex_t, on both architectures.
 const MUTEX_KIND: usize = 16;
 const RECURSIVE: u32 = 1;
-/// Range of offsets after the active blocks to search for the map of private pools.
+/// Range of offsets after the set of active blocks to search for the map of private pools.
 const GRAPH_POOL_OFFSETS: std::ops::Range<usize> = 32..2_048;
 
-/// Offsets of the members of a DeviceCachingAllocator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub stats: usize,
     /// Number of statistics arrays: 8 in torch 1.13, 9 in later releases.
     arrays: usize,
-    /// Size of the hash map between the sixth and seventh arrays, or 0 before torch 2.13.
+    /// Size of the hash map between the sixth and seventh statistics arrays, or 0 before torch 2.13.
     hash_map_bytes: usize,
     pub large: usize,
     pub small: usize,
@@ -80,19 +79,19 @@ pub struct Layout {
     pub active: usize,
 }
 
-/// Result of matching a candidate struct.
+/// Result of matching a candidate against the layout of a DeviceCachingAllocator.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LayoutMatch {
     Device(Layout),
-    /// Statistics of an allocator in use, but in a struct with an unknown layout.
+    /// The struct has the statistics of an allocator in use, but an unknown layout.
     Unknown,
-    /// The recursive mutex is locked, so the struct is changing.
+    /// The recursive mutex is locked, so the allocator is changing.
     Busy,
     No,
 }
 
 impl Layout {
-    /// Matches the struct at `address` against known layouts.
+    /// Matches the struct at `address` against the structure of a DeviceCachingAllocator.
     pub fn calibrate(
         memory: &impl Memory,
         address: u64,
@@ -164,8 +163,8 @@ impl Layout {
         Ok(layout.is_consistent(view).then_some(layout))
     }
 
-    /// Checks the flags of both pools, that neither has an owner, the set of active blocks, and the remaining
-    /// statistics.
+    /// Returns true if the pools' flags, their owners, the set of active blocks and the remaining statistics are
+    /// plausible.
     fn is_consistent(&self, view: View<'_>) -> bool {
         let flag = |pool: usize| view.byte(pool + Set::SIZE * self.sets);
         let owner = |pool: usize| view.word(pool + Set::SIZE * self.sets + 8);
@@ -187,12 +186,12 @@ impl Layout {
         })
     }
 
-    /// Returns true for versions with `requested_bytes`, which also introduced `requested_size` in blocks.
+    /// Returns true for PyTorch versions with `requested_bytes`, which also introduced `requested_size` in blocks.
     pub fn has_requested(&self) -> bool {
         self.arrays > 8
     }
 
-    /// Returns true for versions with unmapped blocks, which also introduced a second set.
+    /// Returns true for PyTorch versions with unmapped blocks, which also introduced a second set.
     pub fn has_unmapped(&self) -> bool {
         self.sets > 1
     }
@@ -210,7 +209,6 @@ impl Layout {
         self.array(self.arrays)
     }
 
-    /// Returns the end offset of the statistics.
     pub fn stats_end(&self) -> usize {
         self.counters() + 16
     }
@@ -227,12 +225,12 @@ impl Layout {
         self.active + GRAPH_POOL_OFFSETS.end + HashTable::SIZE
     }
 
-    /// Returns the offset of a BlockPool's owner, after its flag. The owner of the device's own two pools is 0.
+    /// Returns the offset of a BlockPool's owner. The owner of a device's own two pools is 0.
     pub fn pool_owner(&self) -> usize {
         Set::SIZE * self.sets + 8
     }
 
-    /// Parses the statistics. Returns `None` if the copy is too short.
+    /// Parses the allocator statistics. Returns `None` if the copy is too short.
     pub fn parse(&self, view: View<'_>, ordinal: u32) -> Option<DeviceStats> {
         let array = |k: usize| StatArray::parse(view, self.array(k));
         Some(DeviceStats {
@@ -256,8 +254,8 @@ impl Layout {
     }
 }
 
-/// Returns the size of glibc's `std::recursive_mutex`. The size must be a constant: after a single allocation,
-/// statistics read at an offset that is wrong by one word also satisfy all invariants.
+/// Returns the size of glibc's `std::recursive_mutex`. The size is not detected: after a single allocation, statistics
+/// read at an offset that is wrong by one word also satisfy all invariants.
 fn mutex_size(machine: u16) -> usize {
     if machine == AARCH64 { 48 } else { 40 }
 }
@@ -266,7 +264,7 @@ fn is_array(view: View<'_>, offset: usize) -> bool {
     StatArray::parse(view, offset).is_some_and(|array| array.is_valid())
 }
 
-/// Returns the first offset that passes the check. An error ends the search.
+/// Returns the first offset that passes the check. A memory error ends the search.
 fn first(
     mut offsets: impl Iterator<Item = usize>,
     passes: impl Fn(usize) -> Result<bool, MemoryError>,

@@ -1,4 +1,4 @@
-//! Finds the list of device allocators, starting from a process's mappings.
+//! Finds the list of device allocators from a process's mappings.
 //!
 //! ```text
 //! maps ─► libc10_cuda.so ─► symbol c10::cuda::CUDACachingAllocator::allocator ─► object ─► class by RTTI
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! torch 1.13 does not have this symbol. A program linked without -fPIC has its own copy (copy relocation), while the
-//! one in the library stays 0. In every version, the native allocator is a static object in the library. If the symbol
-//! does not lead to that object, the library's .data and .bss are therefore searched.
+//! symbol in the library stays 0. In every version, the native allocator is a static object in the library. If the
+//! symbol does not lead to that object, the library's .data and .bss are therefore searched.
 
 use super::failure::Failure;
 use super::layout::{Layout, LayoutMatch};
@@ -18,34 +18,31 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, Range, exact, is_pointer, pointer, rtti, up_to};
 
 const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-/// A symbol that every libc10_cuda exports. A file without it is a different library with the same name.
+/// A symbol exported by every libc10_cuda. A file without it is a different library with the same name.
 const MARKER_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
 const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
 /// Maximum number of PyTorch libraries per process. Two are rare, and more indicate an error.
 const MAX_IMAGES: usize = 4;
-/// Maximum number of executables to search: the interpreter, and other mapped code that is not a library.
+/// Maximum number of executables to search for the symbol: the interpreter and other mapped non-library code.
 const MAX_EXECUTABLES: usize = 8;
-/// Number of bytes of the allocator object to search for the vector. Its largest known offset is 35648, on aarch64.
+/// Bytes of the allocator object to search for the vector of devices. Its largest known offset is 35648, on aarch64.
 const OBJECT_BYTES: usize = 64 << 10;
-/// Maximum number of bytes of static data to search. libc10_cuda has 0.2 MiB.
+/// Maximum number of bytes of a library's static data to search. libc10_cuda has 0.2 MiB.
 const MAX_STATIC_BYTES: usize = 4 << 20;
-/// Maximum number of devices. No machine has more GPUs.
+/// Maximum number of device allocators in a process. No machine has more GPUs.
 const MAX_DEVICES: u64 = 128;
-/// Maximum bytes of the vector's storage.
+/// Maximum size of the storage of the vector of devices in bytes.
 const MAX_CAPACITY_BYTES: u64 = 4_096;
 
-/// The location of the device allocators and their layout.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
-    /// Address of the std::vector.
+    /// Address of the std::vector of device allocators.
     pub vector: u64,
-    /// Address of the vector's elements.
     pub elements: u64,
     pub devices: Vec<u64>,
     pub layout: Layout,
 }
 
-/// Finds the device allocators of a process.
 pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     let maps = memory.maps()?;
     let bases = images(&maps, |map| LIBRARIES.contains(&map.file_name()));
@@ -65,7 +62,7 @@ pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     idle.ok_or(best)
 }
 
-/// Returns true if any device is in use. This decides between two PyTorch libraries in one process.
+/// Returns true if any device is in use. Used to choose between two PyTorch libraries in one process.
 fn is_in_use(memory: &impl Memory, located: &Located) -> Result<bool, MemoryError> {
     for (ordinal, &device) in (0..).zip(&located.devices) {
         let bytes = up_to(memory, device, located.layout.stats_end())?;
@@ -116,8 +113,8 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
     Err(search.failure(class, is_native, marker))
 }
 
-/// Returns the object that the variable `allocator` points to. `None` in torch 1.13, which does not have the variable,
-/// and before the library's initialisers have run.
+/// Returns the object that the variable `allocator` points to. Returns `None` for torch 1.13, which does not have the
+/// variable, and before the library's initialisers have run.
 fn allocator(
     memory: &impl Memory,
     maps: &[Mapping],
@@ -160,14 +157,14 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
 struct Search<'a, M> {
     memory: &'a M,
     machine: u16,
-    /// True if a struct was found that has an allocator's statistics but an unknown layout.
+    /// True if a struct with an allocator's statistics but an unknown layout was found.
     is_unknown: bool,
-    /// True if a candidate's mutex was locked.
+    /// True if the mutex of a candidate struct was locked.
     is_busy: bool,
 }
 
 impl<M: Memory> Search<'_, M> {
-    /// Searches the mapped part of a range for the vector.
+    /// Searches the mapped part of a memory range for the vector of device allocators.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
         let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;
         let words: Vec<u64> = View(&bytes).words().collect();
@@ -209,13 +206,13 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // The first device decides whether this vector is the list of devices.
+            // Decides by the first device whether this vector is the list of device allocators.
             if layouts.is_empty() {
                 return Ok(None);
             }
         }
         let layout = layouts.swap_remove(0);
-        // All devices have the same layout. If one looks different, it is currently changing.
+        // Reports a busy allocator if one device looks different: all have the same layout, so that device is changing.
         let is_same = layouts.iter().all(|other| *other == layout);
         if !is_same || layouts.len() + 1 != devices.len() {
             self.is_busy = true;

@@ -1,9 +1,9 @@
-//! Builds segments from the blocks of a walk, and checks that the blocks are consistent.
+//! Builds segments from the blocks found by a walk, and checks the blocks for consistency.
 //!
-//! Blocks of one driver allocation form a chain through `prev` and `next`. Without expandable segments, a chain is a
-//! segment. With them, a chain covers the address space of a whole GPU, most of it unmapped, and is split at the
-//! unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a chain
-//! with an unmapped block is expandable.
+//! Blocks of one driver allocation form a chain through `prev` and `next`. A chain without expandable segments is a
+//! segment. A chain with expandable segments covers the address space of a whole GPU, most of it unmapped, and is split
+//! at the unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a
+//! chain with an unmapped block is expandable.
 //!
 //! ```text
 //! chain   [2 MiB allocated][6 MiB free][4 MiB unmapped][8 MiB allocated][80 GiB unmapped]
@@ -16,7 +16,7 @@ use super::walk::{Pools, Walk};
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::units::Bytes;
 
-/// Returns the segments ordered by address, and whether all blocks are consistent with their neighbours.
+/// Returns the segments ordered by address, and true if all blocks are consistent with their neighbours.
 pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
     let mut segments = Vec::new();
     let mut is_consistent = walk.lost == 0;
@@ -29,7 +29,7 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
         };
         let is_after = last.end().is_some_and(|end| end <= block.address);
         if !is_after {
-            // Overlapping blocks were read at different times.
+            // Skips a block that overlaps the previous one: they were read at different times.
             is_consistent = false;
             continue;
         }
@@ -47,7 +47,6 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
     (segments, is_consistent)
 }
 
-/// Splits a chain at its unmapped blocks.
 fn split_chain(chain: &[&WalkedBlock], pools: &Pools, segments: &mut Vec<Segment>) {
     let is_expandable = chain.iter().any(|block| !block.is_mapped);
     for blocks in chain.split(|block| !block.is_mapped) {
@@ -85,7 +84,7 @@ fn to_model(block: &WalkedBlock) -> Block {
     }
 }
 
-/// Returns true if the sizes of the blocks add up to the statistics.
+/// Returns true if the blocks' sizes add up to the allocator statistics.
 pub fn sums_agree(blocks: &[WalkedBlock], stats: &DeviceStats) -> bool {
     let sum = |is_counted: fn(&WalkedBlock) -> bool| {
         let counted = blocks.iter().filter(|block| is_counted(block));
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
     use crate::model::pool::{PoolId, PoolKind};
 
-    /// Builds a chain that starts at 1 GiB, from sizes in MiB. A negative size is an unmapped block.
+    /// Builds a chain of blocks that starts at 1 GiB, from sizes in MiB. A negative size is an unmapped block.
     fn chain(sizes: &[i64]) -> Vec<WalkedBlock> {
         let mut address = 1 << 30;
         let count = sizes.len();

@@ -1,16 +1,16 @@
-//! Reads PyTorch's CUDA caching allocator in another process while that process runs.
+//! Reads PyTorch's CUDA caching allocator in another running process.
 //!
-//! The target is never written to, and is stopped only at the user's request. [`Attached`] is created once per process.
-//! After that, [`stats`](Attached::stats) takes one system call and [`map`](Attached::map) about 30.
+//! The target process is never written to, and is stopped only at the user's request. [`Attached`] is created once per
+//! process. After that, [`stats`](Attached::stats) takes one system call and [`map`](Attached::map) about 30.
 //!
 //! Attach only to processes that the driver lists as users of a GPU. A forked worker (for example of a DataLoader) has
-//! a copy of its parent's allocator, which looks valid and would be counted twice. The caller must ensure this, because
-//! the memory itself does not reveal the difference. In a container, where the driver's list is not available,
-//! comparing a process with its parent detects a copy ([`Attached::is_forked_copy`]).
+//! a copy of its parent's allocator, which looks valid and would be counted twice. The caller must exclude such copies,
+//! because the memory itself does not reveal them. In a container, where the driver's list is not available, comparing
+//! a process with its parent detects a copy ([`Attached::is_forked_copy`]).
 //!
-//! Example: a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices, and
-//! `layout` recognises "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB. The
-//! walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with the rest.
+//! For example, a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices,
+//! and `layout` recognises "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB.
+//! The walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with the remaining bytes.
 
 pub mod allocation_spike;
 mod block;
@@ -47,7 +47,7 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
 
 const MAX_STATS_TRIES: usize = 10;
-/// Number of attempts before the first pause.
+/// Number of attempts to read the statistics before the first pause.
 const QUICK_TRIES: usize = 5;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
@@ -61,19 +61,19 @@ const UNKNOWN_BUILD: &str = "unknown torch build, verified by its blocks";
 pub struct Attached<M> {
     memory: M,
     located: Located,
-    /// `None` until a block exists.
+    /// Layout of a Block, or `None` until a block exists.
     blocks: Option<BlockLayout>,
     library: &'static str,
     /// Ordinals of the devices that the process has used.
     in_use: Vec<u32>,
     buffer: Vec<u8>,
-    /// The copy of all devices that the last [`sample`](Self::sample) accepted, or empty if there is none.
+    /// Copy of all devices accepted by the last [`sample`](Self::sample), or empty if there is none.
     accepted: Vec<u8>,
 }
 
 impl Attached<Live> {
-    /// Returns true if this process was forked after CUDA was in use. Its devices then have the same addresses as in
-    /// the parent.
+    /// Returns true if this process was forked after CUDA was in use. Its device allocators then have the same
+    /// addresses as the parent's.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
             .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -83,11 +83,11 @@ impl Attached<Live> {
         parent.is_some_and(|parent| parent.devices() == self.devices())
     }
 
-    /// Attaches to a running process. Retries while its allocator is changing.
+    /// Attaches to a running process. Retries while the process's allocator is changing.
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
-            // The layout of a build can seem unknown only because its allocator is changing.
+            // Also retries for an unknown layout, because a changing allocator can look like one.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }
@@ -103,12 +103,12 @@ impl Attached<Live> {
     }
 }
 
-/// Limits for detecting a changing allocator: the number of retries, and the interval between them.
+/// Limits for attaching while an allocator is changing: the number of retries, and their interval.
 const MAX_ATTACH_TRIES: usize = 40;
 const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
-/// Returns true if the program's initial environment disables caching. If the program sets the variable itself, its
-/// pool looks empty.
+/// Returns true if the program's initial environment disables caching. If instead the program sets the variable itself,
+/// its pool looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
@@ -118,7 +118,7 @@ fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
 }
 
 impl<M: Memory> Attached<M> {
-    /// Tries once to attach. Fails while the allocator is changing.
+    /// Attaches in a single attempt. Fails while the allocator is changing.
     pub fn attach(memory: M) -> Result<Self, Failure> {
         let located = locate(&memory)?;
         let family = located.layout.family();
@@ -137,7 +137,7 @@ impl<M: Memory> Attached<M> {
         Ok(attached)
     }
 
-    /// Returns the versions that have this layout: `torch 2.3 to 2.9`.
+    /// Returns the PyTorch versions that have this layout: `torch 2.3 to 2.9`.
     pub fn library(&self) -> &'static str {
         self.library
     }
@@ -150,12 +150,11 @@ impl<M: Memory> Attached<M> {
         self.memory
     }
 
-    /// Returns the number of devices that PyTorch sees in the process.
     pub fn device_count(&self) -> usize {
         self.located.devices.len()
     }
 
-    /// Verifies an untested build: the blocks of at least one device must add up to its statistics.
+    /// Verifies an untested PyTorch build: the blocks of at least one device must add up to its statistics.
     fn verify(&mut self) -> Result<(), Failure> {
         for stats in self.stats()? {
             if stats.reserved_bytes.all.current == 0 {
@@ -169,7 +168,7 @@ impl<M: Memory> Attached<M> {
         Err(Failure::UnknownBuild)
     }
 
-    /// Returns the addresses of the allocator's devices. They are the same in a forked copy.
+    /// Returns the addresses of the device allocators, which are the same in a forked copy.
     pub fn devices(&self) -> &[u64] {
         &self.located.devices
     }
@@ -188,16 +187,16 @@ impl<M: Memory> Attached<M> {
         Ok(stats)
     }
 
-    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). If none was, sampling is
+    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). Otherwise, sampling is
     /// unnecessary.
     pub fn is_in_use(&self) -> bool {
         !self.in_use.is_empty()
     }
 
-    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats). The list of
-    /// devices is not validated, which halves the cost. A copy that equals the last accepted one is accepted without a
-    /// second copy, which halves the cost again while the program changes nothing. If the allocator no longer exists,
-    /// the memory rarely contains valid statistics; the next `stats` call detects this at the latest. Returns
+    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats). Does not
+    /// validate the list of devices, which halves the cost. A copy that equals the last accepted one is accepted
+    /// without a second copy, which halves the cost again while the program changes nothing. If the allocator no longer
+    /// exists, the memory rarely contains valid statistics; the next `stats` call detects this at the latest. Returns
     /// [`Failure::Changed`] if a device has moved.
     pub fn sample(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         if self.in_use.is_empty() {
@@ -245,16 +244,16 @@ impl<M: Memory> Attached<M> {
             if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                // The thread that holds the lock may be descheduled, in which case further immediate attempts would
-                // also fail.
+                // Pauses, because the thread that holds the lock may be descheduled, so immediate attempts would also
+                // fail.
                 std::thread::sleep(STATS_RETRY_INTERVAL);
             }
         }
         Ok(stats.into_iter().flatten().collect())
     }
 
-    /// Copies everything in one call: the list of devices for validation, and for each device the mutex, the
-    /// statistics, and the mutex again.
+    /// Copies the list of devices for validation and, for each device, the mutex, the statistics, and the mutex again,
+    /// all in one system call.
     fn copy_stats(&mut self, scope: Scope, ordinals: &[u32]) -> Result<(), Failure> {
         let Located {
             vector,
@@ -286,7 +285,7 @@ impl<M: Memory> Attached<M> {
         }
     }
 
-    /// Returns true if the buffer begins with the unchanged list of devices.
+    /// Returns true if the list of devices at the start of the buffer is unchanged.
     fn is_listed(&self) -> bool {
         let mut words = View(&self.buffer).words();
         let is_same_start = words.next() == Some(self.located.elements);
@@ -308,7 +307,7 @@ impl<M: Memory> Attached<M> {
         })
     }
 
-    /// Returns the layout of a Block, once a block exists.
+    /// Returns the layout of a Block, or `None` until a block exists.
     fn block_layout(&mut self, ordinal: u32) -> Result<Option<BlockLayout>, MemoryError> {
         if self.blocks.is_none()
             && let Some(device) = self.device(ordinal)
@@ -318,7 +317,8 @@ impl<M: Memory> Attached<M> {
         Ok(self.blocks)
     }
 
-    /// Returns the largest free block of any stream, from the last node of each free tree. Takes a few system calls.
+    /// Returns the size of the largest free block of any stream, from the last nodes of the free-block trees, in a few
+    /// system calls.
     pub fn largest_free_block(&mut self, ordinal: u32) -> Reading<Bytes> {
         let busy = || Reading::missing(Reason::NotRead, "the allocator changed during every read");
         for _ in 0..MAX_LARGEST_TRIES {
@@ -347,15 +347,16 @@ impl<M: Memory> Attached<M> {
         busy()
     }
 
-    /// Reads every segment and block of a device. The caller fills in `process` and `at`.
+    /// Reads every segment and block of a device. The caller must set `process` and `at` of the map.
     ///
-    /// Makes up to five attempts at a walk during which nothing changes. If all of them see changes, returns the last
-    /// successful walk, marked as not exact. Fails if the device does not exist, or if every walk failed.
+    /// Makes up to five attempts at a walk during which nothing changes. If the allocator changes in all of them,
+    /// returns the last successful walk, marked as not exact. Fails if the device does not exist, or if every walk
+    /// failed.
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
         self.map_and_stats(ordinal).map(|(map, _)| map)
     }
 
-    /// Reads the map, and the statistics with which it was compared. If the map is exact, both describe the same
+    /// Reads the map and the statistics with which it was compared. If the map is exact, both describe the same
     /// instant.
     pub fn map_and_stats(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let mut best = Err(Failure::Busy);
@@ -366,7 +367,7 @@ impl<M: Memory> Attached<M> {
             match self.try_map(ordinal) {
                 Ok(found) if found.0.exact => return Ok(found),
                 Ok(found) => best = Ok(found),
-                // A table was moved while it was read.
+                // Tries again, because a table moved while it was read.
                 Err(Failure::Memory(MemoryError::Unreadable { .. }) | Failure::Busy) => {}
                 Err(failure) => return Err(failure),
             }
@@ -411,19 +412,18 @@ impl<M: Memory> Attached<M> {
     }
 }
 
-/// Size of a std::vector: three words.
+/// Size of a std::vector in bytes: three words.
 const VECTOR: usize = 24;
-/// Size of the mutex's lock word and of the count after it.
+/// Size of the mutex's lock word and the count after it, in bytes.
 const MUTEX: usize = 8;
 
-/// The devices to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
     InUse,
 }
 
-/// The part of the buffer for one device.
+/// The part of the buffer that belongs to one device.
 struct Copy<'a>(&'a [u8]);
 
 impl Copy<'_> {
@@ -431,10 +431,10 @@ impl Copy<'_> {
         layout.parse(View(self.0), ordinal)
     }
 
-    /// Returns true if the copy is consistent: two consecutive equal copies with an unlocked mutex, which means no
-    /// write between them. One copy between two reads of an unlocked mutex is not enough, because a write may have
-    /// started and finished in between. If the target is stopped while it holds the lock, it never unlocks it and never
-    /// changes. In this case, the invariants of the statistics are checked instead.
+    /// Returns true if the copy is consistent: two consecutive copies are equal and the mutex is unlocked, so nothing
+    /// was written between them. One copy between two reads of an unlocked mutex is not enough, because a write may
+    /// have started and finished in between. If the target is stopped while it holds the lock, it never unlocks it and
+    /// never changes. In that case, the invariants of the statistics are checked instead.
     fn is_consistent_copy(&self, stats: &DeviceStats, is_last: bool, is_unchanged: bool) -> bool {
         let word = |at: usize| View(self.0).int(at);
         let is_free = word(0) == Some(0) && word(self.0.len() - MUTEX) == Some(0);

@@ -1,7 +1,7 @@
-//! Retry schedule for processes without a readable allocator.
+//! Schedules retries for processes without a readable allocator.
 //!
-//! A check reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use PyTorch and
-//! never will, and that can change only if they map a library. Such a process is therefore checked when the size of its
+//! A check for an allocator reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use
+//! PyTorch and never will, unless they map its library later. Such a process is therefore checked when the size of its
 //! address space has changed since the last check, and periodically in case two sizes are equal by chance. Failures
 //! that rarely go away (no permission, a different allocator) are retried at increasing intervals.
 
@@ -9,7 +9,7 @@ use super::Failure;
 use crate::collect::memory::MemoryError;
 use crate::model::units::{Millis, Mono};
 
-/// Granularity of due times, so that one wake-up of the thread serves many waiting processes.
+/// Granularity of due times, so that one wake-up of the sampler thread serves many waiting processes.
 const WAKE_INTERVAL: Millis = Millis(500);
 /// Retry interval for a temporary failure, such as a program that has not initialised CUDA yet.
 const RETRY_INTERVAL: Millis = Millis(2_000);
@@ -20,7 +20,7 @@ const MAX_QUICK_TRIES: u32 = 15;
 pub struct Waiting {
     pub failure: Failure,
     next_check: Mono,
-    /// Number of failed checks, excluding the last one.
+    /// Number of failed checks before the last one.
     tries: u32,
     checked: Mono,
     /// Number of mapped pages just before the last check.
@@ -28,8 +28,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Schedules the next check after a failure. No failure is permanent: during an `exec`, a process briefly has no memory
-    /// and looks as if it had exited.
+    /// Schedules the next check of a process after a failure. No failure is permanent: during an `exec`, a process
+    /// briefly has no memory and looks as if it had exited.
     pub fn new(failure: Failure, before: Option<&Self>, pages: Option<u64>, now: Mono) -> Self {
         let tries = before.map_or(0, |before| before.tries + 1);
         Self {
@@ -45,8 +45,7 @@ impl Waiting {
         self.next_check
     }
 
-    /// Returns true if a check would probably give the same result as the last one, because the number of mapped pages
-    /// is unchanged.
+    /// Returns true if a check would probably fail as before, because the number of mapped pages is unchanged.
     pub fn is_unchanged(&self, pages: Option<u64>, now: Mono) -> bool {
         self.failure == Failure::NotTorch
             && self.pages.is_some()
@@ -59,7 +58,7 @@ impl Waiting {
     }
 }
 
-/// Returns the due time, rounded down to a multiple of the wake interval.
+/// Returns the time at which a check is due, rounded down to a multiple of the wake interval.
 fn due(now: Mono, retry_interval: Millis) -> Mono {
     let at = now.0 + retry_interval.0;
     Mono((at - at % WAKE_INTERVAL.0).max(now.0))
@@ -67,7 +66,7 @@ fn due(now: Mono, retry_interval: Millis) -> Mono {
 
 fn retry_interval(failure: &Failure, tries: u32) -> Millis {
     match failure {
-        // The new program may already have an allocator.
+        // Checks immediately, because the new program may already have an allocator.
         Failure::Changed => Millis(0),
         Failure::CachingOff
         | Failure::CudaMallocAsync
@@ -123,7 +122,7 @@ mod tests {
         assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
         assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));
         assert!(!unchanged.is_unchanged(Some(7), Mono(30_000)));
-        // An unknown size is not treated as unchanged. libc10_cuda can be initialised without mapping memory.
+        // Does not treat an unknown size as unchanged. libc10_cuda can be initialised without mapping memory.
         assert!(!waiting(Failure::NotTorch, None).is_unchanged(None, Mono(2_000)));
         assert!(!waiting(Failure::NotInitialised, Some(7)).is_unchanged(Some(7), Mono(2_000)));
     }

@@ -15,7 +15,7 @@ use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 
-/// Maximum number of processes to attach to per sample. Each takes up to 5 ms.
+/// Maximum number of processes to attach to per sample. Attaching to one takes up to 5 ms.
 const MAX_ATTACH_PER_SAMPLE: u32 = 1;
 
 /// State of one sampling round over all processes.
@@ -43,18 +43,16 @@ pub struct SampledProcess {
     key: ProcessKey,
     state: State,
     pools: Vec<Sampling>,
-    /// Limits the reports of allocation spikes.
     limiter: ReportLimiter,
 }
 
 enum State {
-    /// Not read yet.
     New,
     Attached(Box<Attached<Live>>),
     Waiting(Waiting),
 }
 
-/// One pool and its minimum and maximum since the last request.
+/// One pool with its minimum and maximum since the last request.
 struct Sampling {
     pool: Pool,
     detector: SpikeDetector,
@@ -83,7 +81,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the time of the next read, or `None` if only a read of all devices ([`refresh`](Self::refresh)) can
+    /// Returns the time of the next sample, or `None` if only a read of all devices ([`refresh`](Self::refresh)) can
     /// detect a change.
     pub fn wake(&self) -> Option<Mono> {
         match &self.state {
@@ -102,7 +100,7 @@ impl SampledProcess {
         if is_new && tick.attached >= MAX_ATTACH_PER_SAMPLE {
             return;
         }
-        // Read the size before attaching, so that memory mapped meanwhile is treated as a change.
+        // Reads the address space's size before attaching, so that memory mapped meanwhile is treated as a change.
         let pages = mapped_pages(proc_root, self.key.pid).ok();
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
@@ -142,7 +140,7 @@ impl SampledProcess {
         self.pools
             .retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
         for stats in stats {
-            // Every process sees every GPU. Unused ones would appear as rows of zeros.
+            // Omits unused devices: every process sees every GPU, so the unused ones would appear as rows of zeros.
             let is_shown = stats.is_used() || (!is_any_used && stats.ordinal == 0);
             match self
                 .pools
@@ -179,8 +177,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the spike detected at this sample time, if it should be reported. If there are several, returns the
-    /// worst.
+    /// Returns the worst allocation spike detected at this sample time, if it should be reported.
     pub fn spike(&mut self, now: Mono) -> Option<AllocationSpike> {
         let spikes = self.pools.iter_mut().filter_map(|sampling| {
             let is_new = sampling.pool.at == now;
@@ -212,7 +209,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the pools with their largest free blocks, and starts a new minimum and maximum.
+    /// Returns the pools with their largest free blocks, and restarts the minimum and maximum of each pool.
     pub fn take_pools(&mut self) -> Vec<Pool> {
         let State::Attached(attached) = &mut self.state else {
             return Vec::new();
@@ -272,7 +269,7 @@ impl Sampling {
     }
 }
 
-/// Attaches to a process. The start time is compared before and after, to rule out another process with the same PID.
+/// Attaches to a process. Compares the start time before and after, to rule out another process with the same PID.
 fn open(
     proc_root: &Path,
     key: ProcessKey,

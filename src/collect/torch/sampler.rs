@@ -1,16 +1,16 @@
-//! The sampler thread: reads the allocator of every watched process 20 times a second.
+//! Reads the allocator of every watched process 20 times a second, on the sampler thread.
 //!
-//! The thread attaches to each process once and makes one system call per process and sample. On request, it returns
-//! the minimum, the maximum and the last value since the previous request, so a spike between two frames is visible
-//! without 20 frames a second. Maps are read on the same thread, because two readers of one attachment would need a
-//! lock. A map delays a sample by at most a few milliseconds.
+//! The sampler thread attaches to each process once and makes one system call per process and sample. On request, it
+//! returns the minimum, the maximum and the last value since the previous request, so a spike between two frames is
+//! visible without 20 frames a second. Maps are read on the same thread, because two readers of one attachment would
+//! need a lock. A map delays a sample by at most a few milliseconds.
 //!
-//! Samples are taken at multiples of the period after the start of the thread. While there is nothing to sample, the
-//! thread sleeps until it receives a command or a process is due for another check.
+//! Samples are taken at multiples of the period after the start of the sampler thread. While there is nothing to
+//! sample, the thread sleeps until it receives a command or a process is due for another check.
 //!
-//! A process is watched while it is on the list. If its allocator is not readable, it is checked again later
-//! (`retry.rs`). If the process has executed another program, the thread attaches again. If it has exited, only the
-//! exit is reported. A stopped process can be read like any other.
+//! A process is watched while it is on the list of watched processes. If its allocator is not readable, it is checked
+//! again later (`retry.rs`). If the process has executed another program, the sampler attaches again. If the process
+//! has exited, only the exit is reported. A stopped process can be read like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub const PERIOD: Duration = Duration::from_millis(50);
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A callback for allocation spikes. It runs on the sampler thread and delays further samples.
+/// Callback for allocation spikes. It runs on the sampler thread and delays further samples.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
 
 enum SamplerCommand {
@@ -41,14 +41,13 @@ enum SamplerCommand {
     Map(ProcessKey, u32, Answer<Result<PoolMap, Missing>>),
 }
 
-/// A handle to the thread, which exits when the handle is dropped.
+/// Handle to the sampler thread, which exits when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     commands: Sender<SamplerCommand>,
 }
 
 impl Sampler {
-    /// Starts the thread.
     pub fn start(proc_root: &Path, period: Duration) -> std::io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
         let thread = SamplerThread {
@@ -70,24 +69,24 @@ impl Sampler {
         let _ = self.commands.send(SamplerCommand::Watch(processes));
     }
 
-    /// Enables the detection of forked copies. Needed in a container, where the driver's list is not available. Each
+    /// Enables the detection of forked copies, needed in a container, where the driver's list is not available. Each
     /// process is compared with its parent, and forked copies are not read.
     pub fn detect_copies(&self) {
         let _ = self.commands.send(SamplerCommand::DetectCopies);
     }
 
-    /// Sets the callback for allocation spikes. `alert` runs on the sampler thread and should only forward the value.
+    /// Sets the callback for allocation spikes, which runs on the sampler thread and should only forward the spike.
     pub fn alert(&self, alert: impl Fn(AllocationSpike) + Send + 'static) {
         let _ = self.commands.send(SamplerCommand::Alert(Box::new(alert)));
     }
 
     /// Requests the samples since the previous request. `answer` runs on the sampler thread and should only forward the
-    /// value.
+    /// pools.
     pub fn pools(&self, answer: impl FnOnce(Pools) + Send + 'static) {
         let _ = self.commands.send(SamplerCommand::Pools(Box::new(answer)));
     }
 
-    /// Requests every segment and block of one pool, to be read immediately.
+    /// Requests an immediate read of every segment and block of one pool.
     pub fn map(
         &self,
         process: ProcessKey,
@@ -119,7 +118,7 @@ impl SamplerThread {
             match command {
                 Ok(command) => {
                     self.handle(command);
-                    // A sample that became due meanwhile is taken now instead of skipped.
+                    // Takes a sample that became due during the command instead of skipping it.
                     due = due.into_iter().chain(self.due(start)).min();
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -131,7 +130,7 @@ impl SamplerThread {
         }
     }
 
-    /// Returns the first multiple of the period at which any process is due.
+    /// Returns the first multiple of the sampling period at which any process is due.
     fn due(&self, start: Instant) -> Option<Instant> {
         let wake = self
             .watched
@@ -142,7 +141,7 @@ impl SamplerThread {
         Some(self.after(start, Instant::now() + pause))
     }
 
-    /// Returns the next multiple of the period after `now`. Missed multiples are skipped.
+    /// Returns the next multiple of the sampling period after `now`. Skips missed multiples.
     fn after(&self, start: Instant, now: Instant) -> Instant {
         let period = self.period.max(Duration::from_millis(1));
         let passed = now.duration_since(start).as_nanos() / period.as_nanos();

@@ -1,11 +1,11 @@
-//! PyTorch's DeviceStats struct, the source of `torch.cuda.memory_stats()`.
+//! Parses PyTorch's DeviceStats struct, the source of `torch.cuda.memory_stats()`.
 //!
 //! A `Stat` is {current, peak, allocated, freed}, 4 words of 8 bytes. A `StatArray` contains 3 of them: all, small
 //! pool, large pool. Since torch 2.13, a hash map of 32 bytes separates the sixth and seventh arrays.
 //!
 //! A consistent copy satisfies these invariants, unlike most other memory: numbers are not negative, the peak is not
 //! below the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
-//! invariant: `reset_accumulated_memory_stats` sets the last two to 0.
+//! invariant: `reset_accumulated_memory_stats` sets `allocated` and `freed` to 0.
 
 use serde::{Serialize, Serializer};
 
@@ -14,10 +14,9 @@ use crate::model::pool::{PoolStats, Sampled};
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::Bytes;
 
-/// Size of a StatArray.
 pub const STAT_ARRAY_BYTES: usize = 96;
 const STAT_BYTES: usize = 32;
-/// Limits for plausible values. No GPU has a petabyte, and accumulated byte counters stay far below 2^62.
+/// Limits for plausible statistics. No GPU has a petabyte, and accumulated byte counters stay far below 2^62.
 const MAX_BYTES: i64 = 1 << 50;
 const MAX_COUNTED: i64 = 1 << 62;
 
@@ -25,7 +24,7 @@ const MAX_COUNTED: i64 = 1 << 62;
 pub struct Stat {
     pub current: i64,
     pub peak: i64,
-    /// Total of all increments since the start or the last reset.
+    /// Total of all increments since the program's start or the last reset.
     #[serde(skip)]
     pub allocated: i64,
     #[serde(skip)]
@@ -40,17 +39,16 @@ pub struct StatArray {
 }
 
 impl Serialize for StatArray {
-    /// Sets the total to the sum of both pools.
+    /// Serializes only the total of both pools.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.all.serialize(serializer)
     }
 }
 
-/// Statistics of one device. The names are those in c10/cuda/CUDACachingAllocator.h, or since torch 2.5 in
+/// Allocator statistics of one device. The names are those in c10/cuda/CUDACachingAllocator.h or, since torch 2.5, in
 /// c10/core/CachingDeviceAllocator.h. JSON uses the names from `torch.cuda.memory_stats()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeviceStats {
-    /// Device index in the process.
     #[serde(skip)]
     pub ordinal: u32,
     #[serde(skip)]
@@ -65,7 +63,7 @@ pub struct DeviceStats {
     pub reserved_bytes: StatArray,
     pub active_bytes: StatArray,
     pub inactive_split_bytes: StatArray,
-    /// Available from torch 2.0 on.
+    /// Bytes requested by the program, available in torch 2.0 and later.
     #[serde(serialize_with = "requested_reading")]
     pub requested_bytes: Option<StatArray>,
     pub num_alloc_retries: i64,
@@ -135,7 +133,7 @@ impl DeviceStats {
         self.arrays().all(StatArray::is_valid)
             && self.num_alloc_retries >= 0
             && self.num_ooms >= 0
-            // A block waiting for another stream is still included in the requested bytes.
+            // The requested bytes still include a block that waits for another stream.
             && requested <= self.active_bytes.all.current
             && self.allocated_bytes.all.current <= self.active_bytes.all.current
             && self.active_bytes.all.current <= self.reserved_bytes.all.current
@@ -147,7 +145,7 @@ impl DeviceStats {
         self.arrays().any(|array| *array != StatArray::default()) || self.num_ooms != 0
     }
 
-    /// Converts the statistics to a sample of the model. Its requested bytes may be missing, with a reason.
+    /// Returns the requested bytes, or the reason why they are missing.
     pub fn requested(&self) -> Reading<Stat> {
         requested(self.requested_bytes)
     }
@@ -174,7 +172,7 @@ impl DeviceStats {
 
 fn requested(bytes: Option<StatArray>) -> Reading<Stat> {
     bytes.map_or_else(
-        || Reading::missing(Reason::Unsupported, "available from torch 2.0 on"),
+        || Reading::missing(Reason::Unsupported, "available in torch 2.0 and later"),
         |bytes| bytes.all.into(),
     )
 }
@@ -186,7 +184,7 @@ fn requested_reading<S: Serializer>(
     requested(*bytes).serialize(serializer)
 }
 
-/// Converts a counter. Negative numbers were already rejected by [`DeviceStats::is_valid`].
+/// Converts a counter to unsigned. [`DeviceStats::is_valid`] has already rejected negative numbers.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }

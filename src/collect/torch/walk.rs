@@ -2,10 +2,10 @@
 //!
 //! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). Private
 //! pools are found through the map `graph_pools`, even if none of their blocks is in use. That map is recognised by its
-//! values: each is a PrivatePool whose BlockPools point back to it as their owner.
+//! values: each is a PrivatePool whose BlockPools point back to the PrivatePool as their owner.
 //!
-//! The target keeps running, so a walk may see a block twice, miss one, or follow a pointer into freed memory. The
-//! consistency of the result is checked afterwards ([`map`](super::map)).
+//! The target process keeps running, so a walk may see a block twice, miss one, or follow a pointer into freed memory.
+//! The consistency of the result is checked afterwards ([`map`](super::map)).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,20 +16,20 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 use crate::model::pool::{PoolId, PoolKind};
 
-/// Limit for plausible IDs. IDs of private pools count up from 0, or consist of the graph's number and a flag.
+/// Limit for plausible private pool IDs. They count up from 0, or consist of the graph's number and a flag.
 const MAX_POOL_ID: u64 = 1 << 48;
 /// Maximum number of private pools. vLLM has about a hundred.
 const MAX_PRIVATE_POOLS: u64 = 4_096;
-/// Size of an entry: the distance, a pair of IDs and a pointer.
+/// Size of a `graph_pools` entry in bytes: the distance, a pair of IDs and a pointer.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
 /// Number of bytes of a PrivatePool to read, and the range of possible offsets of its first BlockPool: 8, 32 or 40 in
 /// known versions.
 const PRIVATE_POOL_BYTES: usize = 512;
 const FIRST_BLOCK_POOL_OFFSETS: std::ops::Range<usize> = 0..160;
-/// Maximum number of blocks to sample for a calibration.
+/// Maximum number of blocks to sample for detecting the Block layout.
 const MAX_SAMPLES: usize = 512;
-/// Allowance for memory that the program reserves during the walk.
+/// Allowance in bytes for memory that the program reserves during the walk.
 const RESERVED_SLACK: u64 = 1 << 30;
 
 /// The allocator of one device in another process.
@@ -40,16 +40,15 @@ pub struct Device<'a, M> {
     pub layout: &'a Layout,
 }
 
-/// The pools of a device by the address of their BlockPool. Private pools have an ID.
+/// Pools of a device by BlockPool address. Private pools have an ID.
 pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 
-/// Result of one walk.
 #[derive(Debug, Default)]
 pub struct Walk {
     pub pools: Pools,
-    /// The blocks, ordered by device memory address.
+    /// Blocks ordered by device memory address.
     pub blocks: Vec<Block>,
-    /// Number of addresses without a valid Block.
+    /// Number of block addresses without a valid Block.
     pub lost: usize,
 }
 
@@ -83,7 +82,8 @@ impl<M: Memory> Device<'_, M> {
             let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
-            // If this table is a different one, reading it with this entry size may go beyond its end.
+            // Ignores unreadable entries: a different table may have smaller entries, so the read may go beyond its
+            // end.
             match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
                 Ok(found) => candidates.extend(found),
                 Err(MemoryError::Unreadable { .. }) => {}
@@ -111,7 +111,7 @@ impl<M: Memory> Device<'_, M> {
             .map(|offset| address + offset as u64)
     }
 
-    /// Returns the addresses of all Blocks, and whether each one is active.
+    /// Returns the addresses of all Blocks, with a flag for active ones.
     fn addresses(&self, pools: &Pools) -> Result<BTreeMap<u64, bool>, MemoryError> {
         let free = set_values(self.memory, &self.sets(pools)?)?;
         let active = self.active()?;
@@ -133,8 +133,8 @@ impl<M: Memory> Device<'_, M> {
         table.values(self.memory, ACTIVE_ENTRY, |entry| entry.word(0))
     }
 
-    /// Reads the sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set between
-    /// them, present since torch 2.13, contains the free blocks in another order.
+    /// Reads the block sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set
+    /// between them, present since torch 2.13, contains the free blocks in another order.
     fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
@@ -159,7 +159,7 @@ impl<M: Memory> Device<'_, M> {
         Ok(BlockLayout::calibrate(&sample, self.layout, &pools))
     }
 
-    /// Reads all blocks. `reserved` is the reserved size from the statistics read just before.
+    /// Reads all blocks of the device. `reserved` is the reserved size in bytes from statistics read just before.
     pub fn walk(&self, blocks: &BlockLayout, reserved: u64) -> Result<Walk, MemoryError> {
         let pools = self.pools()?;
         let addresses = self.addresses(&pools)?;
@@ -181,7 +181,7 @@ impl<M: Memory> Device<'_, M> {
     }
 }
 
-/// Parses an entry of `graph_pools`. Returns the address of the PrivatePool, and its ID.
+/// Parses an entry of `graph_pools`. Returns a PrivatePool's address and ID.
 fn graph_pool(entry: View<'_>) -> Option<(u64, PoolId)> {
     let ids = [entry.word(0)?, entry.word(8)?];
     let pool = entry.word(16)?;

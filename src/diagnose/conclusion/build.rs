@@ -1,4 +1,4 @@
-//! Builds the incident of a sighting from its card.
+//! Builds the incident for a sighting from its card.
 
 use super::rank_comparison::RankComparison;
 use super::{Diagnosis, Item, causes};
@@ -13,10 +13,10 @@ use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::text;
 
-/// Factor applied to the confidence for text that shows the error but no details.
+/// Factor applied to the confidence if the matched text shows the error but no details.
 const WEAK_FACTOR: f64 = 0.7;
 
-/// Returns the incident of `item`. `beside` lists the other cards in its crash.
+/// Returns the incident for the sighting `item`. `beside` lists the other cards in its crash.
 pub(super) fn incident(
     diagnosis: &Diagnosis<'_>,
     item: &Item<'_>,
@@ -84,7 +84,7 @@ pub(super) fn incident(
     )
 }
 
-/// Returns the text that shows which program failed: prefix, message and stack.
+/// Returns the text that shows which program failed: the log line's prefix, the error message and the stack.
 fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     let files = case.frames.iter().map(|frame| frame.file.as_str());
     let parts: Vec<&str> = [item.sighting.writer.as_str(), case.context]
@@ -94,7 +94,7 @@ fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     parts.join("\n")
 }
 
-/// Returns the checks that are still needed.
+/// Returns the card's checks that the evidence has not made unnecessary.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
         let finding = need
@@ -107,8 +107,8 @@ fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
         .collect()
 }
 
-/// Adds fields from other messages about the same failure. A failed assertion names its kernel; the exception after it
-/// contains the error code.
+/// Adds fields from other messages about the same failure. For example, a failed assertion names its kernel, and the
+/// exception after the assertion contains the error code.
 pub(super) fn complete<'i>(
     incident: &mut Incident,
     cause: &Item<'i>,
@@ -143,7 +143,7 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
-/// Returns an incident with its card's sentences filled in.
+/// Returns an incident with the sentences of its card filled in.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| {
         texts
@@ -237,7 +237,7 @@ pub(super) fn program(
 }
 
 /// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log may
-/// begin in the middle of a traceback, so the outermost frame may be an imported module, which is not the script.
+/// begin in the middle of a traceback, so the outermost frame may be an imported module instead of the script.
 fn script(frames: &[Frame]) -> Option<&str> {
     let mut frames = frames
         .iter()
@@ -256,12 +256,12 @@ fn own_frame(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().rev().find(|frame| frame.is_users())
 }
 
-/// Returns true for kernel errors, which are reported only when the program next waits for the GPU.
+/// Returns true for GPU kernel errors, which are reported only when the program next waits for the GPU.
 fn is_asynchronous(card: &Card) -> bool {
     ["launch", "assert"].contains(&card.family.as_str())
 }
 
-/// Returns file, line and code of a frame: `train.py:57  loss.backward()`.
+/// Returns the file, line and code of a frame: `train.py:57  loss.backward()`.
 fn at(frame: &Frame, is_asynchronous: bool) -> String {
     const WAITS: &[&str] = &[
         ".item()",
@@ -285,7 +285,7 @@ fn at(frame: &Frame, is_asynchronous: bool) -> String {
     text::visible(shown.as_bytes(), 160)
 }
 
-/// Returns a time in RFC 3339, or in the same form without a time zone if the log contains none.
+/// Converts a log's time to RFC 3339, without a time zone if the log contains none.
 pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {

@@ -14,7 +14,7 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         .iter()
         .map(|rule| weigh(rule, card, case, found))
         .collect();
-    // A cause that has neither evidence nor a way to check it is not worth showing.
+    // Omits causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely => 0,
@@ -49,7 +49,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
-        // A hint does not lower the verdict of a cause that is likely without evidence.
+        // Keeps the verdict of a cause that is likely without evidence, because hints do not lower it.
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }
@@ -74,7 +74,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// Returns the phrases whose expression matches, with the match's groups filled in.
+/// Returns the phrases of the clues whose expression matches, with the match's groups filled in.
 fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let clause = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;

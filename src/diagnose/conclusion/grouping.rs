@@ -9,12 +9,12 @@ use crate::model::incident::Severity;
 
 /// Maximum number of lines between sightings of one crash.
 const MAX_GAP: u64 = 500;
-/// Maximum number of lines between a cause and an error that comes long after it, such as a collective timeout.
+/// Maximum number of lines between a cause and an error that occurs long after it, such as a collective timeout.
 const MAX_LATE_GAP: u64 = 20_000;
-/// Maximum number of lines by which a consequence can precede its cause, because output is buffered.
+/// Maximum number of lines by which a consequence can precede its cause in a log with buffered output.
 const MAX_REORDERING: u64 = 100;
 
-/// Families of cards for reports by a launcher, server or scheduler that another process failed.
+/// Card families for reports by a launcher, server or scheduler that another process failed.
 pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
 
 /// Exceptions that do not cause a failure, or that only propagate it.
@@ -43,10 +43,10 @@ const NOT_CAUSES: &[&str] = &[
     "StopIteration",
 ];
 
-/// Returns the sightings of all logs, grouped by crash, in order.
+/// Groups the sightings in all logs by crash, and returns the crashes in order.
 pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // If each rank has its own log, the last crashes of all logs are treated as one crash.
+    // Treats the last crashes of all logs as one crash if each rank has its own log.
     let mut last_crashes = Vec::new();
     for (log, findings) in diagnosis.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
@@ -86,9 +86,9 @@ pub(super) fn comes_late(card: &Card) -> bool {
     card.follows.iter().any(|f| f == "*")
 }
 
-/// Returns the index of the item that caused the others.
+/// Returns the index of the item that caused the other items of a crash.
 pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
-    // Thousands of items may share a few cards, so cards are compared instead of items.
+    // Compares cards instead of items, because thousands of items may share a few cards.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);
@@ -97,7 +97,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
         let card = diagnosis.card(item);
         by_card.values().any(|others| {
             let cause = diagnosis.card(others[0]);
-            // If each of two items can cause the other, the earlier one is the cause.
+            // Treats the earlier of two items as the cause if each can cause the other.
             let mutual = cause.is_consequence_of(&card.id);
             let precedes =
                 |other: &&Item<'_>| may_precede(other, item) && !(mutual && is_before(item, other));
@@ -106,7 +106,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
                 && others.iter().any(precedes)
         })
     };
-    // Times decide the order only if all items have one in the same format.
+    // Orders items by time only if all of them have a time in the same format.
     let formats: BTreeSet<Option<u8>> = items
         .iter()
         .map(|item| time(item).and_then(|time| time.as_bytes().get(4).copied()))
@@ -126,7 +126,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
     first.map_or(0, |(index, _)| index)
 }
 
-/// Returns a rank that is lower for higher severity. A note does not explain a failure.
+/// Returns a rank that is lower for higher severity. An incident of severity `Note` does not explain a failure.
 fn severity_order(card: &Card) -> u8 {
     match card.severity {
         Severity::Fatal => 0,
@@ -135,9 +135,9 @@ fn severity_order(card: &Card) -> u8 {
     }
 }
 
-/// Returns the time of an item, if it is in a comparable format.
+/// Returns the log time of an item, or `None` if its format is not comparable.
 fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
-    // ISO and glog times can be compared. Other formats spell out the month.
+    // ISO and glog times can be compared. Other formats spell out the month's name.
     item.sighting
         .time
         .as_deref()
@@ -155,7 +155,7 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // The kernel log is in order, and each line concerns one GPU and one process.
+        // The lines of a kernel log are in order, and each line describes one GPU and one process.
         let differs =
             |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
         let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
@@ -165,7 +165,7 @@ fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
         || cause.sighting.first_line <= consequence.sighting.last_line + MAX_REORDERING
 }
 
-/// Returns the plain exception that caused a failure. It must be from another rank, or well before the failure.
+/// Returns the plain exception that caused a failure: one from another rank, or one well before the failure.
 pub(super) fn exception<'a>(
     diagnosis: &Diagnosis<'a>,
     card: &Card,
@@ -175,7 +175,7 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
-    // A launcher only reports that a worker failed, and the worker's traceback may be directly above that report.
+    // A launcher only reports that a worker failed. The worker's traceback may be directly above that report.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     diagnosis
@@ -195,7 +195,7 @@ pub(super) fn exception<'a>(
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
-                // An exception inside a server is not an error of the user's program.
+                // Skips exceptions inside a server, which are not errors of the user's program.
                 && (!is_report || t.frames.iter().any(Frame::is_users))
             });
             found.map(|t| (log, t))

@@ -1,5 +1,5 @@
-//! Decides which logs in a directory belong to one job. Only then can a failure in one log cause an error in another.
-//! The directory may also contain logs of unrelated jobs.
+//! Decides which logs in a directory belong to one job. A failure in one log can cause an error in another log only
+//! within the same job. The directory may also contain logs of unrelated jobs.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             None => jobs.push(Job::of(log)),
         }
     }
-    // The launcher's log reports failures of its workers. It joins the job in the same directory if there is only one.
+    // Adds the launcher's log, which reports worker failures, to the job in the same directory if there is only one.
     for log in reports {
         let folder = folder(&log.file);
         let mut beside = jobs.iter_mut().filter(|job| {
@@ -42,9 +42,8 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
 }
 
 struct Job {
-    /// The path without its numbers.
+    /// Log path without its numbers.
     key: String,
-    /// Ranks whose logs were found.
     ranks: BTreeSet<u32>,
     logs: Vec<LogFindings>,
 }
@@ -63,7 +62,8 @@ impl Job {
         self.logs.push(log);
     }
 
-    /// Returns true if `log` has the same name apart from numbers, and contains other ranks at about the same time.
+    /// Returns true if `log` differs from the job's logs only in numbers, and contains other ranks at about the same
+    /// time.
     fn includes(&self, log: &LogFindings) -> bool {
         let ranks = ranks(log);
         let is_second_stream = self.logs.iter().any(|known| {
@@ -94,7 +94,7 @@ fn is_only_report(catalogue: &Catalogue, log: &LogFindings) -> bool {
     log.rank.is_none() && !log.sightings.is_empty() && log.sightings.iter().all(is_report)
 }
 
-/// Returns the rank in the file name, or else the ranks in the lines.
+/// Returns the rank in a log's file name, or else the ranks in its lines.
 fn ranks(log: &LogFindings) -> BTreeSet<u32> {
     match log.rank {
         Some(rank) => BTreeSet::from([rank]),
@@ -102,7 +102,7 @@ fn ranks(log: &LogFindings) -> BTreeSet<u32> {
     }
 }
 
-/// Returns the time of the last failure in seconds.
+/// Returns the time of the log's last failure in seconds since 1970.
 fn last_time(log: &LogFindings) -> Option<i64> {
     let mut sightings = log.sightings.iter().rev();
     sightings.find_map(|sighting| {
@@ -117,7 +117,7 @@ fn last_time(log: &LogFindings) -> Option<i64> {
     })
 }
 
-/// Returns the path without digits. A rank's standard output and standard error have the same key.
+/// Returns a log's path without digits. A rank's standard output and standard error have the same key.
 fn without_numbers(file: &str) -> String {
     let file = stream_path(file);
     file.chars().filter(|c| !c.is_ascii_digit()).collect()

@@ -1,9 +1,9 @@
-//! Turns sightings into incidents: groups them, finds the cause, and chooses the card.
+//! Builds incidents from sightings: groups the sightings, finds the cause, and chooses the card.
 //!
-//! Sightings close to each other are one crash. A sighting is a consequence if its card can follow from the card of
-//! another sighting in the crash. Among the remaining sightings, the most severe is the cause (the earliest if several
-//! are equally severe), and the others are listed below it. If several ranks report the same error, it is one incident.
-//! The last crash comes first.
+//! Sightings close to each other in a log are one crash. A sighting is a consequence if its card can follow from the
+//! card of another sighting in the crash. Among the remaining sightings, the most severe one is the cause (the earliest
+//! if several are equally severe), and the others are listed below it. If several ranks report the same error, it is
+//! one incident. The last crash comes first.
 
 mod build;
 mod causes;
@@ -22,7 +22,7 @@ use super::log::{LogFindings, Sighting};
 use super::recovery::recover;
 use crate::model::incident::{Incident, Severity};
 
-/// A sighting, with its log and the card chosen for it.
+/// A sighting with its log and its chosen card.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item<'a> {
     log: usize,
@@ -31,13 +31,12 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Returns true if this item is a repetition of the event, rather than another message about the same event.
+    /// Returns true if this item reports a repetition of the event, rather than another message about the same event.
     fn repeats(&self, first: &Self) -> bool {
         self.card == first.card && self.sighting.wording == first.sighting.wording
     }
 }
 
-/// The input of one diagnosis.
 #[derive(Clone, Copy)]
 pub(super) struct Diagnosis<'a> {
     catalogue: &'a Catalogue,
@@ -45,7 +44,7 @@ pub(super) struct Diagnosis<'a> {
     measured: &'a Measured,
 }
 
-/// Returns the incidents in the logs of one job, last one first, each with its consequences.
+/// Returns the incidents in a job's logs, last one first, each with its consequences.
 #[must_use]
 pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
     let diagnosis = Diagnosis {
@@ -56,11 +55,11 @@ pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured
     let crashes = recover(|| grouping::crashes(&diagnosis)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
-        // A panic in one crash must not affect the others.
+        // Continues after a panic, so that a crash that cannot be diagnosed does not affect the others.
         let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
-        // A retry loop reports the same error repeatedly.
+        // Counts repeated incidents, because a retry loop reports the same error repeatedly.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
             None => incidents.push(incident),
@@ -92,7 +91,7 @@ impl<'a> Diagnosis<'a> {
         item.sighting.rank.or(self.logs[item.log].rank)
     }
 
-    /// Returns the evidence for `item`. `beside` lists the other cards in the same crash.
+    /// Returns the facts about `item` for evaluating evidence. `beside` lists the other cards in the same crash.
     pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
     where
         'a: 'c,
@@ -109,7 +108,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Chooses the card of each item in a crash, based on the item's values and the other items.
+    /// Chooses a card for each item in a crash, based on the item's values and the other items.
     fn choose(&self, items: &mut [Item<'a>]) {
         let cards: BTreeSet<usize> = items.iter().map(|item| item.card).collect();
         let ids: Vec<&str> = cards
@@ -134,14 +133,14 @@ impl<'a> Diagnosis<'a> {
         ranks.iter().flatten().count()
     }
 
-    /// Returns a crash as an incident with its consequences.
+    /// Converts the items of a crash to an incident with its consequences.
     fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
         self.choose(&mut items);
         let first = grouping::cause(self, &items);
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
-            // The exception after a failed assertion reports the same failure with fewer details.
+            // Treats an exception after a failed assertion as the same failure: it contains fewer details.
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });
@@ -182,7 +181,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Returns the consequences, one entry for each card.
+    /// Returns the consequences of a crash's cause, with one entry per card.
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
         let mut entries: Vec<(&Item<'a>, Incident)> = Vec::new();
         for item in items {
@@ -214,7 +213,7 @@ impl<'a> Diagnosis<'a> {
         let who = match self.rank(cause) {
             Some(rank) if ranks.len() > 1 => {
                 format!(
-                    "Rank {rank} was the first of {} ranks to report it",
+                    "Rank {rank} was the first of {} ranks to report this error",
                     ranks.len()
                 )
             }

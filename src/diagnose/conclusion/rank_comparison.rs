@@ -11,18 +11,16 @@ use std::collections::BTreeMap;
 use super::Item;
 use crate::diagnose::fields::FieldMap;
 
-/// Maximum number of ranks listed in a sentence.
 const MAX_LISTED: usize = 8;
 
-/// The difference between the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RankComparison {
     pub(super) sentence: String,
-    /// The rank that differs from all others.
+    /// Rank that differs from all others.
     pub(super) odd_rank: Option<u32>,
 }
 
-/// The operation in which a rank is waiting.
+/// A collective operation in which a rank is waiting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Position {
     operation: String,
@@ -40,7 +38,7 @@ impl Position {
         })
     }
 
-    /// Returns `ALLGATHER #18233`. The number of elements is added if it is the only difference.
+    /// Formats the position as `ALLGATHER #18233`. Adds the number of elements if it is the only difference.
     fn shown(&self, other: &Self) -> String {
         let number = self.number.map_or_else(String::new, |n| format!(" #{n}"));
         let is_same = (&self.operation, self.number) == (&other.operation, other.number);
@@ -50,7 +48,7 @@ impl Position {
     }
 }
 
-/// Returns the difference between the ranks that report an operation, or `None` if all of them report the same one.
+/// Returns the difference between the ranks' collective operations, or `None` if all report the same operation.
 pub(super) fn compare<'i>(
     items: impl Iterator<Item = (Option<u32>, &'i Item<'i>)>,
 ) -> Option<RankComparison> {
@@ -100,7 +98,7 @@ fn between(positions: &BTreeMap<u32, Position>) -> Option<RankComparison> {
     })
 }
 
-/// Returns `Rank 2` or `Ranks 0, 1, 3`.
+/// Formats ranks as `Rank 2` or `Ranks 0, 1, 3`.
 fn listed(ranks: &[u32]) -> String {
     let shown: Vec<String> = ranks.iter().take(MAX_LISTED).map(u32::to_string).collect();
     let more = ranks.len().saturating_sub(MAX_LISTED);

@@ -1,4 +1,4 @@
-//! Evidence from measurements before and during the failure. A log alone provides no measurements.
+//! Evaluates evidence from measurements before and during a failure. A log alone provides no measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,66 +6,65 @@ use super::oom::Oom;
 use super::{Case, Evidence, Finding};
 use crate::model::units::{Bytes, Millis};
 
-/// Measurements by the dashboard or by `gputop run`. Each may be missing.
+/// Measurements by the dashboard or by `gputop run`, each `None` if not available.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// How long the process was watched.
+    /// Time span in which the process was watched.
     pub watched: Option<Millis>,
-    /// Growth of the minimum of allocated memory, in bytes per minute.
+    /// Growth of the process's minimum allocated memory, in bytes per minute.
     pub allocated_growth: Option<f64>,
     /// Growth of reserved memory while allocated memory was flat, in bytes per minute.
     pub reserved_growth: Option<f64>,
-    /// Ratio of the last peak to the highest earlier peak.
+    /// Ratio of the last memory peak to the highest earlier peak.
     pub spike: Option<f64>,
-    /// Highest peak of allocated memory before the last step.
+    /// Highest peak of allocated memory before the last step, in bytes.
     #[serde(rename = "greatest")]
     pub highest_peak: Option<Bytes>,
-    /// Finished optimizer steps.
     pub steps: Option<u64>,
-    /// True if allocated memory had fallen before, as it does after a step. `Some(false)` is used only if the process
-    /// was watched from its start.
+    /// True if allocated memory had fallen before the failure, as it does after a step. `Some(false)` is used only if
+    /// the process was watched from its start.
     pub came_down: Option<bool>,
-    /// Cache flushes in the minutes before the failure (`num_alloc_retries`).
+    /// Number of cache flushes in the minutes before the failure (`num_alloc_retries`).
     pub retries: Option<u64>,
-    /// Largest cached free block usable for the request, at the failure.
+    /// Size of the largest cached free block usable for the failed request.
     #[serde(rename = "largest_hole")]
     pub largest_free_block: Option<Bytes>,
-    /// Lower bound of the request, which did not fit in an available block of this size.
+    /// Lower bound of the request's size: the request did not fit in a free block of this size.
     #[serde(rename = "wanted_over")]
     pub request_over: Option<Bytes>,
-    /// Maximum time between the failure and the reading of `largest_free_block`. `None` if the hook read the block at
-    /// the failure.
+    /// Maximum time between the failure and the read of `largest_free_block`. `None` if the hook read the size at the
+    /// failure.
     #[serde(rename = "hole_lag")]
     pub free_block_lag: Option<Millis>,
-    /// Largest free block that only other streams can use.
+    /// Size of the largest free block that only other streams can use.
     #[serde(rename = "largest_hole_elsewhere")]
     pub largest_free_block_other_streams: Option<Bytes>,
-    /// Free blocks, if they were read before any change after the failure.
+    /// Summary of the free blocks, if they were read before any change after the failure.
     #[serde(rename = "holes")]
     pub free_blocks: Option<FreeBlockSummary>,
-    /// Memory growth of other processes on the GPU in the minute before the failure.
+    /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
 }
 
-/// Free blocks of the large pool, excluding those of CUDA graphs and MemPools.
+/// Summary of free blocks in the large pool, excluding those of CUDA graphs and MemPools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FreeBlockSummary {
     pub count: u64,
     pub bytes: Bytes,
-    /// Largest free block of the stream with the most allocated memory.
+    /// Size of the largest free block of the stream with the most allocated memory.
     pub largest: Bytes,
-    /// Largest free block of all other streams, if there are any.
+    /// Size of the largest free block of all other streams, if there are any.
     #[serde(rename = "elsewhere")]
     pub other_streams: Option<Bytes>,
     #[serde(rename = "pins")]
     pub pinned: PinnedSegments,
-    /// Maximum time between the failure and the reading of the free blocks.
+    /// Maximum time between the failure and the read of the free blocks.
     pub lag: Millis,
 }
 
-/// Segments in which live blocks use less than a tenth of the memory.
+/// Nearly empty segments: live blocks use less than a tenth of their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PinnedSegments {
@@ -74,9 +73,9 @@ pub struct PinnedSegments {
     pub live: Bytes,
 }
 
-/// Minimum growth in bytes per minute; smaller growth is noise.
+/// Minimum memory growth in bytes per minute; smaller growth is noise.
 const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// Minimum ratio to the highest earlier peak for a peak to count as a spike.
+/// Minimum ratio of a memory peak to the highest earlier peak for it to be a spike.
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -140,7 +139,7 @@ fn spike(case: &Case<'_>) -> Finding {
     let Some(peak) = case.measured.spike else {
         return Finding::Silent;
     };
-    // Peaks do not include the failed request.
+    // Adds the failed request, which the measured peaks do not include.
     let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
     let clause = match attempted {
         Some(attempted) => {
@@ -156,7 +155,7 @@ fn spike(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Returns allocated memory plus the failed request, relative to the highest earlier peak.
+/// Returns the sum of allocated memory and the failed request, divided by the highest earlier peak.
 fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     let highest = case.measured.highest_peak.filter(|peak| peak.0 > 0)?;
     let oom = Oom::of(case);
@@ -164,8 +163,8 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     Some(attempted as f64 / highest.0 as f64)
 }
 
-/// First step number that certainly follows another step. Logs count from 0 or 1, and print the number before or after
-/// the step.
+/// First step number that certainly follows another step. Logs number steps from 0 or 1, and print the number before or
+/// after the step.
 const MIN_LATER_STEP: u64 = 3;
 
 fn first_step(case: &Case<'_>) -> Finding {
@@ -174,7 +173,7 @@ fn first_step(case: &Case<'_>) -> Finding {
         Some(1) => Finding::For("one optimizer step had finished".into()),
         Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
         None => match case.measured.came_down {
-            // A first batch that is too large looks the same, so this is only a hint.
+            // Returns only a hint, because a first batch that is too large looks the same.
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
@@ -191,7 +190,9 @@ fn first_step(case: &Case<'_>) -> Finding {
 fn later_step(case: &Case<'_>) -> Finding {
     let logged = || case.context.lines().rev().find_map(step_number);
     match case.measured.steps.or_else(logged) {
-        Some(step) if step >= MIN_LATER_STEP => Finding::For(format!("step {step} was reached")),
+        Some(step) if step >= MIN_LATER_STEP => {
+            Finding::For(format!("the program had reached step {step}"))
+        }
         _ => Finding::Silent,
     }
 }
@@ -208,7 +209,7 @@ fn step_number(line: &str) -> Option<u64> {
 
 fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
-        // The first flush may be the one that failed.
+        // Ignores the first flush, which may be the one that failed.
         Some(0) => Finding::Silent,
         Some(1) => Finding::For("the cache had been flushed once".into()),
         Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
@@ -228,10 +229,10 @@ fn others_grew(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Compares the largest free block with the request. The hook reads the block size at the failure, and the sampler
-/// reads it shortly after.
+/// Compares the largest free block with the request. The hook reads the block's size at the failure; the sampler reads
+/// it shortly afterwards.
 fn free_block_too_small(case: &Case<'_>) -> Finding {
-    // Without an error message, only a lower bound of the request is known.
+    // Uses a lower bound of the request if no error message contains the request's size.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
         && blocks.largest <= request
@@ -252,14 +253,14 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     if largest < request {
         Finding::For(format!("the largest free block was {largest}, {how}"))
     } else if case.measured.free_block_lag.is_some() {
-        // The block may have been freed by the exception.
+        // Draws no conclusion, because the exception may have freed the block.
         Finding::Silent
     } else {
         Finding::Against(format!("a free block of {largest} was available, {how}"))
     }
 }
 
-/// Evidence for pinned segments, which could be returned whole if their few live blocks were freed.
+/// Evaluates nearly empty segments, which could be released if their few live blocks were freed.
 fn pinned_segments(case: &Case<'_>) -> Finding {
     let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
         return Finding::Silent;

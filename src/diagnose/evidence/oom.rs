@@ -1,7 +1,7 @@
-//! Evidence from the numbers in PyTorch's out-of-memory message.
+//! Evaluates evidence from the numbers in PyTorch's out-of-memory message.
 //!
-//! PyTorch builds the message after returning all free segments to the driver (CUDACachingAllocator.cpp). Memory that
-//! is "reserved but unallocated" is therefore in fragments between live tensors. The requested size is that of the
+//! PyTorch builds the message after releasing all free segments to the driver (CUDACachingAllocator.cpp). Memory that
+//! is "reserved but unallocated" is therefore in fragments between live tensors. The requested size is the size of the
 //! segment that PyTorch requested from the driver.
 
 use super::{Case, Evidence, Finding};
@@ -9,8 +9,8 @@ use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// Upper bound for a CUDA context and its libraries, used if the message does not contain the actual size. Measured:
-/// 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
+/// Upper bound in bytes for the memory of a CUDA context and its libraries, used if the message does not contain the
+/// actual size. Measured: 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -104,24 +104,24 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// The numbers in a message. Those not in the message are `None`.
+/// Numbers in an out-of-memory message, each `None` if it is not in the message.
 pub(super) struct Oom {
     pub(super) requested: Option<u64>,
-    /// Lower bound of an unknown request.
+    /// Lower bound of the request's size if the size itself is unknown, in bytes.
     request_over: Option<u64>,
-    /// Total memory of the GPU.
+    /// Total memory of the GPU in bytes.
     total: Option<u64>,
     free: Option<u64>,
     pub(super) allocated: Option<u64>,
-    /// Reserved but unallocated memory.
+    /// Reserved but unallocated memory in bytes.
     cached: Option<u64>,
-    /// Memory limit of this process.
+    /// Memory limit of this process in bytes.
     limit: Option<u64>,
-    /// Memory used by this process.
+    /// Memory used by this process in bytes.
     this: Option<u64>,
-    /// Memory allocated in private pools.
+    /// Memory allocated in private pools in bytes.
     private: Option<u64>,
-    /// Memory used by other processes named in the message.
+    /// Memory used by other processes named in the message, in bytes.
     others: u64,
 }
 
@@ -158,10 +158,10 @@ impl Oom {
         Some(self.allocated?.saturating_add(self.cached?))
     }
 
-    /// Returns the used memory that the message does not attribute to any process.
+    /// Returns the used GPU memory that the message does not attribute to any process.
     fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
-            // If the driver does not know the value, the message contains 0 bytes.
+            // The message contains 0 bytes if the driver does not know the value.
             Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
             None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
         };
@@ -169,7 +169,7 @@ impl Oom {
         Some(self.total?.saturating_sub(known))
     }
 
-    /// Returns memory used by other processes, named or not.
+    /// Returns the memory used by other processes, whether the message names them or not.
     fn used_by_others(&self) -> Option<u64> {
         Some(self.others.saturating_add(self.unattributed()?))
     }
@@ -209,7 +209,7 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether enough memory was free. Less than 100 MiB on a full GPU is ignored.
+/// Checks whether enough memory was free for the request. Ignores less than 100 MiB on a full GPU.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices = oom
@@ -225,7 +225,7 @@ fn free_suffices(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Returns true if cached memory alone would suffice and is at least a quarter of the reserved memory.
+/// Returns true if cached memory would suffice for the request and is at least a quarter of reserved memory.
 fn fragmented(oom: &Oom) -> Option<bool> {
     let (requested, cached) = (oom.requested.or(oom.request_over)?, oom.cached?);
     Some(cached >= requested && cached.saturating_mul(4) >= oom.reserved()?)
@@ -321,7 +321,7 @@ fn others_clause(oom: &Oom) -> Option<String> {
     })
 }
 
-/// Checks whether other processes use more than half of the GPU.
+/// Checks whether other processes use more than half of the GPU's memory.
 fn others_hold_most(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((by_others, total)) = oom.used_by_others().zip(oom.total) else {
@@ -371,7 +371,7 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Checks whether this process uses more than half of the GPU outside PyTorch.
+/// Checks whether this process uses more than half of the GPU's memory outside PyTorch.
 fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
@@ -400,7 +400,7 @@ fn private_pools(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether private pools use more than half of the GPU.
+/// Checks whether private pools use more than half of the GPU's memory.
 fn private_pools_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let fill = oom
@@ -416,7 +416,7 @@ fn private_pools_fill(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether several other processes use about as much memory as this one, as the ranks of one job do.
+/// Checks whether at least two other processes use about as much memory as this one, as the ranks of one job do.
 fn others_similar(case: &Case<'_>) -> Finding {
     let this = Oom::of(case).this;
     let others = case.found.get("other_processes").and_then(|o| o.as_array());
@@ -512,8 +512,8 @@ fn not_attributable(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Finds `MIG-<uuid>` or `MIG 1g.10gb`. The word MIG alone is not enough, because nvidia-smi's header contains it for
-/// every GPU.
+/// Finds a MIG device in the log: `MIG-<uuid>` or `MIG 1g.10gb`. The word MIG alone is not enough, because nvidia-smi's
+/// header contains it for every GPU.
 fn mig_device(case: &Case<'_>) -> Finding {
     let mut after = case
         .context

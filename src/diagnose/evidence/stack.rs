@@ -1,4 +1,4 @@
-//! Evidence from the Python stack above a message.
+//! Evaluates evidence from the Python stack above an error message.
 
 use super::super::tables::base_name;
 use super::super::traceback::Frame;
@@ -178,8 +178,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// Finds the innermost frame with one of the functions, or one of the code fragments in the innermost source line.
-/// Source lines of outer frames are ignored: in `net(x).backward()`, the failure may be inside `net`.
+/// Finds the innermost frame with one of the functions, or with one of the code fragments in the innermost source line.
+/// Ignores source lines of outer frames: in `net(x).backward()`, the failure may be inside `net`.
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);
     let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {
@@ -199,7 +199,6 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     })
 }
 
-/// Returns the innermost frame in one of the user's files.
 fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {
     case.frames.iter().rev().find(|frame| frame.is_users())
 }
@@ -208,7 +207,7 @@ fn place(frame: &Frame) -> String {
     format!("{}:{}", base_name(&frame.file), frame.line)
 }
 
-/// Finds one of the fragments in the user's failing line.
+/// Finds one of the code fragments in the user's failing line.
 fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     let found = own_frame(case).and_then(|frame| {
         let code = frame.code.as_deref()?;
@@ -224,7 +223,7 @@ fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
-/// Finds a line that stores results on the GPU, in the user's failing line or in the function around it.
+/// Finds code that stores results on the GPU, in the user's failing line or in the function around it.
 fn code_collects(case: &Case<'_>) -> Finding {
     const RESULTS: &[&str] = &[
         "loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score",

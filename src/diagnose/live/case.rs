@@ -1,4 +1,4 @@
-//! One failure: the observations of its processes, and the incident derived from them so far.
+//! One failure: the observations of the processes involved, and the incident derived from them so far.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -32,7 +32,6 @@ use crate::model::text::visible;
 use crate::model::trace_replay::TraceReplay;
 use crate::model::units::{Bytes, GpuUuid, Mono};
 
-/// Maximum bytes of text in a case.
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of Xids in a case. A failing GPU can report thousands, and each diagnosis processes all of them.
 const MAX_XIDS: usize = 256;
@@ -43,9 +42,8 @@ const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
     ("", "autotune"),
     ("", "benchmark"),
 ];
-/// Placeholder for an unknown PCI bus.
 const UNKNOWN_BUS: &str = "ffff:ff:ff";
-/// Factor for the confidence if only a counter increased. A message would show which exception PyTorch raised.
+/// Confidence factor if only the OOM counter increased. A message would show which exception PyTorch raised.
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
@@ -56,17 +54,16 @@ pub struct Case {
     members: BTreeMap<ProcessKey, Member>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     scene: Arc<Scene>,
-    /// The last published revision.
+    /// Last published revision of the incident.
     published: Option<Record>,
-    /// True if the published severity takes into account that the process survived.
+    /// True if the published severity takes into account that the process survived the failure.
     is_settled: bool,
-    /// Number of later cases that were counted as repetitions of this one.
+    /// Number of later cases that repeat this case.
     repeats: u32,
-    /// The case that this case repeats.
+    /// Key of the case that this case repeats.
     repeat_of: Option<IncidentKey>,
 }
 
-/// Known properties of processes.
 #[derive(Clone, Copy)]
 struct ProcessFacts<'a> {
     known: &'a HashMap<ProcessKey, ProcessInfo>,
@@ -78,7 +75,7 @@ impl ProcessFacts<'_> {
         self.known.get(&key)?.rank
     }
 
-    /// Sets the GPU's index on the host. A program's GPU 0 can be any GPU of the host.
+    /// Sets the GPU's index on the host, because a program's GPU 0 can be any GPU of the host.
     fn set_gpu_index(self, key: ProcessKey, found: &mut FieldMap) {
         if let Some(index) = self.gpu_indices.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
@@ -86,7 +83,7 @@ impl ProcessFacts<'_> {
     }
 }
 
-/// Observations of one process.
+/// Observations of one process in a case.
 #[derive(Debug, Default)]
 struct Member {
     last: Mono,
@@ -96,25 +93,25 @@ struct Member {
     frames: Vec<Frame>,
     /// True if a library was searching for an algorithm when memory ran out.
     is_search: bool,
-    /// Hook report on the last failed allocation.
+    /// The Python hook's report on the last failed allocation.
     hook_report: Option<HookReport>,
-    /// Result of replaying the allocation trace under other settings.
+    /// Result of replaying the allocation trace with other settings.
     replayed: Option<TraceReplay>,
     /// Traceback of an uncaught exception, as reported by the hook.
     exception: Option<String>,
     exit: Option<Exit>,
 }
 
-/// A contiguous part of a log.
+/// A contiguous part of a process's log.
 #[derive(Debug)]
 struct LogText {
     file: String,
-    /// Line number of the first line, counted from 1, if known.
+    /// Line number of the first line in the log, counted from 1, if known.
     first_line: Option<u64>,
     text: String,
     /// Number of unread bytes in the log before this text.
     skipped: Bytes,
-    /// Processes that share the file. Empty if one process writes the log.
+    /// Processes that write to the log file. Empty if only one process writes to it.
     writers: Vec<ProcessKey>,
 }
 
@@ -161,8 +158,8 @@ impl Case {
         Arc::make_mut(&mut self.scene)
     }
 
-    /// Stores `failed` if no map is stored yet, because the first one is nearest to the failure. Returns true if it was
-    /// stored.
+    /// Stores `failed` as the case's map unless a map is already stored, because the first map is nearest to the
+    /// failure. Returns true if `failed` was stored.
     pub fn take_map(&mut self, failed: &FailureMap) -> bool {
         let is_first = self.scene.map.is_none();
         if is_first {
@@ -197,8 +194,8 @@ impl Case {
         is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// Returns true if the passage of time requires a new diagnosis: the process survived, or no process claimed the
-    /// Xid.
+    /// Returns true if the elapsed time requires a new diagnosis: the process survived, or no owner of the Xid was
+    /// found.
     pub fn settles(&mut self, now: Mono) -> bool {
         let is_unclaimed =
             self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
@@ -207,12 +204,12 @@ impl Case {
         is_unclaimed || (is_due && self.published.is_some())
     }
 
-    /// Returns true if the case consists of Xids without a process.
+    /// Returns true if the case consists of Xids not attributed to a process.
     pub fn is_unmatched_xid(&self) -> bool {
         matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
     }
 
-    /// Returns true while the process that caused the Xids may still become known.
+    /// Returns true while the process that caused the Xids may still be found.
     pub fn waits_for_owner(&self, now: Mono) -> bool {
         self.is_unmatched_xid()
             && now.since(self.key.first) < OWNER_TIMEOUT
@@ -228,7 +225,7 @@ impl Case {
         self.xids.iter().any(is_match)
     }
 
-    /// Returns the GPU of a case with Xids but no process.
+    /// Returns the GPU of a case with Xids not attributed to a process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
     }
@@ -238,7 +235,7 @@ impl Case {
         own.any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
     }
 
-    /// Returns true if a kernel of one of the processes failed on the GPU.
+    /// Returns true if a GPU kernel of one of the processes failed.
     pub fn is_fault(&self) -> bool {
         let published = self.published.as_ref();
         let family = published.map(|revision| revision.incident.family.as_str());
@@ -246,7 +243,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the Xids of `unmatched`, which are earlier, to this case.
+    /// Moves the earlier Xids of `unmatched` to this case.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -255,7 +252,7 @@ impl Case {
         now.since(self.last) > OTHER_RANKS_TIMEOUT.max(REPEAT_WINDOW)
     }
 
-    /// Adds an observation. Returns false if a limit is reached and nothing was added.
+    /// Adds an observation to the case. Returns false if a limit is reached and nothing was added.
     pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) -> bool {
         self.last = self.last.max(event.mono);
         let mut is_added = match &event.observation {
@@ -268,7 +265,7 @@ impl Case {
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
-        // Measurements after the failure describe a process that is shutting down, so only the first ones are stored.
+        // Keeps only the first measurements, because those after the failure describe a process that is shutting down.
         if member.measured == Measured::default() || figures.is_some() {
             member.measured = measured;
         }
@@ -294,7 +291,8 @@ impl Case {
     fn add_xid(&mut self, event: &Event, xid: &Xid) -> bool {
         let entry = (event.process, event.gpu.clone(), xid.clone());
         let is_full = self.xids.len() >= MAX_XIDS;
-        // The driver reports the number at once, and the kernel log line follows later.
+        // Replaces an Xid without text: the driver reports the number immediately, and the kernel log line follows
+        // later.
         let same = self.xids.iter_mut().find(|(_, gpu, known)| {
             known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
         });
@@ -335,7 +333,7 @@ impl Case {
         self.published = Some(revision.clone());
     }
 
-    /// Returns true if `later` is the same failure again, in a program that survives the failure.
+    /// Returns true if `later` repeats this failure in a program that survives it.
     pub fn is_repeated_by(&self, later: &Record) -> bool {
         let survived = |revision: &Record| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
@@ -349,7 +347,7 @@ impl Case {
             })
     }
 
-    /// Counts `later` as a repetition. Its `revision` becomes a revision of this case.
+    /// Records `later` as a repetition. Its `revision` becomes a revision of this case.
     pub fn repeat(&mut self, later: &mut Self, revision: &mut Record) {
         if later.repeat_of.is_none() {
             later.repeat_of = Some(self.key.clone());
@@ -367,7 +365,6 @@ impl Case {
         revision.incident.count = first.max(revision.incident.count + self.repeats);
     }
 
-    /// Returns the current incident, or `None` if there is none yet.
     pub fn conclude(
         &self,
         catalogue: &Catalogue,
@@ -409,7 +406,7 @@ impl Case {
         })
     }
 
-    /// Diagnoses the text as `gputop explain` does, together with the measurements.
+    /// Diagnoses the case's log text as `gputop explain` does, together with the measurements.
     fn by_text(
         &self,
         catalogue: &Catalogue,
@@ -469,7 +466,7 @@ impl Case {
         }
     }
 
-    /// Returns the kernel log lines. If only the number of an Xid is known, builds the line from it.
+    /// Returns the kernel log lines for the Xids. Builds a line if only an Xid's number is known.
     fn kernel_lines(&self, gpus: &[Gpu]) -> String {
         let mut lines = String::new();
         for (process, gpu, xid) in &self.xids {
@@ -497,7 +494,7 @@ impl Case {
         lines
     }
 
-    /// Diagnoses a failure from numbers alone, when the OOM counter increased but there is no message.
+    /// Diagnoses a failure from numbers alone, if the OOM counter increased but there is no message.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
@@ -543,7 +540,7 @@ impl Case {
         Some(incident)
     }
 
-    /// Returns the measurements of the first process.
+    /// Returns the measurements of the case's first process.
     fn measured(&self) -> Measured {
         let first = self.key.process.and_then(|key| self.members.get(&key));
         let first = first.or(self.members.values().next());
@@ -561,13 +558,13 @@ impl Case {
         if exits().any(|exit| exit.status.get() != Some(0)) {
             return Severity::Fatal;
         }
-        // The process finished successfully.
+        // A process that finished successfully caught the failure.
         if exits().next().is_some() {
             return Severity::Caught;
         }
         let has_text = self.members.values().any(|m| !m.texts.is_empty());
-        // The severity from the text applies until the process has had time to exit. After that, a process that is
-        // still running has survived the failure.
+        // Uses the severity from the text until the process has had time to exit. After that, a process that is still
+        // running has survived the failure.
         if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
         }
@@ -631,7 +628,7 @@ impl Member {
         self.hook_report = Some(report);
     }
 
-    /// Adds the hook's values and, if the hook reported the failure, the result of replaying it.
+    /// Adds the hook's values and, if they are for this failure, the result of replaying the allocation trace.
     fn complete(&self, incident: &mut Incident) {
         let Some(report) = &self.hook_report else {
             return;
@@ -681,7 +678,7 @@ impl Member {
         true
     }
 
-    /// Returns the findings in the texts, separately for each file.
+    /// Returns the findings in the log texts, separately for each file.
     fn findings(
         &self,
         catalogue: &Catalogue,
@@ -738,8 +735,8 @@ impl Member {
 }
 
 impl LogText {
-    /// Returns the writer of a sighting. A log with one writer belongs to that process. In a shared log, the rank or a
-    /// known PID identifies the writer.
+    /// Returns the process that wrote the sighting's log line. A log with one writer belongs to that process. In a
+    /// shared log, the rank or a known PID identifies the writer.
     fn writer(
         &self,
         own: ProcessKey,
@@ -764,8 +761,8 @@ impl LogText {
     }
 }
 
-/// Returns the kernel log line about a process killed by the host's OOM killer. If only the counter shows the kill,
-/// builds a line in the same form.
+/// Returns the kernel log line about a process killed by the host's OOM killer. Builds such a line if only the counter
+/// shows the kill.
 fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
         return None;
@@ -780,7 +777,7 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     )
 }
 
-/// Returns true if the host's OOM killer killed the process. This is an incident even without earlier observations.
+/// Returns true if the host's OOM killer killed the process, which is an incident even without other observations.
 pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),

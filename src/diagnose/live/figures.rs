@@ -1,9 +1,10 @@
-//! The numbers that PyTorch's out-of-memory message would contain, for a failed allocation whose message is unknown.
+//! Collects the numbers that PyTorch's out-of-memory message would contain, for a failed allocation whose message is
+//! unknown.
 //!
-//! Pool statistics come from the sample that saw `num_ooms` increase, up to 50 ms after the failure. Driver values come
-//! from the last frame, corrected by the change of the pool since then. They are replaced once the GPU is read in
-//! response to the failure. The requested size is not visible from outside, but was larger than the driver's free
-//! memory and the largest free block of the cache.
+//! Pool statistics come from the sample that detected the increase of `num_ooms`, up to 50 ms after the failure. Driver
+//! values come from the last frame, corrected by the change of the pool since then. They are replaced after the GPU was
+//! read in response to the failure. The requested size is not visible from outside the process, but was larger than the
+//! driver's free memory and the largest free block of the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
@@ -16,21 +17,21 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// Total memory without the driver's reservation, as reported by CUDA.
+    /// Total GPU memory without the driver's reservation, as reported by CUDA.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
-    /// Memory of the process on the GPU.
+    /// Memory used by the process on the GPU.
     pub process: Option<Bytes>,
     pub allocated: Bytes,
     pub reserved: Bytes,
-    /// Set only if the tensors that existed at the failure still existed when the sample was taken.
+    /// Size of the largest free block, set only if the tensors from the failure still existed at the sample.
     pub largest_free_block: Option<Bytes>,
-    /// Memory of every other process on the GPU, by PID.
+    /// Memory of each other process on the GPU, by PID.
     pub others: Vec<(u32, Bytes)>,
 }
 
 impl Figures {
-    /// Creates the values from `pool` and `gpu`, which are from the last frame.
+    /// Creates the figures from an OOM event, with `pool` and `gpu` from the last frame.
     pub fn new(
         process: ProcessKey,
         rose: &OomsRose,
@@ -75,13 +76,13 @@ impl Figures {
         figures
     }
 
-    /// Replaces the driver's values with those read because of the failure, which are closer in time than the last
-    /// frame.
+    /// Replaces the driver's values with those read in response to the failure, which are closer to the failure than
+    /// the last frame.
     pub fn update_gpu(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
         self.total = total(&gpu.memory).or(self.total);
         self.free = gpu.memory.free.get().or(self.free);
         let list = || gpu.processes.value().into_iter().flatten();
-        // If the failed process is not in the list, it may be among the others under another PID.
+        // Skips the update if the failed process is not in the list: it may be among the others under another PID.
         let is_own =
             |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
         if let Some(own) = list().find(is_own) {
@@ -90,13 +91,13 @@ impl Figures {
         }
     }
 
-    /// Returns true if allocated memory indicates that the pool is in the same state as at the failure. The exception
-    /// frees the tensors of its frames, which changes the free blocks.
+    /// Returns true if `allocated` indicates that the pool is in the same state as at the failure. The exception frees
+    /// the tensors of its frames, which changes the free blocks.
     pub fn matches_allocated(&self, allocated: Bytes) -> bool {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
 
-    /// Builds the values from the hook's report, for processes that cannot be read from outside.
+    /// Builds the figures from the hook's report, for processes that cannot be read from outside.
     pub fn from_hook(oom: &HookOom) -> Self {
         let current = |gauge: Option<HookGauge>| gauge.map_or(Bytes(0), |gauge| gauge.current);
         Self {
@@ -110,13 +111,13 @@ impl Figures {
         }
     }
 
-    /// Returns a lower bound of the request: a smaller request would have succeeded.
+    /// Returns a lower bound of the failed request's size: a smaller request would have succeeded.
     pub fn request_over(&self) -> Option<Bytes> {
         let largest = self.largest_free_block.unwrap_or_default();
         self.free.map(|free| free.max(largest))
     }
 
-    /// Returns the values, keyed by the field names of messages.
+    /// Returns the figures, keyed by the field names of card messages.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {
@@ -144,7 +145,7 @@ impl Figures {
     }
 }
 
-/// Returns the total as CUDA reports it.
+/// Returns the GPU's total memory as CUDA reports it.
 fn total(memory: &Memory) -> Option<Bytes> {
     let reserved = memory.reserved.get().unwrap_or_default();
     Some(Bytes(memory.total.get()?.0.saturating_sub(reserved.0)))

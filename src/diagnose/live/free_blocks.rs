@@ -1,10 +1,10 @@
-//! Summarizes the blocks of the pool of a failed allocation, if they have not changed since the failure.
+//! Summarizes the blocks in the pool of a failed allocation, if they have not changed since the failure.
 //!
 //! ```text
 //! OOMs rose ─► agent reads the blocks ─► FailureMap ─► Case ─► FreeBlockSummary ─► Measured ─► evidence of the causes
 //! ```
 //!
-//! Only the shared large pool is included, because requests up to 1 MiB and private pools do not use it.
+//! The summary includes only the shared large pool, because requests up to 1 MiB and private pools do not use it.
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use crate::diagnose::evidence::{FreeBlockSummary, PinnedSegments};
 use crate::model::pool::{BlockState, FailureMap, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// A segment is pinned if live blocks use less than its size divided by this number.
+/// Divisor for pinned segments: a segment is pinned if live blocks use less than its size divided by this number.
 const PINNED_DIVISOR: u64 = 10;
 
-/// Returns the summary, or `None` if the exception freed memory before the read or the read was inconsistent.
+/// Summarizes the free blocks, or returns `None` if they changed before the read or the read was inconsistent.
 pub fn summary(failed: &FailureMap, figures: &Figures) -> Option<FreeBlockSummary> {
     let map = &failed.map;
     let is_unchanged = figures.matches_allocated(live(map));

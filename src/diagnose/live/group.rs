@@ -9,16 +9,16 @@ use crate::model::units::{GpuUuid, Pid};
 pub enum Group {
     /// Job ID of the batch system.
     Job(String),
-    /// PID of the launcher of the ranks.
+    /// PID of the ranks' launcher.
     Launcher(Pid),
     Process(ProcessKey),
-    /// A GPU failure without a process.
+    /// GPU with a failure that is not attributed to a process.
     Gpu(GpuUuid),
     Host,
 }
 
 impl Group {
-    /// Returns the group that `event` belongs to. `process` is the event's process, if it is known.
+    /// Returns the group of the event. `process` is the event's process, if known.
     pub fn of(event: &Event, process: Option<&ProcessInfo>) -> Self {
         let is_rank = process.is_some_and(|known| known.rank.is_some());
         if let Some(process) = process.filter(|_| is_rank) {

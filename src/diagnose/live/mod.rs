@@ -9,8 +9,8 @@
 //!
 //! The input is a stream from a live host, a recording or a remote host. Each new observation updates the conclusion
 //! about its case. The case keeps its [`IncidentKey`], so a new revision replaces the old one. Text is diagnosed as in
-//! `explain`, together with measurements. An OOM without text is diagnosed from its values alone. An exit for an unknown
-//! reason is not an incident.
+//! `explain`, together with measurements. An OOM without text is diagnosed from memory figures alone. An exit for an
+//! unknown reason is not an incident.
 
 mod case;
 mod figures;
@@ -43,24 +43,23 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events from the same process within this time are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// If a process exits within this time after its last observation, that observation counts as the cause. Interpreters
+/// Maximum time between a process's last observation and its exit for the observation to be the cause. Interpreters
 /// exit slowly.
 const EXIT_WINDOW: Millis = Millis(30_000);
-/// Time after which all other ranks have failed as well. Default timeouts of collectives are at most half an hour.
+/// Time after which all other ranks have failed too. Default timeouts of collectives are at most half an hour.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
-/// A repetition of a failure within this time is counted, but not reported again.
+/// Maximum time between a failure and a repetition that is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
-/// Maximum number of open cases.
 const MAX_CASES: usize = 200;
 
-/// Detects the incidents in one stream.
+/// Detects the incidents in one stream of frames and events.
 #[derive(Debug, Default)]
 pub struct Observer {
     hello: Arc<Hello>,
     history: RecentHistory,
-    /// The last known state of each process, including exited ones.
+    /// Last known state of each process, including exited processes.
     known: HashMap<ProcessKey, ProcessInfo>,
-    /// Index of the GPU of each process that the driver lists on exactly one GPU.
+    /// GPU index of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
     now: Mono,
@@ -74,7 +73,7 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Drops all state after a recording jumped to another position.
+    /// Clears all state except the greeting after a recording jumped to another position.
     pub fn forget(&mut self) {
         *self = Self {
             hello: Arc::clone(&self.hello),
@@ -111,8 +110,8 @@ impl Observer {
         revisions
     }
 
-    /// Updates the GPU of each process. Programs have their own device numbers, but a process that the driver lists on
-    /// only one GPU uses that GPU.
+    /// Updates the GPU index of each process. Programs have their own device numbers, but a process that the driver
+    /// lists on only one GPU uses that GPU.
     fn update_gpu_indices(&mut self, frame: &Frame) {
         let mut on: HashMap<ProcessKey, Vec<u32>> = HashMap::new();
         for gpu in &frame.gpus {
@@ -129,7 +128,7 @@ impl Observer {
         }
     }
 
-    /// Adds the stack of a program at a failed allocation.
+    /// Adds a program's stack at a failed allocation.
     pub fn stack(&mut self, stack: &PythonStack) -> Vec<Record> {
         if stack.why != StackWhy::Oom {
             return Vec::new();
@@ -141,7 +140,7 @@ impl Observer {
         self.conclude(index).into_iter().collect()
     }
 
-    /// Returns the case of an allocation that failed in a process shortly before `at`.
+    /// Returns the index of the case for an allocation that failed in `process` shortly before `at`.
     fn case_of_oom(&self, process: ProcessKey, at: Mono) -> Option<usize> {
         let is_match = |case: &Case| {
             case.has_oom_of(process) && at.since(case.last_of(process)) <= SAME_FAILURE_WINDOW
@@ -149,7 +148,7 @@ impl Observer {
         self.cases.iter().rposition(is_match)
     }
 
-    /// Adds the blocks of a pool after a failed allocation.
+    /// Adds the blocks of a pool, read after a failed allocation.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Record> {
         let Some(index) = self.case_of_oom(failed.map.process, failed.map.at) else {
             return Vec::new();
@@ -160,7 +159,7 @@ impl Observer {
         }
     }
 
-    /// Adds the GPU values that were read because of a failed allocation.
+    /// Adds GPU values that were read in response to a failed allocation.
     fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Record> {
         let process = event.process?;
         let index = self.case_of_oom(process, event.mono)?;
@@ -172,7 +171,7 @@ impl Observer {
         if let Observation::GpuAtOom(gpu) = &event.observation {
             return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
-        // A log that ranks share is attributed to the first rank.
+        // Attributes a log shared by several ranks to the first rank.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
             _ => None,
@@ -200,7 +199,7 @@ impl Observer {
                 }
                 self.case_of_exit(event)
             }
-            // Replaying a long trace takes time. A replay result alone does not open a case.
+            // Does not open a case for a replay result. Replaying a long trace takes time, so the result arrives later.
             Observation::TraceReplay(_) => self.case_with(event),
             _ => None,
         };
@@ -221,7 +220,7 @@ impl Observer {
         }
     }
 
-    /// Returns the open case of an event, or a new one.
+    /// Returns the index of an event's open case, or of a new one.
     fn case_of(&mut self, event: &Event) -> usize {
         let group = self.group(event);
         let is_match = |case: &Case| {
@@ -248,7 +247,7 @@ impl Observer {
         self.cases.len() - 1
     }
 
-    /// Sets the scene from the newest frame at the first event of a process.
+    /// Sets the scene from the newest frame at a process's first event.
     fn set_scene(&mut self, index: usize, event: &Event) {
         let case = &mut self.cases[index];
         if event.process.is_some_and(|key| case.has(key)) {
@@ -265,7 +264,7 @@ impl Observer {
         scene::take(case.scene(), frame, event.process, &reported);
     }
 
-    /// Returns the case for the exit of a process. A kill by the host opens a new case.
+    /// Returns the index of the case for a process's exit. A kill by the host's OOM killer opens a new case.
     fn case_of_exit(&mut self, event: &Event) -> Option<usize> {
         match self.case_with(event) {
             Some(index) => Some(index),
@@ -273,7 +272,7 @@ impl Observer {
         }
     }
 
-    /// Returns the last case of the process, if its last observation is recent.
+    /// Returns the index of the process's last case, if the case's last observation is recent.
     fn case_with(&self, event: &Event) -> Option<usize> {
         let process = event.process?;
         let is_match = |case: &Case| {
@@ -293,7 +292,7 @@ impl Observer {
             return None;
         }
         let gpus = self.history.gpus();
-        // Loading the cards costs memory and a few milliseconds, so it is done on demand.
+        // Loads the cards on demand, because they take memory and a few milliseconds.
         let catalogue = Catalogue::embedded();
         let revision = self.cases[index].conclude(
             catalogue,
@@ -305,7 +304,7 @@ impl Observer {
         Some(self.counted(index, revision))
     }
 
-    /// Counts repetitions, so that a program that catches the same failure at every step has one incident with a count.
+    /// Counts repetitions, so that a program that catches the same failure at every step has one incident.
     fn counted(&mut self, index: usize, mut revision: Record) -> Record {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];

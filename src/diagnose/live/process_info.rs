@@ -1,4 +1,4 @@
-//! Properties of a process that incidents need, retained after its exit.
+//! Process properties needed by incidents, retained after the process exits.
 
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
@@ -10,9 +10,8 @@ pub struct ProcessInfo {
     pub rank: Option<u32>,
     /// Job ID of the batch system.
     pub job: Option<String>,
-    /// PID of the parent process.
     pub parent: Option<Pid>,
-    /// The command under `gputop run` that the process belongs to.
+    /// Command under `gputop run` to which the process belongs.
     pub run: Option<ProcessKey>,
 }
 
@@ -27,7 +26,6 @@ impl ProcessInfo {
         }
     }
 
-    /// Returns true if `process` has the same properties.
     pub fn is_unchanged(&self, process: &Process) -> bool {
         let is_same = |known: &Option<String>, now: &Reading<String>| known.as_ref() == now.value();
         is_same(&self.command, &process.command)

@@ -1,4 +1,4 @@
-//! Recent measurements of each process and GPU, which help to explain a failure.
+//! Stores recent measurements of each process and GPU, which help to explain a failure.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,18 +14,17 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
 
-/// Retention of per-process memory values on a GPU, with one entry every [`USAGE_INTERVAL`].
+/// Retention of the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
 const USAGE_RETENTION: Millis = Millis(70_000);
 const USAGE_INTERVAL: Millis = Millis(5_000);
-/// Retention of objects that no longer occur in frames.
+/// Retention of processes and GPUs that are no longer in the frames.
 const RETENTION: Millis = Millis(60_000);
-/// A process that is at most this old when it is first seen counts as watched from its start.
+/// Maximum age of a newly seen process to be treated as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
 /// Memory of each process on a GPU at one time.
 type GpuUsage = (Mono, Vec<(Pid, Bytes)>);
 
-/// Samples of the last minutes.
 #[derive(Debug, Default)]
 pub struct RecentHistory {
     pools: HashMap<(ProcessKey, u32), PoolSamples>,
@@ -34,7 +33,6 @@ pub struct RecentHistory {
     newest: Arc<Frame>,
 }
 
-/// A process that occurred in a frame.
 #[derive(Debug, Clone, Copy)]
 struct SeenProcess {
     last: Mono,
@@ -43,7 +41,7 @@ struct SeenProcess {
 }
 
 impl RecentHistory {
-    /// Adds a frame. `ticks` is the frequency of start times in Hz. Ages use the monotonic clock.
+    /// Adds a frame. `ticks` is the frequency of process start times in Hz. Ages use the monotonic clock.
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
@@ -116,7 +114,7 @@ impl RecentHistory {
         self.newest.pools.iter().flat_map(|pools| &*pools.list)
     }
 
-    /// Returns the measurements before `event` and, for a failed allocation, the memory values.
+    /// Returns the measurements before `event` and, for a failed allocation, the memory figures.
     pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
         let rose = match &event.observation {
             Observation::Ooms(rose) => Some(&**rose),
@@ -142,7 +140,7 @@ impl RecentHistory {
         (measured, figures)
     }
 
-    /// Returns the device on which the process has reserved the most memory.
+    /// Returns the ordinal of the device on which the process has reserved the most memory.
     fn fullest(&self, process: ProcessKey) -> Option<u32> {
         let of = self.pools().filter(|pool| pool.process == process);
         of.max_by_key(|pool| pool.stats.reserved.last())
@@ -172,7 +170,7 @@ impl RecentHistory {
                 Some(growth) => Some(growth.a_minute.0 as f64),
                 None => before.is_flat.then_some(0.0),
             },
-            // While memory only rises, each peak is higher than the ones before.
+            // Ignores peaks while memory only rises: each is higher than the previous ones.
             spike: last_peak
                 .zip(before.greatest)
                 .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
@@ -187,7 +185,7 @@ impl RecentHistory {
         }
     }
 
-    /// Returns the growth of other processes within the last minute.
+    /// Returns the memory growth of other processes on the GPU within the last minute.
     fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
         let ring = self.usage.get(&gpu.uuid)?;
         let (then, earliest) = ring.front()?;

@@ -1,4 +1,4 @@
-//! Extracts the scene of an incident from the newest frame: the incident's GPUs and their most important processes.
+//! Copies the scene of an incident from the newest frame: the incident's GPUs and their most important processes.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::model::reading::Reading;
 use crate::model::scene::{FreeBlocks, MAX_PARTS, Scene, SceneMap};
 use crate::model::units::{GpuUuid, Mono};
 
-/// Maximum number of GPUs in a scene. A rank has one.
+/// Maximum number of GPUs in an incident's scene. A rank has one GPU.
 const MAX_GPUS: usize = 16;
-/// Maximum number of the incident's own processes, such as the ranks of a job.
+/// Maximum number of the incident's own processes in its scene, such as the ranks of a job.
 const MAX_OWN: usize = 64;
-/// Maximum number of processes per GPU. Those with the most memory are kept.
+/// Maximum number of processes per GPU in a scene. Those with the most memory are included.
 const MAX_PROCESSES: usize = 16;
 
-/// Adds a process and its GPUs from `frame` to the scene. `reported` contains the GPUs that the event names. Existing
-/// parts stay as they were first seen.
+/// Adds a process and its GPUs from `frame` to the scene. `reported` contains the GPUs named by the event. Existing
+/// parts of the scene are not replaced.
 pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, reported: &[GpuUuid]) {
     if scene.frame.mono == Mono(0) {
         scene.frame = Frame {
@@ -110,7 +110,7 @@ fn take_pools(into: &mut Frame, frame: &Frame, process: ProcessKey) {
     }
 }
 
-/// Summarizes a map that was read because an allocation failed.
+/// Summarizes a block map that was read because an allocation failed.
 pub fn map(failed: &FailureMap) -> SceneMap {
     let map = &failed.map;
     let all = Fragmentation::of(map);

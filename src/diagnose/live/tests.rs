@@ -1,4 +1,4 @@
-//! Feeds streams like those of the agent to the observer, and checks the resulting incidents.
+//! Tests the observer: feeds it streams like those of the agent, and checks the resulting incidents.
 
 use std::sync::Arc;
 
@@ -35,14 +35,14 @@ fn key(pid: u32) -> ProcessKey {
     }
 }
 
-/// Simulates a process with one pool on a GPU with 24 GiB, second by second.
+/// Simulates a process with one pool on a GPU with 24 GiB, in steps of one second.
 struct SimulatedRun {
     observer: Observer,
     now: u64,
     pids: Vec<u32>,
     others: Bytes,
     launcher: Option<u32>,
-    /// State of the pool in GiB: minimum allocated, maximum allocated, reserved.
+    /// State of the pool: minimum allocated, maximum allocated and reserved memory in GiB.
     pool: (f64, f64, f64),
     retries: u64,
     revisions: Vec<Record>,
@@ -159,7 +159,7 @@ impl SimulatedRun {
         }
     }
 
-    /// Simulates `seconds` seconds with the pool state that `pool_at` returns.
+    /// Simulates `seconds` seconds with the pool state returned by `pool_at`.
     fn run(&mut self, seconds: u64, pool_at: impl Fn(f64) -> (f64, f64, f64)) {
         for second in 0..seconds {
             let at = second as f64;
@@ -384,7 +384,7 @@ fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
             "{expected}: {says:?}"
         );
     }
-    // A third of the allocated memory was freed, so the blocks differ from those at the failure.
+    // A third of the allocated memory was freed, so the blocks are no longer those at the failure.
     let says = evidence(9.0);
     let of_blocks = |text: &&String| text.contains("free blocks") || text.contains("segments");
     assert_eq!(says.iter().find(of_blocks), None);
@@ -436,7 +436,7 @@ fn a_request_larger_than_all_peaks_is_a_spike() {
     let says =
         "with this request, allocated memory would reach 1.64 times the highest earlier peak";
     assert!(first.r#for.iter().any(|text| text == says), "{first:?}");
-    // The peak is not a spike if earlier steps were as large.
+    // The request is not a spike if earlier steps had peaks as large.
     let mut sim = SimulatedRun::new();
     sim.run(60, |_| (12.0, 22.0, 22.1));
     sim.oom(418, 1);
@@ -722,7 +722,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
     let mut sim = SimulatedRun::new();
     sim.others = gib(2.0);
     sim.train(60);
-    // Before the failure.
+    // These observations precede the failure.
     assert_eq!(sim.observer.failure_map(&map_of(418, sim.now, 4)), []);
     assert_eq!(sim.stack(418, &[("early.py", "step")]), []);
     sim.oom(418, 1);
@@ -736,7 +736,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
     assert_eq!(
         scene.frame.mono,
         Mono(failed - 100),
-        "the last frame before the failure"
+        "the frame is the last one before the failure"
     );
     let listed = scene.frame.gpus[0].processes.value().expect("a list");
     let held: Vec<_> = listed.iter().map(|p| (p.pid.0, p.vram.get())).collect();
@@ -834,7 +834,7 @@ fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
         }
         sim.exits(pid);
     }
-    // At 0.1 s each, the banner would be more than a minute late.
+    // Sets a generous time limit: at 0.1 s per exit, the incident banner would be more than a minute late.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     let reported: Vec<u32> = sim
         .revisions
@@ -846,7 +846,7 @@ fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
     assert_eq!(
         pids,
         (1_000..2_000).step_by(10).collect::<Vec<_>>(),
-        "each failed process once"
+        "each failed process must be reported once"
     );
     assert!(sim.observer.cases.len() <= super::MAX_CASES);
 }
@@ -882,7 +882,7 @@ fn a_late_replay_is_added_to_its_failure() {
             ..TraceReplay::default()
         }))
     };
-    // Longer than the time window of one failure, and shorter than a real replay.
+    // The delay is longer than the time window of one failure, and shorter than a real replay.
     sim.run(8, |_| (6.0, 14.0, 22.5));
     let effect = |revisions: &[Record]| {
         revisions[0].incident.fixes[0]
@@ -917,7 +917,7 @@ fn observations_beyond_the_limit_are_not_diagnosed() {
     for _ in 0..100 {
         sim.writes(418, &text);
     }
-    // One revision for each added text.
+    // At most one revision is published for each added text.
     assert!(
         sim.revisions.len() <= (256 << 10) / text.len() + 1,
         "{}",

@@ -1,7 +1,8 @@
-//! Xids without a process. For some faults the driver writes several lines, and only the last one names the process.
+//! Attributes Xids to processes. For some faults, the driver writes several lines, and only the last one names the
+//! process.
 //!
-//! Such a line waits for its owner: a process with an Xid of the same number, or a process on the same GPU whose
-//! kernels failed. If no owner appears within [`OWNER_TIMEOUT`], the incident concerns the GPU alone. Xids that
+//! A line without a process waits for its owner: a process with an Xid of the same number, or a process on the same GPU
+//! whose kernels failed. If no owner is found within [`OWNER_TIMEOUT`], the incident is about the GPU only. Xids that
 //! programs do not cause are reported without waiting.
 
 use super::Observer;
@@ -10,10 +11,10 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::model::event::{Event, Xid};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Lines of one fault are milliseconds apart. Messages from the program come later.
+/// Timeout for finding an Xid's owner. Lines of one fault are milliseconds apart; the program's messages follow.
 pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
-/// Returns true if programs cause this Xid, according to the table of Xids.
+/// Returns true if programs can cause this Xid, according to the table of Xids.
 pub fn is_application_error(number: u64) -> bool {
     let mut xids = Catalogue::embedded().tables.xids.iter();
     let known = xids.find(|xid| xid.codes.contains(&number));
@@ -21,7 +22,7 @@ pub fn is_application_error(number: u64) -> bool {
 }
 
 impl Observer {
-    /// Returns the case that an Xid without a process belongs to.
+    /// Returns the index of the case that owns an Xid without a process.
     pub(super) fn owner_of(&self, event: &Event, xid: &Xid) -> Option<usize> {
         if event.process.is_some() || !is_application_error(xid.number) {
             return None;
@@ -35,7 +36,7 @@ impl Observer {
         self.cases.iter().rposition(is_match)
     }
 
-    /// Moves waiting Xids to the case at `index`. Returns the case's new index, and whether there were any Xids.
+    /// Moves waiting Xids to the case at `index`. Returns the case's new index, and true if any Xids were moved.
     pub(super) fn claim(&mut self, index: usize) -> (usize, bool) {
         let case = &self.cases[index];
         if !case.is_fault() {

@@ -1,40 +1,40 @@
-//! Joins the lines of one writer into a text, undoes line wrapping where it can be detected reliably, and maps offsets
-//! back to lines.
+//! Joins one writer's lines into a text, undoes line wrapping where it can be detected reliably, and maps offsets back
+//! to lines.
 
 use std::collections::HashMap;
 
 use super::LogLine;
 
-/// Widths at which terminals and e-mail programs wrap, even inside words.
+/// Widths in characters at which terminals and e-mail programs wrap lines, even inside words.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
 
-/// Minimum length of a line that counts as wrapped by a terminal.
+/// Minimum length of a line to be treated as wrapped by a terminal.
 const MIN_WIDTH: usize = 60;
 
-/// The text that one writer printed within an excerpt.
+/// Text printed by one writer within an excerpt.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
     pub text: String,
-    /// Offset of each line in `text`, and its index among the lines of the excerpt.
+    /// Offset of each line in `text`, and the line's index in the excerpt.
     starts: Vec<(usize, usize)>,
 }
 
 impl Flow {
-    /// Returns the index of the line that contains byte `at`.
+    /// Returns the index of the line that contains byte offset `at`.
     #[must_use]
     pub fn line_at(&self, at: usize) -> usize {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
     }
 
-    /// Returns the offset of the line that contains byte `at`.
+    /// Returns the start offset of the line that contains byte offset `at`.
     #[must_use]
     pub fn line_start(&self, at: usize) -> usize {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.0)
     }
 
-    /// Returns the indices of the lines that begin at byte `at` or before, in reverse order.
+    /// Returns the indices of the lines that begin at or before byte offset `at`, in reverse order.
     pub fn lines_back_from(&self, at: usize) -> impl Iterator<Item = usize> {
         let after = self.starts.partition_point(|&(start, _)| start <= at);
         self.starts[..after].iter().rev().map(|&(_, line)| line)
@@ -46,7 +46,7 @@ impl Flow {
     }
 }
 
-/// Returns one flow for each writer, in the order of their first lines.
+/// Returns one flow per writer, in the order of their first lines.
 #[must_use]
 pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     let width = wrap_width(lines);
@@ -64,7 +64,7 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
         if !line.is_code {
             flow.text.push_str(&line.text);
         }
-        // The text of source code lines is dropped, but their line entries remain.
+        // Drops the text of source code lines, but keeps their line entries.
         let next = nexts[index].map(|next| &lines[next]);
         let continues = !line.is_code && next.is_some_and(|next| continues(line, next, width));
         if !continues {
@@ -76,12 +76,11 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     flows
 }
 
-/// Returns the writer of each line.
 fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     let mut writers: Vec<&str> = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
         let before = index.checked_sub(1).map(|i| (&lines[i], writers[i]));
-        // The second part of a wrapped line has no prefix.
+        // A part of a wrapped line has no prefix, so it has the previous line's writer.
         let wrapped = before.filter(|(before, _)| width == Some(before.width));
         let writer = match wrapped.filter(|_| line.writer.is_empty()) {
             Some((_, writer)) => writer,
@@ -92,7 +91,7 @@ fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     writers
 }
 
-/// Returns, for each line, the next line of the same writer or of an unknown writer.
+/// Returns, for each line, the index of the next line from the same writer or an unknown writer.
 fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     let mut nexts = vec![None; lines.len()];
     let mut next_of: HashMap<&str, usize> = HashMap::new();
@@ -105,20 +104,20 @@ fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
     nexts
 }
 
-/// Returns the width at which the excerpt was wrapped, or `None` if it was not wrapped.
+/// Returns the width at which the excerpt's lines were wrapped, or `None` if they were not wrapped.
 fn wrap_width(lines: &[LogLine]) -> Option<usize> {
     let widest = lines.iter().map(|line| line.width).max()?;
     let full = lines.iter().filter(|line| line.width == widest).count();
     (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
 }
 
-/// Returns true if the terminal wrapped `line`, so that `next` continues it.
+/// Returns true if the terminal wrapped `line`, so that `next` is its continuation.
 fn continues(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
     width == Some(line.width)
         && !line.text.is_empty()
         && !next.text.is_empty()
         && !line.is_padded
-        // Table rows and lines from many threads have equal lengths and the same beginning.
+        // Table rows and lines from many threads have equal lengths and the same beginning, but were not wrapped.
         && line.text.get(..6) != next.text.get(..6)
 }
 

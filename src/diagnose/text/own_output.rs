@@ -1,5 +1,5 @@
-//! Removes explanations that gputop itself printed into a log. `gputop run` explains a failure below the output of the
-//! program and quotes the message. Without this module, a reader of that log would find the failure twice.
+//! Removes explanations that gputop itself printed into a log. `gputop run` explains a failure below the program's
+//! output and quotes the message. Without this module, a reader of that log would find the failure twice.
 //!
 //! ```text
 //! FRAGMENTED MEMORY  GPU 0                     oom-fragmentation   headline … card, then a sentence
@@ -12,21 +12,20 @@
 //!       torch.OutOfMemoryError: CUDA out of memory. …
 //! ```
 
-/// Column where the text of a section begins.
+/// Column at which the text of an explanation's section begins.
 const INDENT: usize = 6;
-/// Words that begin a section. The second line lists the names printed by older versions, which saved logs still
-/// contain.
+/// Words that begin a section of an explanation. The second line lists the names printed by older versions, which saved
+/// logs still contain.
 const SECTIONS: [&str; 12] = [
     "FIX", "AVOID", "WHY", "CHECK", "LOG", "WHERE", "THEN", //
     "DO", "NOT", "NEED", "SAID", "AT",
 ];
-/// Maximum number of lines between the headline and the sections.
 const MAX_INTRODUCTION: usize = 12;
 
-/// A non-blank line with its number.
+/// A non-blank line with its line number.
 type Numbered<'a> = (u64, &'a str);
 
-/// Removes the lines of explanations. `numbered` returns the number and the text of a line.
+/// Removes the lines of gputop's explanations. `numbered` returns a line's number and text.
 pub(super) fn remove_explanations<L>(lines: &mut Vec<L>, numbered: impl Fn(&L) -> Numbered<'_>) {
     let texts: Vec<Numbered<'_>> = lines.iter().map(numbered).collect();
     let mut is_ours = vec![false; lines.len()];
@@ -40,7 +39,7 @@ pub(super) fn remove_explanations<L>(lines: &mut Vec<L>, numbered: impl Fn(&L) -
     lines.retain(|_| !is_ours.next().unwrap_or(false));
 }
 
-/// Returns the number of lines of the explanation that begins at the first line, or `None`.
+/// Returns the number of lines of the explanation that begins at the first line, or `None` if none begins there.
 fn length(lines: &[Numbered<'_>]) -> Option<usize> {
     let (_, first) = lines.first()?;
     let sections = if is_headline(first) {
@@ -48,7 +47,7 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
         let mut gaps = sentences.map(|pair| is_gap(pair[0], pair[1]));
         gaps.position(|is_gap| is_gap)? + 1
     } else {
-        // The start of the explanation may be missing from the excerpt.
+        // The start of an explanation may be missing from the excerpt.
         begins_excerpt(lines).then_some(0)?
     };
     section(lines.get(sections)?.1)?;
@@ -64,8 +63,8 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
     Some(lines.len())
 }
 
-/// Returns true if the first line is the heading of a log excerpt. Any program may print a line that begins with `LOG`,
-/// so an indented line must follow.
+/// Returns true if the first line is the heading of the log excerpt in an explanation. Any program may print a line
+/// that begins with `LOG`, so an indented line must follow.
 fn begins_excerpt(lines: &[Numbered<'_>]) -> bool {
     let [(_, first), (_, second), ..] = lines else {
         return false;
@@ -73,17 +72,17 @@ fn begins_excerpt(lines: &[Numbered<'_>]) -> bool {
     matches!(section(first), Some("LOG" | "SAID")) && second.starts_with(&" ".repeat(INDENT))
 }
 
-/// Returns true if there are blank lines between the two lines.
+/// Returns true if there are blank lines between `before` and `line`.
 fn is_gap(before: Numbered<'_>, line: Numbered<'_>) -> bool {
     line.0 > before.0 + 1
 }
 
-/// Returns the name of the section: `WHY` for `WHY   likely     …`.
+/// Returns the name of the section that begins with this line: `WHY` for `WHY   likely     …`.
 fn section(text: &str) -> Option<&str> {
     let (word, rest) = text.split_at_checked(INDENT)?;
     let word = word.trim_end();
     let is_one = SECTIONS.contains(&word) && !word.starts_with(' ');
-    // A blank follows the name, and the text begins at the section's column.
+    // Requires a blank after the name, and text at the section's column.
     (is_one && text[word.len()..].starts_with(' ') && !rest.starts_with("    ")).then_some(word)
 }
 
@@ -107,7 +106,6 @@ fn is_headline(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the remaining lines.
     fn remaining(text: &str) -> Vec<&str> {
         let lines = (1..).zip(text.lines());
         let mut lines: Vec<Numbered<'_>> = lines.filter(|(_, text)| !text.is_empty()).collect();
@@ -134,7 +132,6 @@ mod tests {
         assert_eq!(remaining(&log), ["python train.py --batch 1", "after"]);
     }
 
-    /// The same explanation in the format of older versions.
     #[test]
     fn removes_explanations_with_the_old_section_names() {
         let old = OURS.replace("FIX  ", "DO   ").replace("LOG  ", "SAID ");

@@ -1,16 +1,16 @@
-//! Converts bytes to lines without escapes, carriage returns, JSON escapes, curly quotes and invisible characters.
+//! Converts a log to lines without escapes, carriage returns, JSON escapes, curly quotes and invisible characters.
 
 use super::{LogLine, own_output, prefix};
 
-/// Maximum length of a line; longer lines are split, so that memory stays bounded.
+/// Maximum length of a line in bytes; longer lines are split, so that memory stays bounded.
 const MAX_LINE: usize = 64 * 1024;
 
-/// Returns the lines of an excerpt. `first` is the number of its first line.
+/// Returns the lines of an excerpt. `first` is the line number of the first one.
 #[must_use]
 pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let mut texts = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
-        // A carriage return at the end belongs to the line break. Inside a line it starts a new line.
+        // A carriage return at the end belongs to the line break; inside a line, it starts a new line.
         let end = raw.iter().rposition(|&b| b != b'\r').map_or(0, |at| at + 1);
         for piece in raw[..end].chunks(MAX_LINE) {
             let clean = clean(piece);
@@ -22,7 +22,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let mut lines: Vec<LogLine> = texts
         .map(|(number, text)| prefix::without_prefixes(text, *number))
         .collect();
-    // A launcher can have added a prefix to each line of an explanation.
+    // Removes explanations again, because a launcher can add a prefix to each line of an explanation.
     own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
     remove_rank_labels(&mut lines);
     merge_thread_lines(&mut lines);
@@ -30,7 +30,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     lines
 }
 
-/// Removes rank labels (`3: text`, from `srun --label`) if most lines have one.
+/// Removes rank labels (`3: text`, from `srun --label`) if most lines have a label.
 fn remove_rank_labels(lines: &mut [LogLine]) {
     let labelled = |line: &LogLine| prefix::label(&line.text).is_some();
     let count = lines.iter().filter(|line| labelled(line)).count();
@@ -49,7 +49,7 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
     }
 }
 
-/// Keeps the first of the lines printed by the threads of a failing kernel, and counts the others.
+/// Keeps the first of the lines printed by the threads of a failing GPU kernel, and counts the others.
 fn merge_thread_lines(lines: &mut Vec<LogLine>) {
     lines.dedup_by(|line, first| {
         let is_again = line.text.contains("thread: [")
@@ -84,7 +84,7 @@ fn mark_code(lines: &mut [LogLine]) {
     }
 }
 
-/// Returns the text without control sequences and encodings. The result can contain line breaks.
+/// Returns the text without control sequences and JSON encoding. The result can contain line breaks.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
     let text = json_message(&text).map_or_else(|| unescaped(&text), Into::into);
@@ -115,7 +115,8 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
         Some('[') => {
             chars.next();
             while let Some(&c) = chars.peek() {
-                // Invalid characters end the sequence, so that a damaged sequence does not swallow the text after it.
+                // Ends the sequence at an invalid character, so that a damaged sequence does not swallow the following
+                // text.
                 if !c.is_ascii() || c.is_control() {
                     return;
                 }
@@ -142,7 +143,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// Returns the message from a JSON object: `{"log": …}` for Docker, `{"message": …}` for structured loggers.
+/// Returns the message in a JSON object: `{"log": …}` for Docker, `{"message": …}` for structured loggers.
 fn json_message(text: &str) -> Option<String> {
     let object = text.trim();
     if !object.starts_with('{') || !object.ends_with('}') {
@@ -199,7 +200,7 @@ fn without_escapes(text: &str) -> String {
     out
 }
 
-/// Returns the character that an encoder escaped unnecessarily, and the number of characters after the backslash.
+/// Returns the character for an unnecessary JSON escape, and the number of characters after the backslash.
 fn unicode(digits: &str) -> (&'static str, usize) {
     match digits.to_ascii_lowercase().as_str() {
         "003c" => ("<", 5),

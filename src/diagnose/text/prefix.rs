@@ -1,5 +1,5 @@
-//! Removes prefixes that launchers, containers, loggers and e-mail programs add to lines, and extracts the writer and
-//! the time.
+//! Removes line prefixes added by launchers, containers, loggers and e-mail programs, and extracts the writer and the
+//! time.
 
 use std::sync::OnceLock;
 
@@ -7,41 +7,40 @@ use regex::{Regex, RegexBuilder};
 
 use super::LogLine;
 
-/// Maximum number of prefixes on a line: docker, time, launcher, rank, box.
+/// Maximum number of prefixes to remove from a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
 
-/// Expressions for prefixes. The groups `rank` and `writer` identify the writer, `time` the time.
+/// Expressions for line prefixes. The groups `rank` and `writer` identify the writer; `time` is the time.
 const PREFIXES: &[&str] = &[
-    // torch >= 2.3 `[rank3]:`, also without the opening bracket; torchrun `[default3]:`, `[trainer3]:`.
+    // torch 2.3 and later: `[rank3]:`, sometimes without the opening bracket; torchrun: `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
-    // Open MPI `[1,3]<stderr>:`.
+    // Open MPI prints `[1,3]<stderr>:`.
     r"^(?<writer>\[\d+,(?<rank>\d{1,6})\]<std)(?:out|err)>: ?",
-    // Ray `(RayWorker pid=12, ip=…)`, vLLM `(EngineCore_0 pid=12)`, `(VllmWorker rank=1 pid=12)`.
+    // Ray prints `(RayWorker pid=12, ip=…)`; vLLM prints `(EngineCore_0 pid=12)`, `(VllmWorker rank=1 pid=12)`.
     r"^\((?<writer>[A-Za-z][\w.:() -]{0,80}?(?: rank=(?<rank>\d{1,6}))?[ ,]+pid=\d+)(?:, ip=[0-9a-fA-F.:]{1,64})?\) ?",
-    // docker compose `svc-1  | `.
+    // docker compose prints `svc-1  | `.
     r"^(?<writer>[\w.-]{1,64}[-_]\d{1,4}) +\| ?",
-    // syslog and journald: `Nov 20 12:00:00 host python[12]: `.
+    // syslog and journald print `Nov 20 12:00:00 host python[12]: `.
     r"^(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]{1,128} (?<writer>[\w./@:-]{1,64}?)(?:\[\d+\])?: ",
-    // dmesg: `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
+    // dmesg prints `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
     r"^(?:<\d{1,2}>)?\[ {0,8}\d{1,9}\.\d{3,6}\] ",
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
-    // ISO times, optionally followed by Kubernetes' `stderr F `.
+    // Matches ISO times, optionally followed by Kubernetes' `stderr F `.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
-    // Times without a date: `[12:00:00.123]: `.
+    // Matches times without a date: `[12:00:00.123]: `.
     r"^\[(?<time>\d\d:\d\d:\d\d[.,]\d{1,6})\]:? ",
-    // Python modules of torch: `W1024 12:00:00.123000 140404233111360 torch/_dynamo/convert_frame.py:1009] [0/1] `.
+    // PyTorch's Python modules: `W1024 12:00:00.123000 140404233111360 torch/_dynamo/convert_frame.py:1009] [0/1] `.
     r"^[EWIF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d{1,20} )?torch/_dynamo/[a-z_/]{1,80}\.py:\d{1,6}\] ",
-    // Python's logging and loguru print this after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
+    // Python's logging and loguru print ` - ERROR - name - ` or ` | INFO     | name:f:3 - ` after the time.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
     r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",
-    // pytest's `E   `.
+    // pytest prints `E   `.
     r"^E {3,}",
 ];
 
-/// Characters that draw the sides of a box.
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
-/// Returns the line without its prefixes. Lines that only draw a frame become empty.
+/// Removes all prefixes from a line. A line that only draws a frame becomes empty.
 pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     let text = raw.trim_end();
     let mut line = LogLine {
@@ -66,7 +65,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
-    // A whole line in backticks is a message quoted in a bug report.
+    // Removes the backticks around a whole line, which is a message quoted in a bug report.
     let bare = text.trim();
     if bare.len() > 2
         && bare.matches('`').count() == 2
@@ -79,8 +78,8 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     line
 }
 
-/// Returns the time of a line in glog format, which PyTorch and TensorFlow use: `0626 05:06:30.929096625` (month, day
-/// and time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
+/// Returns the time in a line in glog format, used by PyTorch and TensorFlow: `0626 05:06:30.929096625` (month, day and
+/// time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
 fn glog_time(text: &str) -> Option<String> {
     let text = text.strip_prefix('[').unwrap_or(text);
     let rest = text.strip_prefix(['E', 'W', 'I', 'F'])?;
@@ -94,10 +93,9 @@ fn glog_time(text: &str) -> Option<String> {
     (is_day && is_time).then(|| format!("{day:0>4} {time}"))
 }
 
-/// Returns text without the sides of a box.
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
-    // Table rows, as in documents or nvidia-smi, are not boxes.
+    // Keeps table rows, as in documents or nvidia-smi: they are not boxes.
     if inner.matches('|').count() > 2 {
         return text;
     }
@@ -110,7 +108,7 @@ fn unboxed(text: &str) -> &str {
     }
 }
 
-/// Removes one prefix and stores its writer and time in `line`.
+/// Removes one prefix from `text` and stores the prefix's writer and time in `line`.
 fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     let first = text.chars().next()?;
     if first == '>' {
@@ -134,12 +132,12 @@ fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     None
 }
 
-/// Removes the e-mail quote marker: `> text`. `>>> ` is Python's prompt and remains.
+/// Removes an e-mail quote marker: `> text`. `>>> ` is Python's prompt and remains.
 fn unquoted(text: &str) -> Option<&str> {
     (!text.starts_with(">>>")).then(|| text[1..].strip_prefix(' ').unwrap_or(&text[1..]))
 }
 
-/// Splits a rank label from its text: `3: text`.
+/// Splits a line into its rank label and the following text: `3: text`.
 pub(super) fn label(text: &str) -> Option<(u32, &str)> {
     let (number, rest) = text.trim_start().split_once(": ")?;
     (number.len() <= 5 && number.bytes().all(|b| b.is_ascii_digit()))
@@ -149,7 +147,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // Patterns that do not compile must not crash the program. The test below finds them.
+        // Skips patterns that do not compile, which must not crash the program. A test checks that all of them compile.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

@@ -1,4 +1,4 @@
-//! Formats error cards as text: the index, search results and single cards in full.
+//! Formats error cards as text: an index, search results, and single cards in full.
 
 mod prose;
 mod search;
@@ -12,7 +12,7 @@ use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
 use crate::diagnose::workload::Workloads;
 
-/// Returns all cards grouped by family, one line each.
+/// Formats an index of all cards grouped by family, with one line per card.
 #[must_use]
 pub fn index(catalogue: &Catalogue) -> String {
     let mut families: Vec<&str> = Vec::new();
@@ -33,7 +33,7 @@ pub fn index(catalogue: &Catalogue) -> String {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
     }
-    out.push_str("\nPrograms and platforms that fixes are adapted to\n");
+    out.push_str("\nPrograms and platforms to which fixes are adapted\n");
     for workload in &Workloads::embedded().all {
         let kind = workload.kind.name();
         let _ = writeln!(out, "  {:<32} {} ({kind})", workload.id, workload.name);
@@ -41,7 +41,7 @@ pub fn index(catalogue: &Catalogue) -> String {
     out
 }
 
-/// Returns several cards, one line each.
+/// Formats a list of cards, with one line per card.
 #[must_use]
 pub fn list(cards: &[&Card]) -> String {
     cards
@@ -50,7 +50,7 @@ pub fn list(cards: &[&Card]) -> String {
         .collect()
 }
 
-/// Returns the last title, which contains no placeholder.
+/// Returns a card's last title, which contains no placeholder.
 fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
@@ -76,7 +76,7 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     search(catalogue, query)
 }
 
-/// Returns a card in full: title, fixes, advice to avoid, causes and its text.
+/// Formats a card in full: title, fixes, advice to avoid, causes and description.
 #[must_use]
 pub fn card(card: &Card, width: usize) -> String {
     let mut out = format!("{}  {}\n\n", card.headline, card.id);

@@ -1,10 +1,10 @@
-//! Renders the Markdown of a card for a terminal. Paragraphs and lists are wrapped; code and tables are left unchanged.
+//! Renders a card's Markdown for a terminal. Wraps paragraphs and lists, and leaves code and tables unchanged.
 
 use std::fmt::Write as _;
 
 use crate::export::explanation::wrapped;
 
-/// Wraps `text` to `width` cells.
+/// Renders Markdown, wrapped to `width` cells.
 pub(super) fn prose(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut paragraph = String::new();
@@ -26,11 +26,11 @@ pub(super) fn prose(text: &str, width: usize) -> String {
             }
             continue;
         }
-        // Each list item is a paragraph.
+        // Treats each list item as a paragraph.
         if marker(line).is_some() {
             close(&mut out, &mut paragraph, width);
         }
-        // The output has no bold text.
+        // Removes the markers of bold text, which the output does not support.
         paragraph.push_str(&line.replace("**", ""));
         paragraph.push(' ');
     }
@@ -51,7 +51,7 @@ fn close(out: &mut String, paragraph: &mut String, width: usize) {
     paragraph.clear();
 }
 
-/// Returns the list marker with its indentation: `- ` or `1. `.
+/// Returns a line's list marker with its indentation: `- ` or `1. `.
 fn marker(line: &str) -> Option<&str> {
     let text = line.trim_start();
     let indent = line.len() - text.len();

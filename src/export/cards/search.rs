@@ -1,4 +1,4 @@
-//! Full-text search in the cards, ranked, and tolerant of typing mistakes.
+//! Searches the text of the cards, ranks the results, and tolerates typing mistakes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,14 +7,13 @@ use strsim::osa_distance;
 use crate::diagnose::Catalogue;
 use crate::diagnose::card::Card;
 
-/// Maximum number of results.
 const MAX_RESULTS: usize = 8;
-/// Maximum number of words in a query. Longer text is unlikely to be a question.
+/// Maximum number of words in a search query. Longer text is unlikely to be a question.
 const MAX_WORDS: usize = 120;
-/// Results with a lower share of the best score are omitted.
+/// Minimum share of the best score for a search result to be included.
 const MIN_SHARE: f64 = 0.45;
 
-/// Words without information about an error.
+/// Words that contain no information about an error, ignored in queries.
 const STOP_WORDS: &[&str] = &[
     "a", "after", "all", "an", "and", "are", "as", "at", "be", "but", "by", "can", "could", "did",
     "do", "does", "for", "from", "get", "got", "has", "have", "help", "how", "i", "if", "in", "is",
@@ -25,7 +24,6 @@ const STOP_WORDS: &[&str] = &[
     "problem", "issue",
 ];
 
-/// The words of a card with their weights.
 struct Document {
     weights: HashMap<String, f64>,
 }
@@ -47,12 +45,12 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
         .iter()
         .flat_map(|document| document.weights.keys().map(String::as_str))
         .collect();
-    // A misspelt word matches similar words in the cards, at a lower weight.
+    // Matches a misspelt word to similar words in the cards, at a lower weight.
     let meant: Vec<Vec<(&str, f64)>> = wanted
         .iter()
         .map(|word| similar(word, &vocabulary))
         .collect();
-    // Half of the query's words must be known. Otherwise, the query is about something else.
+    // Requires half of the query's words to be known. Otherwise, the query is about something else.
     let similarity = |words: &Vec<(&str, f64)>| words.iter().map(|w| w.1).fold(0.0, f64::max);
     let known: f64 = meant.iter().map(similarity).sum();
     if known * 2.0 < wanted.len() as f64 {
@@ -114,7 +112,7 @@ impl Document {
         document
     }
 
-    /// Adds the words of `text`. A repeated word keeps its highest weight.
+    /// Adds the words of `text` to the document. A repeated word keeps its highest weight.
     fn add(&mut self, text: &str, weight: f64) {
         for word in words(text) {
             let known = self.weights.entry(word).or_insert(weight);
@@ -130,7 +128,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// Returns the words in the cards that `word` may stand for, with their similarity to it.
+/// Returns the words in the cards that are similar to `word`, with their similarity from 0 to 1.
 fn similar<'v>(word: &str, vocabulary: &HashSet<&'v str>) -> Vec<(&'v str, f64)> {
     if let Some(same) = vocabulary.get(word) {
         return vec![(same, 1.0)];

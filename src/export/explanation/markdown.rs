@@ -1,4 +1,4 @@
-//! Incidents as Markdown, for an issue tracker.
+//! Formats incidents as Markdown, for an issue tracker.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
 use crate::model::incident::{FixKind, Incident};
 
-/// Width of a log excerpt in its code block.
+/// Width of a log excerpt in its code block, in characters.
 const WIDTH: usize = 100;
 
-/// Returns the first incident in full and one line for each other incident, or all incidents in full.
+/// Formats the first incident in full and each other incident in one line, or all incidents in full.
 #[must_use]
 pub fn markdown(incidents: &[Incident], all: bool) -> String {
     let full = if all { incidents.len() } else { 1 };
@@ -125,7 +125,7 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     out.push('\n');
 }
 
-/// Returns a code block whose fence is longer than any run of backticks in `text`.
+/// Returns a Markdown code block whose fence is longer than any run of backticks in `text`.
 #[must_use]
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -145,7 +145,7 @@ fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
 
-/// Returns text of other programs on one line, with its HTML escaped.
+/// Joins other programs' text into one line and escapes HTML.
 fn plain(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.replace('&', "&amp;")

@@ -1,5 +1,5 @@
-//! Explanations of incidents: FIX, AVOID, WHY, CHECK, LOG, WHERE and THEN, in this order. `explain`, `run` and the
-//! dashboard print the same text.
+//! Formats explanations of incidents: FIX, AVOID, WHY, CHECK, LOG, WHERE and THEN, in this order. `explain`, `run` and
+//! the dashboard print the same text.
 
 mod lines;
 mod markdown;
@@ -16,7 +16,6 @@ use serde::Serialize;
 
 use crate::model::incident::{Incident, Severity, Verdict};
 
-/// Version of the JSON document.
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
@@ -34,7 +33,6 @@ pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Returns the printed name of a verdict.
 #[must_use]
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
@@ -45,7 +43,6 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns the printed name of a severity.
 #[must_use]
 pub fn severity(severity: Severity) -> &'static str {
     match severity {
@@ -56,7 +53,7 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the script and the PID, if known: `train.py 418`, `PID 418`.
+/// Returns the incident's script and PID, if known: `train.py 418`, `PID 418`.
 #[must_use]
 pub fn program(incident: &Incident) -> Option<String> {
     let fields = &incident.fields;
@@ -68,7 +65,7 @@ pub fn program(incident: &Incident) -> Option<String> {
     }
 }
 
-/// Returns the parts of the first line: `GPU 0`, `rank 3`, `train.py 418`.
+/// Returns the parts of an explanation's first line: `GPU 0`, `rank 3`, `train.py 418`.
 fn subject(incident: &Incident) -> Vec<String> {
     let fields = &incident.fields;
     let mut parts = Vec::new();
@@ -83,7 +80,7 @@ fn subject(incident: &Incident) -> Vec<String> {
     parts
 }
 
-/// Returns the position in the log: `train.log:812`.
+/// Returns the incident's position in the log: `train.log:812`.
 fn log_position(incident: &Incident) -> Option<String> {
     let log = incident.log.as_ref()?;
     Some(match log.first_line {
@@ -92,7 +89,7 @@ fn log_position(incident: &Incident) -> Option<String> {
     })
 }
 
-/// Returns `3 times`, or `None` if the incident occurred once.
+/// Returns how often the incident occurred: `3 times`, or `None` if once.
 fn times(incident: &Incident) -> Option<String> {
     (incident.count > 1).then(|| format!("{} times", incident.count))
 }

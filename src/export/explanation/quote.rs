@@ -1,25 +1,25 @@
-//! Shows a log message with annotations under its parts, as compilers do with a source line.
+//! Formats a log message with annotations under its parts, as compilers do with a source line.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::model::incident::Quote;
 
-/// Maximum length of unlabelled text that is shown in full. Longer text is shortened in the middle.
+/// Maximum length of unlabelled text to show in full. Longer text is shortened in the middle.
 const MAX_UNLABELLED: usize = 90;
-/// Number of characters to show on each side of an omission.
+/// Number of characters to show before and after an omission.
 const CONTEXT: usize = 34;
-/// Number of characters to show before the first label and after the last one.
+/// Number of characters to show before the first label and after the last label.
 const EDGE_CONTEXT: usize = 120;
 const OMISSION: &str = " [...] ";
 
-/// A row of the quoted message, or the annotations under the previous row.
+/// A row of the quoted message, or a row of annotations under the previous row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum QuoteRow {
     Text(String),
     Annotation(String),
 }
 
-/// Returns the rows of `quote`, at most `width` cells wide unless a label needs more.
+/// Formats `quote` as rows of at most `width` cells, unless a label needs more.
 #[must_use]
 pub(super) fn rows(quote: &Quote, width: usize) -> Vec<QuoteRow> {
     let flat = Flat::of(quote).shortened();
@@ -32,14 +32,14 @@ pub(super) fn rows(quote: &Quote, width: usize) -> Vec<QuoteRow> {
     rows
 }
 
-/// The message as one line of characters. Label positions are character offsets.
+/// A message as one line of characters. Label positions are character offsets.
 struct Flat {
     chars: Vec<char>,
     labels: Vec<(usize, usize, String)>,
 }
 
 impl Flat {
-    /// Flattens the message. Each run of white space becomes one blank.
+    /// Flattens a message. Each run of white space becomes one blank.
     fn of(quote: &Quote) -> Self {
         let mut chars: Vec<char> = Vec::new();
         let mut places = Vec::with_capacity(quote.text.len());
@@ -61,7 +61,7 @@ impl Flat {
         Self { chars, labels }
     }
 
-    /// Omits the middle of long text without labels.
+    /// Omits the middle of long text that has no labels.
     fn shortened(self) -> Self {
         if self.labels.is_empty() {
             return self;
@@ -98,7 +98,7 @@ impl Flat {
             self.chars.extend(text);
             return;
         }
-        // Whole words only.
+        // Omits only whole words.
         let first = (0..=first).rev().find(|&i| text[i] == ' ').unwrap_or(0);
         let last = (text.len() - last..text.len())
             .find(|&i| text[i] == ' ')
@@ -109,7 +109,7 @@ impl Flat {
         self.chars.extend(&text[last..]);
     }
 
-    /// Returns the start and the end of each line, as character offsets.
+    /// Returns the start and end of each line as character offsets.
     fn lines(&self, width: usize) -> Vec<(usize, usize)> {
         let mut lines = Vec::new();
         let (mut start, mut cells, mut blank) = (0, 0, None);
@@ -136,7 +136,7 @@ impl Flat {
         lines
     }
 
-    /// Returns the annotations under a line, in as many rows as are needed to keep labels apart.
+    /// Returns the annotations under a line, in as many rows as needed to keep the labels apart.
     fn annotations(&self, start: usize, end: usize, width: usize) -> Vec<String> {
         let mut rows: Vec<String> = Vec::new();
         for (first, last, annotation) in &self.labels {
@@ -145,7 +145,7 @@ impl Flat {
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
-            // If there is not enough room on the right, the annotation goes before the carets.
+            // Puts the annotation before the carets if there is not enough room on the right.
             let after = format!("{} {annotation}", "^".repeat(carets));
             let (column, mark) =
                 if column + after.width() <= width || column < annotation.width() + 1 {
@@ -156,7 +156,7 @@ impl Flat {
                         format!("{annotation} {}", "^".repeat(carets)),
                     )
                 };
-            // Labels without a gap would look like a single label.
+            // Leaves a gap, because adjacent labels would look like a single label.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The state of the host around an incident, printed below its explanation.
+//! Formats the state of the host around an incident, printed below the incident's explanation.
 //!
 //! ```text
 //! ON    GPU 0 NVIDIA H200, 0.3 s before: 118.60 GiB of 139.81 GiB used, SM 97 %, 1755 of 1980 MHz,
@@ -20,24 +20,24 @@ use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Maximum numbers of other processes and GPUs to list. `--json` has more.
+/// Maximum number of other processes and of GPUs to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
 /// Maximum number of stack functions to show, starting with the innermost.
 const MAX_FRAMES: usize = 8;
-/// Width of the longest bar of the histogram.
+/// Width of the histogram's longest bar in cells.
 const BAR_WIDTH: u64 = 24;
 
 /// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// With command line and user, for readers who are allowed to see them anyway.
+    /// Lists other processes with command line and user, for readers who are allowed to see both anyway.
     Named,
-    /// Only the PID, for text that may be shared.
+    /// Lists only the PIDs of other processes, for text that may be shared.
     Numbered,
 }
 
-/// Returns the lines, wrapped to `width` cells. Without observations there are no lines.
+/// Formats a scene as lines wrapped to `width` cells. Returns no lines if there are no observations.
 #[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
@@ -65,7 +65,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     out
 }
 
-/// Returns the WITH section: `WITH  driver 580.159.03, torch 2.13 to 2.15`.
+/// Formats the WITH section: `WITH  driver 580.159.03, torch 2.13 to 2.15`.
 #[must_use]
 pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
@@ -82,7 +82,7 @@ pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<Styled
     out
 }
 
-/// Returns `GPU 0 NVIDIA H200, 0.3 s before: …`. Values that were not read are omitted.
+/// Formats a GPU's state: `GPU 0 NVIDIA H200, 0.3 s before: …`. Omits values that were not read.
 fn on(gpu: &Gpu, at: Mono) -> String {
     let mut words = Vec::new();
     let memory = &gpu.memory;
@@ -122,7 +122,7 @@ fn on(gpu: &Gpu, at: Mono) -> String {
     )
 }
 
-/// Returns the other processes on the GPUs of the incident, largest first.
+/// Returns the other processes on the incident's GPUs, largest first.
 fn also(scene: &Scene, others: Others) -> Vec<String> {
     let frame = &scene.frame;
     let own: Vec<ProcessKey> = {
@@ -168,7 +168,7 @@ fn map_summary(map: &SceneMap) -> String {
     let lag = lag(map.lag);
     let doubt = match map.exact {
         true => "",
-        false => " (changed while it was read)",
+        false => "(changed during the read)",
     };
     if blocks == 0 {
         return format!("{lag}{doubt}: no free block in {} segments", map.segments);
@@ -180,7 +180,7 @@ fn map_summary(map: &SceneMap) -> String {
     )
 }
 
-/// Returns lines such as `      <=    1M ########   812    203M`. Blocks up to 1 MiB share a line.
+/// Formats a histogram of free blocks: `      <=    1M ########   812    203M`. Blocks up to 1 MiB share a line.
 fn histogram(map: &SceneMap) -> Vec<String> {
     const SMALL: Bytes = Bytes::mib(1);
     let mut steps: Vec<FreeBlocks> = Vec::new();
@@ -243,7 +243,7 @@ fn lag(lag: Millis) -> String {
     format!("read at most {} after the failure", seconds(lag))
 }
 
-/// Returns seconds, with two decimals below 0.1 s: `0.04 s`, `1.5 s`.
+/// Formats a time span in seconds, with two decimals below 0.1 s: `0.04 s`, `1.5 s`.
 fn seconds(span: Millis) -> String {
     let seconds = span.0 as f64 / 1_000.0;
     match span.0 {

@@ -1,4 +1,4 @@
-//! Explanations as text, for a terminal or a plain file.
+//! Formats explanations as text, for a terminal or a plain file.
 
 use std::fmt::Write as _;
 
@@ -8,35 +8,31 @@ use super::{log_position, subject, times, verdict};
 use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
 use crate::model::text::Escaped;
 
-/// Column where the text of a section begins.
+/// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;
 /// Width of the longest verdict plus two blanks.
 const VERDICT_WIDTH: usize = 11;
 
-/// Amount of detail in an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// The first incident, on one screen of 80 x 24.
+    /// The first incident, on one screen of 80 × 24 cells.
     Short,
-    /// The first incident with all suggested checks, and with the AVOID section.
+    /// The first incident with all suggested checks and the AVOID section.
     Full,
-    /// All incidents in full.
     All,
 }
 
-/// Maximum number of entries in each section.
 struct Limits {
     fixes: usize,
     avoid: usize,
     causes: usize,
     checks: usize,
     secondary: usize,
-    /// Rows of the quoted message. Further rows are omitted.
     quote: usize,
 }
 
 impl Limits {
-    /// After five failed attempts, a sixth is unlikely to help. `--json` lists all of them.
+    /// Limits for a full explanation. After five failed fixes, a sixth is unlikely to help. `--json` lists all of them.
     const FULL: Self = Self {
         fixes: 5,
         avoid: 4,
@@ -55,13 +51,11 @@ impl Limits {
     };
 }
 
-/// Lines of a short explanation.
 const MAX_SHORT_LINES: usize = 24;
 
-/// Maximum number of lines about further incidents below a short explanation.
+/// Maximum number of lines for other incidents below a short explanation.
 const MAX_SHORT_OTHERS: usize = 4;
 
-/// Output width and colour.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// In cells.
@@ -69,7 +63,7 @@ pub struct Style {
     pub colour: bool,
 }
 
-/// Kind of a piece of text. The terminal and the dashboard choose their own colours for it.
+/// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -77,13 +71,13 @@ pub enum Tone {
     Head(Severity),
     Strong,
     Dim,
-    /// Text to copy.
+    /// Text for the user to copy.
     Change,
-    /// An annotation under a log excerpt.
+    /// Annotation under a log excerpt.
     Mark,
 }
 
-/// A line as pieces of styled text.
+/// A line of an explanation, as pieces of styled text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StyledLine(pub Vec<(Tone, String)>);
 
@@ -92,7 +86,7 @@ impl StyledLine {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    /// Returns the line formatted for a terminal. Text is escaped before colours are added.
+    /// Formats the line for a terminal. Escapes the text before adding colours.
     #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
@@ -104,7 +98,7 @@ impl StyledLine {
 }
 
 impl Tone {
-    /// Returns the SGR code for a terminal.
+    /// Returns the terminal's SGR code for the tone.
     fn code(self) -> Option<&'static str> {
         match self {
             Self::Plain => None,
@@ -119,7 +113,7 @@ impl Tone {
     }
 }
 
-/// Returns the first incident in full and one line for each other incident, or all incidents in full.
+/// Formats the first incident in full and each other incident in one line, or all incidents in full.
 #[must_use]
 pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
@@ -129,7 +123,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
         1
     };
     let rest = incidents.get(full..).unwrap_or_default();
-    // Reserves lines for the heading of the other incidents, a blank line and some of these incidents.
+    // Reserves lines for a blank line, the heading of the other incidents, and some of these incidents.
     let reserved = if rest.is_empty() {
         0
     } else {
@@ -176,24 +170,24 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the number of lines printed on a terminal. Text to copy can have several.
+/// Returns the number of terminal lines for `lines`. Text to copy can take several.
 fn printed_lines(lines: &[StyledLine]) -> usize {
     let pieces = lines.iter().flat_map(|line| &line.0);
     let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
     lines.len() + breaks
 }
 
-/// Returns one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of the line and is not
+/// Formats one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of a line and is not
 /// wrapped.
 #[must_use]
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     limited(incident, width, &Limits::FULL)
 }
 
-/// Returns an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
+/// Formats an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
 fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
-    // If there is no cause, running the check is the next step.
+    // Shows a check if there is no cause, because running the check is then the next step.
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
         let lines = limited(incident, width, &limits);
@@ -232,7 +226,6 @@ fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine
     out
 }
 
-/// Appends the lines returned by [`labelled`].
 pub(super) fn label(
     out: &mut Vec<StyledLine>,
     label: &str,
@@ -245,14 +238,13 @@ pub(super) fn label(
     out.extend(body.lines().map(StyledLine::plain));
 }
 
-/// Returns the first line: `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
+/// Formats an explanation's first line: `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
 fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut left = incident.headline.clone();
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // The ID is right-aligned. Parts that do not fit before it are omitted, because the fields of the incident
-        // contain them.
+        // Omits parts that do not fit before the right-aligned ID. The fields of the incident contain the same values.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
@@ -278,7 +270,7 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &
         if let Some(StyledLine(pieces)) = out.get_mut(before)
             && let Some((_, text)) = pieces.first_mut()
         {
-            // The section name replaces the blanks before the number.
+            // Replaces the blanks before the number with the section name.
             text.drain(..word.len());
             pieces.insert(0, (Tone::Strong, word.to_owned()));
         }
@@ -314,8 +306,8 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: 
     }
 }
 
-/// Returns the evidence for a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. Without evidence, returns a
-/// check that would provide it.
+/// Returns the evidence for a cause: `8.02 GiB cached in fragments, 2.00 GiB requested`. If there is no evidence,
+/// returns a check that would provide it.
 fn evidence(cause: &Cause) -> Option<String> {
     let speaks_for = match cause.verdict {
         Verdict::RuledOut => String::new(),
@@ -351,7 +343,7 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
     }
 }
 
-/// Returns the source of an incident that was not found in a log.
+/// Describes the source of an incident that was not found in a log.
 fn source_without_log(incident: &Incident) -> &'static str {
     match incident.detected_by {
         DetectedBy::Hook => "exception reported by the Python hook",

@@ -1,16 +1,15 @@
-//! Labels that describe a process. None contains an argument of its command.
+//! Defines metric labels that describe a process. No label contains an argument of the process's command.
 
 use crate::model::container::Runtime;
 use crate::model::process::Process;
 
-/// A label that describes a process.
 #[derive(Debug)]
 pub struct ProcessLabel {
     pub name: &'static str,
     pub(super) value: fn(&Process) -> Option<String>,
 }
 
-/// All labels of `gputop_process_info` except `host` and `pid`.
+/// All labels of the metric `gputop_process_info` except `host` and `pid`.
 #[rustfmt::skip]
 pub static PROCESS_LABELS: &[ProcessLabel] = &[
     ProcessLabel { name: "user", value: |process| process.user.value().cloned() },
@@ -21,8 +20,8 @@ pub static PROCESS_LABELS: &[ProcessLabel] = &[
     ProcessLabel { name: "pod", value: |process| pod_and_container(process).0 },
 ];
 
-/// Returns the name of the program, or of the script that an interpreter or launcher runs. Never returns an argument that is
-/// not a Python file or module.
+/// Returns the name of the program, or of the script run by an interpreter or launcher. Never returns an argument that
+/// is not a Python file or module.
 fn script_name(process: &Process) -> String {
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let Some(command) = process.command.value() else {
@@ -50,7 +49,7 @@ fn script_name(process: &Process) -> String {
     }
 }
 
-/// Returns the Kubernetes pod and the container of a process. A Slurm step is not a container.
+/// Returns a process's Kubernetes pod and container. A Slurm step is not a container.
 fn pod_and_container(process: &Process) -> (Option<String>, Option<String>) {
     let Some(id) = process.container.value() else {
         return (None, None);
@@ -58,7 +57,7 @@ fn pod_and_container(process: &Process) -> (Option<String>, Option<String>) {
     let name = process.container_name.value().unwrap_or(id);
     match process.container_runtime {
         Some(Runtime::Slurm) => (None, None),
-        // The name is that of the image, which may contain a slash.
+        // The name is the image's name, which may contain a slash.
         Some(Runtime::Apptainer | Runtime::Singularity) => (None, Some(name.clone())),
         _ => match name.split_once('/') {
             Some((pod, container)) => (Some(pod.into()), Some(container.into())),

@@ -1,10 +1,10 @@
-//! Frames as metrics for Prometheus, in OpenMetrics and in the older text format.
+//! Converts frames to metrics for Prometheus, in OpenMetrics and in the older text format.
 //!
-//! A missing value has no sample and is never written as 0. The values of a GPU that does not respond, and of a host that
-//! sends no frames, are missing as well; `gputop_gpu_up` and `gputop_up` have the reason in the label `state`.
+//! A missing value has no sample and is never written as 0. The values of a GPU that does not respond, and of a host
+//! that sends no frames, are also missing; the label `state` of `gputop_gpu_up` and `gputop_up` states the reason.
 //!
-//! Figures of a GPU have the names and units of NVIDIA's DCGM. Samples of processes and pools have short labels. The labels
-//! that describe a process are on `gputop_process_info` only, and queries join them by `pid`.
+//! Figures of a GPU have the names and units of NVIDIA's DCGM. Samples of processes and pools have short labels. Only
+//! `gputop_process_info` has the labels that describe a process, and queries join them by `pid`.
 
 mod labels;
 mod rows;
@@ -33,15 +33,13 @@ use crate::model::reading::Reading;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum length of a label's value in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
-/// Format of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0.
     OpenMetrics,
-    /// Prometheus text format 0.0.4, which the textfile collector of the node exporter requires.
+    /// Prometheus text format 0.0.4, required by the textfile collector of the node exporter.
     Text,
 }
 
@@ -54,24 +52,23 @@ impl Format {
     }
 }
 
-/// The choices of the user.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub labels: Vec<&'static ProcessLabel>,
-    /// Maximum number of processes of a host that have samples of their own.
+    /// Maximum number of processes per host with individual samples.
     pub max_processes: usize,
 }
 
-/// Connection state of a host, the label `state` of `gputop_up`.
+/// Connection state of a host, shown in the label `state` of `gputop_up`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HostState {
     Up,
-    /// No frame has arrived yet.
+    /// No frame has arrived yet from the host.
     #[default]
     Waiting,
     /// The host has no GPU, or its driver is not loaded.
     NoGpus,
-    /// No frame has arrived for several intervals.
+    /// No frame has arrived from the host for several intervals.
     Stale,
     Disconnected,
 }
@@ -88,28 +85,26 @@ impl HostState {
     }
 }
 
-/// Incidents of one host that one card explains.
+/// Incidents of one host that are explained by the same card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IncidentCount {
     pub card: String,
     pub severity: &'static str,
     pub count: u64,
-    /// Time of the latest one in seconds since 1970.
+    /// Time of the latest incident in seconds since 1970.
     pub last: f64,
 }
 
-/// The data of one host.
 #[derive(Debug, Clone)]
 pub struct HostMetrics {
-    /// Value of the label `host`. `None` without remote hosts.
+    /// Value of the label `host`, or `None` if there are no remote hosts.
     pub name: Option<String>,
     pub state: HostState,
-    /// The latest frame. Its values are used only in the state [`HostState::Up`].
+    /// Latest frame of the host. Its values are used only in the state [`HostState::Up`].
     pub frame: Option<Arc<Frame>>,
     pub incidents: Vec<IncidentCount>,
 }
 
-/// Returns the metrics of all hosts.
 pub fn text(hosts: Vec<HostMetrics>, options: &Options, format: Format) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition {
@@ -158,7 +153,7 @@ impl Collector for Exposition {
 
 type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
-/// A number without a decimal point if it is whole.
+/// A metric value, written without a decimal point if it is whole.
 #[derive(Debug, Clone, Copy)]
 struct Number(f64);
 
@@ -185,7 +180,7 @@ struct Families<'a> {
 }
 
 impl Families<'_> {
-    /// Writes the samples of one family, or nothing if there are none. The name of a counter ends with `_total`.
+    /// Writes the samples of one metric family, or nothing if there are none. The name of a counter ends with `_total`.
     fn write<'l>(
         &mut self,
         name: &str,
@@ -198,7 +193,7 @@ impl Families<'_> {
             return Ok(());
         }
         let is_suffixed = kind == Kind::Counter && self.format == Format::OpenMetrics;
-        // OpenMetrics names the family without the suffix of its samples; the older format names it like the samples.
+        // Removes the suffix for OpenMetrics, which names the family without it. The older format keeps the suffix.
         let family = match name.strip_suffix("_total") {
             Some(stem) if is_suffixed => stem,
             _ => name,
@@ -231,7 +226,7 @@ impl Families<'_> {
     }
 }
 
-/// Returns the label's value, limited in length. The text may come from another user or host.
+/// Returns a label's value, escaped and limited in length. The text may come from another user or host.
 fn label(value: &str) -> Cow<'_, str> {
     let is_plain =
         value.len() <= MAX_LABEL_CHARS && value.bytes().all(|b| (b' '..0x7f).contains(&b));
@@ -253,15 +248,14 @@ fn host_labels(name: Option<&String>) -> Labels<'_> {
     name.map(|name| ("host", label(name))).into_iter().collect()
 }
 
-/// The rows of a host that sends frames.
 struct HostRows<'a> {
     labels: Labels<'a>,
     frame: &'a Frame,
-    /// GPUs that respond, with their labels.
+    /// Responding GPUs with their labels.
     gpus: Vec<(Labels<'a>, &'a Gpu)>,
     processes: Vec<Row<'a, 2>>,
     pools: Vec<Row<'a, 8>>,
-    /// Processes with samples of their own, in the order of the frame.
+    /// Processes with individual samples, in the order of the frame.
     described: Vec<&'a Process>,
 }
 
@@ -296,7 +290,7 @@ impl<'a> HostRows<'a> {
     }
 }
 
-/// Returns true if a part of the frame was read in the last two intervals.
+/// Returns true if `at`, the time at which a part of the frame was read, is within the last two intervals.
 fn is_fresh(frame: &Frame, at: Mono) -> bool {
     frame.mono.since(at) <= Millis(frame.interval.0.saturating_mul(2).saturating_add(500))
 }
@@ -501,7 +495,7 @@ fn write_incidents(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result
     out.write(
         "gputop_incidents_total",
         Kind::Counter,
-        "Incidents since the exporter was started, by the card that explains them",
+        "Incidents since the exporter was started, by explaining card",
         rows()
             .into_iter()
             .map(|(labels, row)| (labels, row.count as f64)),
@@ -556,7 +550,6 @@ mod tests {
         gpu
     }
 
-    /// Returns a frame with a pool for each process.
     fn frame(gpus: u32, processes: u32) -> Frame {
         let key = |n| ProcessKey::new(1_000_000 + n, 7);
         let on = |index| {

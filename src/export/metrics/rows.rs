@@ -1,4 +1,4 @@
-//! Rows of processes and of their pools, limited in number.
+//! Creates metric rows for processes and their pools, limited in number.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,17 +14,17 @@ use crate::model::reading::Reading;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::Bytes;
 
-/// Value of the label `pid` for the sum of the other processes.
+/// Value of the label `pid` for the sum of the processes without individual samples.
 const OTHER: &str = "other";
 
-/// A process on a GPU, or one of its pools, with a value for each of `N` figures.
+/// Metric row: a process on a GPU, or one of its pools, with a value for each of `N` figures.
 pub(super) struct Row<'a, const N: usize> {
-    /// Labels that distinguish rows of the same process.
+    /// Labels that distinguish the rows of one process.
     place: Labels<'a>,
     pid: u32,
-    /// True for the sum of the processes beyond the maximum.
+    /// True for the sum of the processes beyond the limit.
     is_other: bool,
-    /// Size by which processes are ranked.
+    /// Memory size by which processes are ranked, in bytes.
     bytes: Option<u64>,
     values: [Option<f64>; N],
 }
@@ -33,7 +33,8 @@ pub(super) struct RowFigure {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// True if the values of several processes can be added up. Counters cannot, because the sum of changing processes may fall.
+    /// True if the values of several processes can be added up. Counters cannot be added up, because the sum over
+    /// changing processes may fall.
     is_additive: bool,
 }
 
@@ -55,24 +56,24 @@ const fn not_additive(kind: Kind, name: &'static str, help: &'static str) -> Row
     }
 }
 
-/// Figures in the order of the values of [`process_rows`].
+/// Process figures in the order of the values from [`process_rows`].
 pub(super) const PROCESS_FIGURES: [RowFigure; 2] = [
     gauge(
         "gputop_process_memory_bytes",
-        "GPU memory of the process, as the driver counts it",
+        "GPU memory of the process as measured by the driver",
     ),
     gauge(
         "gputop_process_sm_ratio",
-        "Share of the GPU's SM time that the process used",
+        "Share of the GPU's SM time used by the process",
     ),
 ];
 
-/// Figures in the order of the values of [`pool_row`].
+/// Pool figures in the order of the values from [`pool_row`].
 pub(super) const POOL_FIGURES: [RowFigure; 8] = [
     gauge("gputop_pool_allocated_bytes", "Memory in live tensors"),
     gauge(
         "gputop_pool_reserved_bytes",
-        "Memory that the allocator holds from the driver",
+        "Memory reserved from the driver by the allocator",
     ),
     gauge(
         "gputop_pool_idle_bytes",
@@ -95,7 +96,7 @@ pub(super) const POOL_FIGURES: [RowFigure; 8] = [
     not_additive(
         Kind::Counter,
         "gputop_pool_retries_total",
-        "Times that the allocator flushed its cache",
+        "Number of times that the allocator flushed its cache",
     ),
     not_additive(
         Kind::Counter,
@@ -203,9 +204,9 @@ pub(super) fn process_rows<'a>(gpus: &[(Labels<'a>, &'a Gpu)]) -> Vec<Row<'a, 2>
     rows.collect()
 }
 
-/// Returns the labels of a pool: its GPU, or the device number in the process if the GPU is unknown.
+/// Returns the labels of a pool: its GPU, or the process's device number if the GPU is unknown.
 fn pool_place<'a>(labels: &Labels<'a>, gpu: Option<&Gpu>, ordinal: u32) -> Labels<'a> {
-    // A process may use several MIG instances of one GPU.
+    // Adds the device number for a GPU in MIG mode, because a process may use several of its MIG instances.
     let is_unique = gpu.is_some_and(|gpu| gpu.mig.is_empty());
     let device = (!is_unique).then(|| ("device", ordinal.to_string().into()));
     with(labels, gpu.map(gpu_label).into_iter().chain(device))
@@ -225,7 +226,7 @@ pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8
 fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     let gpu = gpu_of(frame, pool);
     let stats = &pool.stats;
-    // The driver's free memory is outdated if the GPU does not respond.
+    // Omits the figure if the GPU does not respond, because the driver's free memory is then outdated.
     let answering = gpu.filter(|gpu| gpu.health.state == HealthState::Answering);
     let fits = answering.and_then(|gpu| {
         let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));

@@ -1,4 +1,4 @@
-//! The output of `gputop snapshot A B`, as text and as JSON.
+//! Formats the output of `gputop snapshot A B`, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,7 @@ use crate::model::frame::SCHEMA;
 use crate::model::stack::StackFrame;
 use crate::snapshot::compare::{ChangeKind, Comparison, DeviceChange, DeviceFigures, StackChange};
 
-/// Maximum number of stacks in the text. `--json` has more.
 const MAX_LINES: usize = 30;
-/// Maximum number of stacks in a list of the JSON document.
 const MAX_STACKS: usize = 200;
 
 #[derive(Serialize)]
@@ -29,9 +27,9 @@ struct Device<'s> {
     a: DeviceFigures,
     b: DeviceFigures,
     totals: Vec<Total>,
-    /// Stacks, the largest difference first.
+    /// Stacks with changed memory, largest difference first.
     changes: Vec<Change<'s>>,
-    /// Number of further stacks, beyond the limit.
+    /// Number of stacks beyond the limit, which are omitted from `changes`.
     omitted_changes: usize,
 }
 
@@ -42,7 +40,7 @@ struct Total {
     difference_bytes: i64,
 }
 
-/// Requested bytes of a stack. Sizes are as requested, before rounding.
+/// Requested bytes of a stack in both snapshots. Sizes are as requested, before rounding.
 #[derive(Serialize)]
 struct Change<'s> {
     kind: ChangeKind,
@@ -51,11 +49,10 @@ struct Change<'s> {
     difference_bytes: i64,
     a_blocks: i64,
     b_blocks: i64,
-    /// Innermost first; empty if the stack is unknown.
+    /// Frames of the stack, innermost first. Empty if the stack is unknown.
     frames: Vec<&'s StackFrame>,
 }
 
-/// Returns the JSON document.
 pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Result<String> {
     let device = |device: &'_ DeviceChange| {
         let change = |change: &StackChange| Change {
@@ -104,7 +101,7 @@ fn total(device: &DeviceChange, kind: ChangeKind) -> Total {
     }
 }
 
-/// Returns the text that is printed if stdout is not a terminal.
+/// Formats the text to print if stdout is not a terminal.
 pub fn comparison_text(names: &[String; 2], both: &Comparison) -> String {
     let mut out = format!("A: {}\nB: {}\n", names[0], names[1]);
     for device in &both.devices {
@@ -134,7 +131,7 @@ pub fn comparison_text(names: &[String; 2], both: &Comparison) -> String {
     out
 }
 
-/// Returns the memory of the device as a table.
+/// Formats the memory of a device in both snapshots as a table.
 pub fn figure_lines(device: &DeviceChange) -> Vec<String> {
     let [before, after] = device.figures.map(|figures| figures.named());
     let heading = format!("  {:<20}{:>14}{:>14}{:>14}", "", "A", "B", "DIFFERENCE");
@@ -150,7 +147,7 @@ pub fn figure_lines(device: &DeviceChange) -> Vec<String> {
     std::iter::once(heading).chain(rows).collect()
 }
 
-/// Returns the number of stacks and the difference of each kind of change: `  grew   3 stacks   +1.20 GiB`.
+/// Formats the number of stacks and the difference for each kind of change: `  grew   3 stacks   +1.20 GiB`.
 pub fn total_lines(device: &DeviceChange) -> Vec<String> {
     let line = |kind: ChangeKind| {
         let (count, bytes) = device.total(kind);
@@ -161,7 +158,7 @@ pub fn total_lines(device: &DeviceChange) -> Vec<String> {
     ChangeKind::ALL.map(line).into()
 }
 
-/// Returns the program's own frames, or a note that the stack is unknown.
+/// Returns the program's own frames in the stack, or a note that the stack is unknown.
 pub fn where_words(change: &StackChange) -> &str {
     match change.words.as_str() {
         "" => UNKNOWN,
@@ -169,7 +166,7 @@ pub fn where_words(change: &StackChange) -> &str {
     }
 }
 
-/// Returns a difference: `+1.20 GiB`, `-300.00 MiB`.
+/// Formats a difference in bytes with its sign: `+1.20 GiB`, `-300.00 MiB`.
 pub fn with_sign(bytes: i64) -> String {
     let sign = if bytes > 0 { "+" } else { "" };
     format!("{sign}{}", signed(bytes))

@@ -1,4 +1,4 @@
-//! The output of `gputop snapshot --json`.
+//! Formats the output of `gputop snapshot --json`.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
-/// Maximum number of stacks in each list. The remaining stacks hold hardly any memory.
+/// Maximum number of stacks in each list of the JSON document. The remaining stacks hold hardly any memory.
 const MAX_STACKS: usize = 200;
-/// Maximum total size of the stacks in a list.
+/// Maximum total size of the stacks in a list, in bytes of JSON.
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
@@ -41,7 +41,7 @@ struct Device<'s> {
     trace: Reading<Trace<'s>>,
 }
 
-/// Values at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
+/// Memory statistics at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
 #[derive(Serialize)]
 struct Stats {
     allocated_bytes: Bytes,
@@ -64,12 +64,12 @@ struct Segment {
     blocks: usize,
 }
 
-/// Memory held by one stack. Sizes are as requested, before rounding.
+/// Memory allocated from one stack. Sizes are as requested, before rounding.
 #[derive(Serialize)]
 struct Holder<'s> {
     bytes: i64,
     blocks: i64,
-    /// Frames, innermost first; empty if the stack is unknown.
+    /// Frames of the stack, innermost first. Empty if the stack is unknown.
     frames: Vec<&'s StackFrame>,
 }
 
@@ -83,7 +83,7 @@ struct Trace<'s> {
     reserved_bytes_peak: Bytes,
     ooms: Vec<Oom<'s>>,
     by_stack_at_peak: Vec<Holder<'s>>,
-    /// Memory growth by stack, from the first event to the last.
+    /// Memory growth by stack, from the trace's first event to its last.
     growth: Vec<Holder<'s>>,
 }
 
@@ -97,7 +97,6 @@ struct Oom<'s> {
     frames: Vec<&'s StackFrame>,
 }
 
-/// Returns the JSON document.
 pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     let settings = shown.snapshot.settings.iter();
     let document = Document {
@@ -191,12 +190,12 @@ fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     .collect()
 }
 
-/// Returns a function that checks whether the next stack still fits in a list.
+/// Returns a function that checks whether the next stack still fits in a list of limited size.
 pub(super) fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);
-        // The added 100 bytes are for field names and indentation.
+        // Adds 100 bytes for field names and indentation.
         let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
         bytes += lengths.sum::<usize>();
         bytes <= MAX_STACK_BYTES

@@ -1,4 +1,4 @@
-//! The output of `gputop snapshot`, for one snapshot or two, as text and as JSON.
+//! Formats the output of `gputop snapshot`, for one or two snapshots, as text and as JSON.
 
 mod compare;
 mod json;
@@ -12,19 +12,16 @@ pub use text::{BEFORE, UNKNOWN, oom_words, seconds, settings, signed, text};
 
 use crate::snapshot::{Device, Snapshot, Study};
 
-/// A device and its analysis.
 pub struct AnalysedDevice<'s> {
     pub device: &'s Device,
     pub study: &'s Study,
 }
 
-/// A snapshot and the selected devices.
 pub struct SnapshotOutput<'s> {
-    /// File name, safe to print.
+    /// File name of the snapshot, safe to print.
     pub name: &'s str,
     pub snapshot: &'s Snapshot,
     pub devices: Vec<AnalysedDevice<'s>>,
 }
 
-/// Reason why a device has no trace.
 pub const NO_TRACE: &str = "no history recorded; call `torch.cuda.memory._record_memory_history()` at the start of the program";

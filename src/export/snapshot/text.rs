@@ -1,4 +1,4 @@
-//! The text that `gputop snapshot` prints if stdout is not a terminal.
+//! Formats the text that `gputop snapshot` prints if stdout is not a terminal.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,6 @@ use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot};
 
-/// Maximum number of lines in each list. `--json` has more.
 const MAX_LINES: usize = 20;
 
 pub fn text(shown: &SnapshotOutput<'_>) -> String {
@@ -30,14 +29,13 @@ pub fn text(shown: &SnapshotOutput<'_>) -> String {
     out
 }
 
-/// Returns the allocator options and their values. Tables that contain only zeros, and therefore change nothing, are
-/// omitted.
+/// Returns the allocator options and their values. Omits tables of zeros, which change nothing.
 pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     let shown = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
             Setting::Text(text) => text.clone(),
-            // "No limit" is the largest unsigned number, converted through a signed one.
+            // PyTorch stores "no limit" as the largest unsigned number, converted through a signed one.
             Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
                 "no limit".to_owned()
             }
@@ -136,9 +134,7 @@ fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) 
     }
 }
 
-/// Printed in place of a stack that was not recorded.
 pub const UNKNOWN: &str = "no stack recorded";
-/// Printed for memory allocated before the first event.
 pub const BEFORE: &str = "allocated before the trace, or without a stack";
 
 fn write_list(out: &mut String, stacks: &Stacks, list: &[ByStack], unknown: &str) {
@@ -158,7 +154,7 @@ fn amount(amount: Amount) -> String {
     format!("{:>14}{:>8}", signed(amount.bytes), amount.blocks)
 }
 
-/// Returns a size with its sign: `1.20 GiB`, `-300.00 MiB`.
+/// Formats a signed size: `1.20 GiB`, `-300.00 MiB`.
 pub fn signed(bytes: i64) -> String {
     let size = Bytes(bytes.unsigned_abs());
     if bytes < 0 {
@@ -168,7 +164,7 @@ pub fn signed(bytes: i64) -> String {
     }
 }
 
-/// Returns `900.00 MiB requested, 12.00 MiB free on the GPU`.
+/// Describes an out-of-memory event: `900.00 MiB requested, 12.00 MiB free on the GPU`.
 pub fn oom_words(event: &Event) -> String {
     format!(
         "{} requested, {} free on the GPU",
@@ -177,7 +173,7 @@ pub fn oom_words(event: &Event) -> String {
     )
 }
 
-/// Returns a duration: `12.345 s`, `1.234 ms`.
+/// Formats a duration from microseconds: `12.345 s`, `1.234 ms`.
 pub fn seconds(us: u64) -> String {
     match us {
         0..1_000_000 => format!("{}.{:03} ms", us / 1_000, us % 1_000),

@@ -1,4 +1,4 @@
-//! The summary as one HTML file that loads nothing else.
+//! Formats the summary of a recording as one HTML file that loads no other files.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub struct Chart {
     pub svg: String,
 }
 
-/// The policy makes browsers refuse every request.
+/// Start of the HTML file. Its security policy makes browsers refuse all network requests.
 const HEAD: &str = "<!DOCTYPE html>
 <html lang=\"en\">
 <meta charset=\"utf-8\">
@@ -29,7 +29,6 @@ svg { max-width: 100% }
 </style>
 ";
 
-/// Returns the report with its charts.
 pub fn html(report: &Report, charts: &[Chart]) -> String {
     let (title, sections) = report.sections();
     let title = escaped(&title);
@@ -67,7 +66,6 @@ pub fn html(report: &Report, charts: &[Chart]) -> String {
     out
 }
 
-/// Escapes text for an element.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,10 +1,10 @@
-//! The summary as Markdown.
+//! Formats the summary of a recording as Markdown.
 
 use std::fmt::Write as _;
 
 use super::Report;
 
-/// Returns the report with one table for each section.
+/// Formats the report as Markdown, with one table for each section.
 pub fn markdown(report: &Report) -> String {
     let (title, sections) = report.sections();
     let mut out = format!("# {}\n", escaped(&title));
@@ -40,7 +40,7 @@ fn write_row(out: &mut String, cells: impl Iterator<Item = String>) {
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-/// Escapes characters with a meaning in Markdown, and joins lines.
+/// Escapes characters that have a meaning in Markdown, and joins lines.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

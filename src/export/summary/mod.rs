@@ -1,4 +1,4 @@
-//! The output of `gputop summary`: text, Markdown and HTML from the same tables, and JSON.
+//! Formats the output of `gputop summary`: text, Markdown and HTML from the same tables, and JSON.
 
 mod html;
 mod markdown;
@@ -14,7 +14,7 @@ pub use text::{short, text};
 
 use crate::summary::{Comparison, RunSummary};
 
-/// The summary of one run, or the comparison of two.
+/// Summary of one run, or comparison of two runs.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Report {
@@ -23,7 +23,6 @@ pub enum Report {
 }
 
 impl Report {
-    /// Returns the heading and the tables.
     fn sections(&self) -> (String, Vec<Section>) {
         match self {
             Self::Run(run) => (run.recording.clone(), sections(run)),
@@ -35,7 +34,6 @@ impl Report {
     }
 }
 
-/// Returns the JSON document.
 pub fn json(report: &Report) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }

@@ -1,4 +1,4 @@
-//! The tables of a summary, which every printed format shows.
+//! Creates the tables of a summary, used by all printed formats.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -10,11 +10,11 @@ use crate::summary::{
     ProcessSummary, Quantity, RunSummary,
 };
 
-/// A heading, a table and sentences below it.
+/// A section of a summary: a heading, a table, and sentences below the table.
 #[derive(Debug, Default)]
 pub struct Section {
     pub title: String,
-    /// Names of the columns. All columns but those marked as text are aligned to the right.
+    /// Columns of the table. Columns not marked as text are right-aligned.
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<String>>,
     pub notes: Vec<String>,
@@ -36,10 +36,9 @@ const fn words(name: &'static str) -> Column {
     Column { name, is_text }
 }
 
-/// Shown in place of a missing value.
+/// Shown instead of a missing value.
 const ABSENT: &str = "–";
 
-/// Returns the sections of one run.
 pub fn sections(run: &RunSummary) -> Vec<Section> {
     let mut sections = vec![overview(run)];
     if !run.gpus.is_empty() {
@@ -60,7 +59,7 @@ pub fn sections(run: &RunSummary) -> Vec<Section> {
     sections.push(Section {
         title: "Incidents".into(),
         notes: match run.incidents.is_empty() {
-            true => vec!["No incident was found.".into()],
+            true => vec!["No incidents were found.".into()],
             false => run.incidents.iter().flat_map(incident).collect(),
         },
         ..Section::default()
@@ -75,7 +74,7 @@ fn overview(run: &RunSummary) -> Section {
     }
 }
 
-/// Returns host, start, duration and counts as two or more sentences.
+/// Describes host, start, duration and counts in two or more sentences.
 pub fn overview_words(run: &RunSummary) -> Vec<String> {
     let host = match run.host.as_str() {
         "" => String::new(),
@@ -92,7 +91,7 @@ pub fn overview_words(run: &RunSummary) -> Vec<String> {
     lines.push(match run.gaps {
         0 => format!("{samples} without gaps."),
         gaps => format!(
-            "{samples} with {}; {} are covered, and all shares and energies refer to that time.",
+            "{samples} with {}; {} are covered, and all shares and energies refer to the covered time.",
             counted(gaps, "gap"),
             duration(run.covered)
         ),
@@ -104,7 +103,7 @@ pub fn overview_words(run: &RunSummary) -> Vec<String> {
         ));
     }
     if run.omitted_processes > 0 {
-        lines.push("Further processes are left out.".into());
+        lines.push("Further processes are omitted.".into());
     }
     lines
 }
@@ -174,7 +173,7 @@ fn gpu_notes(gpu: &GpuSummary, run: &RunSummary) -> Vec<String> {
     }
     if let Some(Energy { covered, .. }) = gpu.energy.filter(|e| e.covered < run.duration) {
         notes.push(format!(
-            "GPU {}: the energy covers {} of {}.",
+            "GPU {}: the energy was measured for {} of {}.",
             gpu.index,
             duration(covered),
             duration(run.duration)
@@ -216,11 +215,11 @@ fn processes(run: &RunSummary) -> Section {
     section
 }
 
-/// Returns `PID 418 would have fitted a GPU of 24 GiB: …`.
+/// Describes the smallest GPU for the process: `PID 418 would have fitted a GPU of 24 GiB: …`.
 pub fn fit_words(process: &ProcessSummary) -> Option<String> {
     let fit = process.fit?;
     Some(format!(
-        "PID {} would have fitted a GPU of {} GiB: its allocation trace replays with a peak of {} reserved, beside {} outside of the allocator.",
+        "PID {} would have fitted a GPU of {} GiB: its allocation trace replays with a peak of {} reserved, plus {} outside the allocator.",
         process.process.pid,
         fit.card.0 >> 30,
         fit.peak_reserved,
@@ -297,7 +296,7 @@ fn warnings(run: &RunSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Returns the incident as one line, and its first fix as another.
+/// Formats an incident as one line and its first fix as another.
 pub fn incident(incident: &IncidentSummary) -> Vec<String> {
     let severity = match incident.severity {
         Severity::Note => "note",
@@ -326,7 +325,7 @@ pub fn incident(incident: &IncidentSummary) -> Vec<String> {
     lines
 }
 
-/// Returns the sections of a comparison: one for each subject.
+/// Returns the sections of a comparison, one for each subject.
 pub fn compared(both: &Comparison) -> Vec<Section> {
     let mut overview = Section::default();
     for (name, run) in [("A", &both.a), ("B", &both.b)] {
@@ -370,7 +369,6 @@ pub fn compared(both: &Comparison) -> Vec<Section> {
 }
 
 impl Section {
-    /// Removes a column without values.
     fn remove_if_absent(&mut self, name: &str) {
         let Some(at) = self.columns.iter().position(|column| column.name == name) else {
             return;
@@ -405,7 +403,7 @@ fn percent(share: Option<Percent>) -> String {
     }
 }
 
-/// Returns the time after the start of the recording: `+3:07`.
+/// Formats a time relative to the start of the recording: `+3:07`.
 fn after(time: Millis) -> String {
     let seconds = time.0 / 1_000;
     match seconds / 3_600 {
@@ -414,7 +412,7 @@ fn after(time: Millis) -> String {
     }
 }
 
-/// Returns a duration: `45s`, `12m30s`, `23h59m`.
+/// Formats a duration: `45s`, `12m30s`, `23h59m`.
 pub fn duration(time: Millis) -> String {
     let seconds = time.0.saturating_add(500) / 1_000;
     match seconds {
@@ -424,7 +422,7 @@ pub fn duration(time: Millis) -> String {
     }
 }
 
-/// Returns an energy in watt-hours: `12.3Wh`, `4.56kWh`.
+/// Formats an energy in watt-hours: `12.3Wh`, `4.56kWh`.
 pub fn energy(joules: f64) -> String {
     let hours = joules / 3_600.0;
     match hours.abs() {

@@ -1,4 +1,4 @@
-//! The summary as text in a table for each part, and as a few lines.
+//! Formats a summary as text with a table in each section, or as a few lines.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,11 @@ use super::table::{Column, Section, duration, energy, fit_words, incident, overv
 use crate::model::units::{Bytes, Percent};
 use crate::summary::{GpuSummary, ProcessSummary, RunSummary};
 
-/// Maximum number of lines that `gputop run --summary` prints before the name of the recording.
+/// Maximum number of lines that `gputop run --summary` prints before the recording's name.
 const SHORT_LINES: usize = 9;
-/// Spaces between columns.
 const GAP: usize = 1;
 
-/// Returns the report with lines of at most `width` columns.
+/// Formats the report as text with lines of at most `width` columns.
 pub fn text(report: &Report, width: usize) -> String {
     let (title, sections) = report.sections();
     let mut out = cut(&title, width) + "\n";
@@ -71,7 +70,7 @@ fn cut(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Writes a sentence; further lines are indented.
+/// Appends a sentence, wrapped to `width`. Further lines are indented.
 fn write_wrapped(out: &mut String, text: &str, width: usize) {
     for text in text.lines() {
         let mut line = String::from(" ");
@@ -87,7 +86,7 @@ fn write_wrapped(out: &mut String, text: &str, width: usize) {
     }
 }
 
-/// Returns at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents.
+/// Formats at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents.
 pub fn short(run: &RunSummary, width: usize) -> String {
     let mut lines = overview_words(run);
     let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
@@ -95,9 +94,9 @@ pub fn short(run: &RunSummary, width: usize) -> String {
     lines.extend(run.gpus.iter().map(gpu_line));
     lines.extend(run.processes.iter().map(process_line));
     if run.processes.is_empty() {
-        lines.push("The command used no GPU while it was recorded.".into());
+        lines.push("The command used no GPU during the recording.".into());
     }
-    // Incidents matter more than the last of many GPUs and processes.
+    // Drops the last GPUs and processes before any incident, because incidents are more important.
     lines.truncate(SHORT_LINES.saturating_sub(rest.len()).max(SHORT_LINES / 2));
     lines.extend(rest);
     lines.truncate(SHORT_LINES);

@@ -1,9 +1,9 @@
-//! Finds a container in the cgroup path of its processes. Each runtime has its own naming scheme.
+//! Finds the container of a process in its cgroup path. Each runtime has its own naming scheme.
 //!
 //! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with 12 digits as in
-//! `docker ps`. In Kubernetes, the pod's UID comes before it. LXC has names but no IDs. Slurm paths contain a job step
-//! as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost one is returned, because
-//! this machine's runtime manages it.
+//! `docker ps`. In Kubernetes, the pod's UID comes before the container ID. LXC has names but no IDs. Slurm paths
+//! contain a job step as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost one
+//! is returned, because this host's runtime manages it.
 
 use super::super::cgroup::segments;
 use super::ContainerMatch;
@@ -14,7 +14,6 @@ const ID_DIGITS: usize = 64;
 const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Returns the container named in `/proc/PID/cgroup`, for either cgroup version.
 pub fn find(cgroup: &str) -> Option<ContainerMatch> {
     let first_line = |parse: fn(&[&str]) -> Option<ContainerMatch>| {
         cgroup.lines().find_map(|line| {
@@ -50,7 +49,7 @@ fn with_id(path: &[&str]) -> Option<ContainerMatch> {
     })
 }
 
-/// Returns the runtime for the prefix of an ID, or for one of its parent directories.
+/// Returns the container runtime for the prefix of a container ID, or for one of its parent directories.
 fn runtime(word: &str) -> Option<Runtime> {
     Some(match word {
         "docker" | "ecs" => Runtime::Docker,
@@ -61,8 +60,8 @@ fn runtime(word: &str) -> Option<Runtime> {
     })
 }
 
-/// Returns the UID from `pod8a1c…` or `kubepods-burstable-pod8a1c_….slice`. A UID has 36 characters; systemd replaces
-/// its hyphens with underscores.
+/// Returns the Kubernetes pod's UID from `pod8a1c…` or `kubepods-burstable-pod8a1c_….slice`. A UID has 36 characters;
+/// systemd replaces its hyphens with underscores.
 fn pod_uid(segment: &str) -> Option<String> {
     let bare = segment.strip_suffix(".slice").unwrap_or(segment);
     let uid = bare.rsplit_once("pod")?.1.replace('_', "-");

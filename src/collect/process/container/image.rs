@@ -1,9 +1,9 @@
-//! Detects Apptainer and Singularity, which run a process in the file system of an image but do not create a cgroup.
+//! Detects containers of Apptainer and Singularity, which run a process in an image's file system but create no cgroup.
 //!
-//! The root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user can read
-//! the process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If the mounts
-//! cannot be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount namespace
-//! serves as the container ID, because the runtime assigns none.
+//! The container's root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user
+//! can read the process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If
+//! the mounts cannot be read or look different, `APPTAINER_CONTAINER` in the environment is used instead. The mount
+//! namespace serves as the container ID, because the runtime assigns none.
 
 use super::super::dir::Dir;
 use super::super::environment;
@@ -14,13 +14,13 @@ use crate::model::text::visible;
 
 const MAX_NAME_CHARS: usize = 64;
 
-/// Returns the container, and the image's file name if it is in the environment.
+/// Returns the container, and the image's file name if the environment contains one.
 pub fn find(
     dir: &Dir,
     environment: Option<&List>,
     own: Option<u64>,
 ) -> Option<(ContainerMatch, Option<String>)> {
-    // Mounts can take thousands of lines, so they are read only if the process has its own mount namespace.
+    // Reads the mounts only if the process has its own mount namespace, because they can take thousands of lines.
     let namespace = dir.mount_namespace().ok()?;
     if own? == namespace {
         return None;
@@ -52,7 +52,7 @@ fn by_mounts(dir: &Dir) -> Option<Runtime> {
     runtime_from_mounts(&String::from_utf8_lossy(&mounts))
 }
 
-/// Parses the mounts. The last mount of `/` is the visible one.
+/// Finds the container runtime in a mount list. The last mount of `/` is the visible one.
 fn runtime_from_mounts(mountinfo: &str) -> Option<Runtime> {
     let root = mountinfo
         .lines()

@@ -1,11 +1,11 @@
-//! Finds the container of a process: its runtime, its ID, and its name if this user can read a file that contains it.
+//! Finds a process's container: its runtime, ID and, if this user can read a file that contains it, its name.
 //!
 //! `/proc/PID/cgroup`, which is readable by every user, contains the runtime and the ID (`cgroup_names`). Names come
 //! from the runtimes' files (`names`). Daemons are not queried, because they may not respond. Apptainer and Singularity
 //! create no cgroup and are detected from the root file system that they mount (`image`).
 //!
-//! Cgroup names and file formats follow the documentation and sources of the runtimes. Docker, Kubernetes, Podman, CRI-O,
-//! LXC, Slurm and Apptainer were not all available for testing, so the tests create their files.
+//! Cgroup names and file formats follow the documentation and sources of the runtimes. Docker, Kubernetes, Podman,
+//! CRI-O, LXC, Slurm and Apptainer were not all available for testing, so the tests create the runtimes' files.
 
 mod cgroup_names;
 mod image;
@@ -22,22 +22,20 @@ use crate::model::container::Runtime;
 use crate::model::process::Process;
 use crate::model::reading::{Reading, Reason};
 
-/// Directories to search for the runtimes' files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The root directory: `/`, or a substitute in tests.
+    /// Root directory of the file system: `/`, or a substitute in tests.
     pub root: PathBuf,
-    /// Home directory of gputop's user, where rootless Podman stores names.
+    /// Home directory of gputop's user, where rootless Podman stores container names.
     pub home: Option<PathBuf>,
 }
 
-/// A container found in a cgroup or a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMatch {
     pub runtime: Runtime,
-    /// ID in the runtime's files.
+    /// Container ID in the runtime's files.
     pub id: String,
-    /// ID to show, in its usual form.
+    /// Container ID as shown to the user.
     pub shown: String,
     /// UID of the Kubernetes pod that contains the container.
     pub pod: Option<String>,
@@ -63,7 +61,7 @@ pub fn docker_id(cgroup: &str) -> Option<String> {
 
 pub struct Containers {
     names: Names,
-    /// Inode of gputop's own mount namespace. A process in this namespace does not run in an image.
+    /// Inode of gputop's own mount namespace. A process in the same namespace does not run in an image.
     own_mount_namespace: Option<u64>,
 }
 
@@ -76,7 +74,7 @@ impl Containers {
         }
     }
 
-    /// Fills the container's fields. `environment` is `None` if this user cannot read it.
+    /// Fills the container fields of `process`. `environment` is `None` if this user cannot read it.
     pub fn fill(
         &mut self,
         process: &mut Process,
@@ -85,14 +83,14 @@ impl Containers {
         environment: Option<&List>,
     ) {
         let by_cgroup = cgroup_names::find(cgroup);
-        // A Slurm step may run in an image.
+        // An Apptainer or Singularity image may also run in a Slurm step.
         let by_image = match &by_cgroup {
             Some(found) if found.runtime != Runtime::Slurm => None,
             _ => image::find(dir, environment, self.own_mount_namespace),
         };
         (process.container_runtime, process.container_name) = (None, Reading::default());
         if let Some((found, name)) = by_image {
-            let why = "the image name is in its environment, which cannot be read";
+            let why = "the image name is in the process's environment, which cannot be read";
             let missing = || Reading::missing(Reason::Denied, why);
             process.container_name = name.map_or_else(missing, Reading::Value);
             take(process, found);
@@ -100,7 +98,7 @@ impl Containers {
             process.container_name = self.names.name(&found, environment);
             take(process, found);
         } else {
-            let why = "no container found in its cgroup or its mounts";
+            let why = "no container found in the process's cgroup or mounts";
             process.container = Reading::missing(Reason::Unsupported, why);
         }
     }

@@ -1,4 +1,4 @@
-//! Reads the names of containers from the runtimes' files.
+//! Reads container names from the runtimes' files.
 //!
 //! | runtime | file | name |
 //! |---|---|---|
@@ -26,18 +26,17 @@ use crate::model::text::visible;
 use crate::user_files;
 
 const MAX_NAME_CHARS: usize = 128;
-/// Maximum size of a JSON file. Podman's list has about 400 bytes per container.
+/// Maximum size of a runtime's JSON file. Podman's list has about 400 bytes per container.
 const MAX_JSON: u64 = 1 << 20;
-/// Maximum number of directory entries. The kubelet's default limit is 110 pods per node.
+/// Maximum number of kubelet log entries to read. The kubelet's default limit is 110 pods per node.
 const MAX_LISTED: usize = 16_384;
-/// Maximum number of cached names. Names rarely change, but a host may start containers all day.
+/// Maximum number of cached container names. Names rarely change, but a host may start containers all day.
 const MAX_KNOWN: usize = 1_024;
 
 const STORAGE: &str = "containers/storage/overlay-containers/containers.json";
 
 pub struct Names {
     files: Files,
-    /// Cached names by container ID.
     known: HashMap<String, String>,
 }
 
@@ -62,7 +61,6 @@ impl Names {
         }
     }
 
-    /// Returns the name of a container, or the reason why it is unknown.
     pub fn name(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
         if let Some(name) = self.known.get(&found.id) {
             return Reading::Value(name.clone());
@@ -122,7 +120,7 @@ impl Names {
         }
     }
 
-    /// Finds the container's name in the file names of the kubelet's log links and log directories.
+    /// Finds the container's name in the names of the kubelet's log links and log directories.
     fn kubelet_name(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         let names = |path: &str| -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.files.root.join(path))?.flatten();
@@ -152,7 +150,7 @@ fn listed(root: &Path, path: &str, id: &str) -> io::Result<Option<String>> {
     Ok(entry.and_then(|entry| entry.names.first().map(|name| display_name(name))))
 }
 
-/// Returns `train` for `/train`, and `train-0/torch` for `/k8s_torch_train-0_ns_8a1c…_0`.
+/// Converts a container name for display: `/train` to `train`, `/k8s_torch_train-0_ns_8a1c…_0` to `train-0/torch`.
 fn display_name(name: &str) -> String {
     let name = name.strip_prefix('/').unwrap_or(name);
     let mut parts = name.split('_');
@@ -162,7 +160,6 @@ fn display_name(name: &str) -> String {
     }
 }
 
-/// Returns the reason why a container's name is unknown.
 fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
     match (runtime, error.map(io::Error::kind)) {
         (Runtime::Lxc | Runtime::Slurm, _) => Reading::default(),
@@ -176,7 +173,9 @@ fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
         (_, Some(io::ErrorKind::NotFound)) | (_, None) => {
             Reading::missing(Reason::Unsupported, "no name found for the container")
         }
-        (_, Some(_)) => Reading::missing(Reason::Unknown, "cannot read the runtime's file"),
+        (_, Some(_)) => {
+            Reading::missing(Reason::Unknown, "cannot read the container runtime's file")
+        }
     }
 }
 

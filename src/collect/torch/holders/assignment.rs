@@ -1,4 +1,4 @@
-//! Assigns every allocated block to a holder, and groups the blocks by name.
+//! Assigns every allocated block to a holder, and groups the blocks by their holders' names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,14 @@ use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, MAX_GROUPS, MA
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
 use crate::model::units::Bytes;
 
-/// Maximum number of additional names for one storage.
+/// Maximum number of additional names for one tensor storage.
 const MAX_ALIASES: usize = 8;
 
-/// An allocated block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldBlock {
     pub address: u64,
     pub bytes: u64,
-    /// Bytes that the program requested, if the allocator stores them.
+    /// Bytes requested by the program, if the allocator stores this size.
     requested: Option<u64>,
     ordinal: u32,
     is_private: bool,
@@ -55,8 +54,8 @@ impl Blocks {
         (address - block.address < block.bytes).then_some(index)
     }
 
-    /// Returns the index of the block that was allocated for a storage. If a tensor was freed before the blocks were
-    /// read, a new block often has its address, but seldom the same size.
+    /// Returns the index of the block that was allocated for a tensor storage. If a tensor was freed before the blocks
+    /// were read, a new block often has its address, but seldom the same size.
     fn index_of_storage(&self, address: u64, bytes: u64) -> Option<usize> {
         let index = self.index_of(address)?;
         let block = self.0.get(index)?;
@@ -67,7 +66,6 @@ impl Blocks {
         (block.address == address && fits).then_some(index)
     }
 
-    /// Returns the size of the block that contains an address.
     pub fn size_at(&self, address: u64) -> Option<u64> {
         Some(self.0.get(self.index_of(address)?)?.bytes)
     }
@@ -84,20 +82,20 @@ impl Blocks {
     }
 }
 
-/// A possible holder of a block. If a block has several claims, the one with the lowest rank wins.
+/// A possible holder of a block. If a block has several candidates, the one with the lowest rank wins.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HolderCandidate {
     pub class: HolderClass,
     pub name: String,
     pub path: Vec<String>,
-    /// Length of the path in the search for names. Among candidates of one class, the shortest path wins.
+    /// Weighted number of references in the path. Among candidates of one class, the lowest cost wins.
     pub cost: u32,
     pub tensor: Tensor,
     pub aliases: Vec<String>,
 }
 
 impl HolderCandidate {
-    /// Order of the candidates: named tensors, then tensors of a graph, then all others; whole tensors before views.
+    /// Returns the candidate's rank: named tensors, then graph tensors, then all others; whole tensors before views.
     fn rank(&self) -> (u8, bool, u32) {
         let class = match self.class {
             HolderClass::Parameter => 0,
@@ -116,7 +114,6 @@ impl HolderCandidate {
     }
 }
 
-/// The holder of each block.
 #[derive(Debug)]
 pub struct BlockAssignment {
     blocks: Blocks,
@@ -133,7 +130,7 @@ impl BlockAssignment {
         &self.blocks
     }
 
-    /// Assigns the block of the tensor of a candidate to its holder, unless another holder has a lower rank.
+    /// Assigns a block to the candidate that holds its tensor, unless another holder has a lower rank.
     pub fn add(&mut self, candidate: HolderCandidate) {
         let (address, bytes) = (candidate.tensor.data, candidate.tensor.storage_bytes);
         let Some(index) = self.blocks.index_of_storage(address, bytes) else {
@@ -147,7 +144,7 @@ impl BlockAssignment {
             Some(other) if candidate.rank() < other.rank() => (candidate, other),
             Some(other) => (other, candidate),
         };
-        // A graph that has saved a tensor is not another name for the tensor.
+        // Adds no alias for a graph: saving a tensor does not give the tensor another name.
         let name = match loser.class {
             HolderClass::SavedForBackward => String::new(),
             _ => loser.name,
@@ -166,8 +163,8 @@ impl BlockAssignment {
         index.is_some_and(|index| self.candidates.get(index).is_some_and(Option::is_some))
     }
 
-    /// Returns the groups, largest first, and the sum of their bytes. `is_known` returns whether a block without a tensor
-    /// was allocated before the reading.
+    /// Returns the groups of blocks, largest first, and the sum of their bytes. `is_known` returns whether a block
+    /// without a tensor was already allocated before the read.
     pub fn into_groups(self, is_known: impl Fn(u64) -> bool) -> (Vec<HolderGroup>, Bytes) {
         let allocated = Bytes(self.blocks.bytes());
         let mut groups: BTreeMap<(u32, HolderClass, String), HolderGroup> = BTreeMap::new();
@@ -191,7 +188,7 @@ impl BlockAssignment {
             group.count += 1;
             group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
             group.tensors.push(held_tensor(&block, candidate));
-            // Bounds memory use without sorting for every block.
+            // Bounds memory use without sorting the tensors for every block.
             if group.tensors.len() >= 2 * MAX_LISTED {
                 keep_largest(&mut group.tensors);
             }
@@ -225,7 +222,7 @@ fn keep_largest(tensors: &mut Vec<HeldTensor>) {
     tensors.truncate(MAX_LISTED);
 }
 
-/// Sorts the groups by size. Beyond the maximum number, merges the smallest into one group per class.
+/// Sorts the groups of blocks by size. Beyond the maximum number, merges the smallest into one group per class.
 fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     let by_size = |a: &HolderGroup, b: &HolderGroup| {
         b.bytes
@@ -260,8 +257,8 @@ fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     groups
 }
 
-/// Replaces indices by `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and `cache['step_12']` becomes
-/// `cache['step_*']`. Digits in attribute names remain: `model.fc1.weight`.
+/// Replaces indices in a variable's name by `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and
+/// `cache['step_12']` becomes `cache['step_*']`. Digits in attribute names remain: `model.fc1.weight`.
 pub fn group_name(name: &str) -> String {
     let mut group = String::with_capacity(name.len());
     let mut component = String::new();
@@ -291,7 +288,7 @@ pub fn group_name(name: &str) -> String {
     group + &starred(&component)
 }
 
-/// Returns `*` for an index, and every other component unchanged.
+/// Returns `*` if a name component is an index, or else the component itself.
 fn starred(component: &str) -> String {
     let is_index = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
     if is_index { "*" } else { component }.to_owned()
@@ -329,7 +326,6 @@ mod tests {
         }
     }
 
-    /// A candidate of a tensor for which `bytes` were requested at `address`.
     fn candidate(
         (address, bytes): (u64, u64),
         class: HolderClass,
@@ -372,7 +368,7 @@ mod tests {
             "outside",
             1,
         ));
-        // A freed gradient, whose address now belongs to another tensor.
+        // The gradient was freed, and its address now belongs to another tensor.
         assignment.add(candidate((0x1000, 12), HolderClass::Parameter, "stale", 0));
         assignment.add(candidate(
             second,

@@ -1,8 +1,8 @@
-//! Walks the graphs that autograd has recorded for backward passes, and lists the tensors that they keep alive.
+//! Walks the graphs recorded by autograd for backward passes, and lists the tensors that they keep alive.
 //!
 //! The layouts of the several hundred node classes are unknown. This module therefore searches each node word by word
-//! for pointers to tensors, to other nodes, and to arrays of either. The size of the node is stored in front of it by
-//! glibc's malloc.
+//! for pointers to tensors, to other nodes, and to arrays of either. glibc's malloc stores a node's size in front of
+//! it.
 //!
 //! ```text
 //! loss ─► grad_fn: SumBackward0 ─► AddmmBackward0 ─► saved: TensorImpl of the activation
@@ -16,33 +16,28 @@ use super::reader::AddressMap;
 use super::tensors::{Classes, Tensor, is_impl_class};
 use crate::collect::memory::{Memory, is_pointer};
 
-/// Maximum number of nodes.
 const MAX_NODES: usize = 1 << 18;
-/// Maximum number of references from nodes to tensors.
 const MAX_SAVED: usize = 1 << 19;
-/// Maximum size of a node. A node without a plausible size is searched up to the default size.
+/// Maximum size of an autograd node. A node without a plausible size is searched up to the default size.
 const MAX_NODE_BYTES: u64 = 8 << 10;
 const MIN_NODE_BYTES: u64 = 64;
 const DEFAULT_NODE_BYTES: u64 = 512;
-/// Maximum size of an array of edges or saved tensors.
 const MAX_ARRAY_BYTES: u64 = 256 << 10;
-/// The lowest bits of the size that malloc stores are flags.
+/// Flags in the lowest bits of the size stored by malloc.
 const SIZE_FLAGS: u64 = 7;
-/// Size of malloc's header, and the maximum rounding of an allocation.
+/// Size of malloc's header, and the maximum rounding of an allocation, in bytes.
 const CHUNK_HEADER: u64 = 8;
 const CHUNK_ROUNDING: u64 = 32;
 
-/// A tensor saved by a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedTensor {
     pub implementation: u64,
-    /// Class of the node, such as `AddmmBackward0`.
+    /// Class of the autograd node, such as `AddmmBackward0`.
     pub node: Rc<str>,
-    /// Index of the tensor whose graph first reached the node.
+    /// Index of the tensor whose autograd graph first reached the node.
     pub root: usize,
 }
 
-/// The walk over all graphs.
 #[derive(Debug)]
 pub struct Autograd<'a, M> {
     classes: &'a Classes<'a, M>,
@@ -52,7 +47,7 @@ pub struct Autograd<'a, M> {
     saved: Vec<SavedTensor>,
 }
 
-/// An object that a node refers to.
+/// Kind of object that an autograd node refers to.
 enum Referred {
     Tensor,
     Node,
@@ -60,8 +55,8 @@ enum Referred {
 }
 
 impl<'a, M: Memory> Autograd<'a, M> {
-    /// Walks from the `grad_fn` of each tensor, in the given order. Returns the saved tensors, and whether the walk was
-    /// complete.
+    /// Walks from the `grad_fn` of each tensor in `roots`, in their order. Returns the saved tensors, and whether the
+    /// walk was complete.
     pub fn walk<'t>(
         classes: &'a Classes<'a, M>,
         python: &'a Python<'a, M>,
@@ -93,7 +88,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         let Some(class) = self.classes.of(node).filter(|class| is_node_class(class)) else {
             return;
         };
-        // An AccumulateGrad node refers to a parameter, but does not keep it alive.
+        // Skips an AccumulateGrad node, which refers to a parameter but does not keep it alive.
         if class.contains("AccumulateGrad") {
             return;
         }
@@ -105,7 +100,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         };
         let name: Rc<str> = Rc::from(last_component(&class));
         self.follow(&words[1..], &name, root);
-        // A function written in Python stores its tensors in its Python object.
+        // An autograd function written in Python stores its tensors in its Python object.
         if class.contains("PyNode") {
             for &object in &words[1..] {
                 let Some(function) = self.python.type_of(object) else {
@@ -122,7 +117,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         }
     }
 
-    /// Follows the pointers in a node, and the arrays that they point to.
+    /// Follows the pointers in an autograd node, and the arrays that they point to.
     fn follow(&mut self, words: &[u64], name: &Rc<str>, root: usize) {
         let mut index = 0;
         while let Some(&word) = words.get(index) {
@@ -164,7 +159,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
     }
 
     /// Returns the number of words in a `std::vector`: {begin, end, capacity}, with malloc's size in front of `begin`.
-    /// The size is checked because three ascending words alone are often something else.
+    /// Checks that size because three ascending words alone are often something else.
     fn array_len(&self, begin: u64, end: u64, capacity: u64) -> Option<usize> {
         let is_ordered = begin < end && end <= capacity && (end - begin).is_multiple_of(8);
         if !is_ordered || capacity - begin > MAX_ARRAY_BYTES || !begin.is_multiple_of(16) {
@@ -176,7 +171,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         is_allocation.then(|| usize::try_from((end - begin) / 8).ok())?
     }
 
-    /// Returns the size of an allocation by glibc's malloc.
+    /// Returns the size of a memory block allocated by glibc's malloc.
     fn allocation_size(&self, address: u64) -> Option<u64> {
         let header = self
             .classes
@@ -186,7 +181,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
     }
 }
 
-/// Returns true for the classes derived from `torch::autograd::Node`. Names that start with `St` are control blocks of
+/// Returns true for classes derived from `torch::autograd::Node`. Names that start with `St` are control blocks of
 /// shared pointers.
 fn is_node_class(class: &str) -> bool {
     let is_node = class.contains("Backward")
@@ -196,7 +191,7 @@ fn is_node_class(class: &str) -> bool {
     is_node && !class.starts_with("St")
 }
 
-/// Returns the last component of a nested name: `AddmmBackward0` for `N5torch8autograd9generated14AddmmBackward0E`.
+/// Returns the last part of a mangled name: `AddmmBackward0` for `N5torch8autograd9generated14AddmmBackward0E`.
 fn last_component(mangled: &str) -> &str {
     let mut rest = mangled.strip_prefix('N').unwrap_or(mangled);
     let mut last = mangled;

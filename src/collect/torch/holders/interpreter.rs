@@ -1,28 +1,27 @@
-//! Finds the CPython interpreter of a process and its memory layout.
+//! Finds a process's CPython interpreter and its memory layout.
 //!
 //! ```text
 //! maps ─► libpython3.12.so or the executable ─► symbol _PyRuntime ─► +40 the first interpreter ─► +944 sys.modules
 //! ```
 //!
-//! The offsets come from C programs compiled with the internal headers of each release, for x86_64 with the GIL. Since
-//! 3.13, `_PyRuntime` begins with `_Py_DebugOffsets`, which override offsets changed by a micro release.
+//! The offsets were measured with C programs that include the internal headers of each release, for x86_64 with the
+//! GIL. Since Python 3.13, `_PyRuntime` begins with `_Py_DebugOffsets`, which override offsets changed by a micro
+//! release.
 
 use super::reader::Reader;
 use crate::collect::memory::elf::Image;
 use crate::collect::memory::maps::{Mapping, images};
 use crate::collect::memory::{Memory, is_pointer};
 
-/// Maximum number of images to search for `_PyRuntime`.
 const MAX_IMAGES: usize = 16;
-/// The cookie at the start of `_Py_DebugOffsets`.
 const DEBUG_COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 /// Maximum offset accepted from `_Py_DebugOffsets`.
 const MAX_OFFSET: u64 = 1 << 20;
 
-/// Offsets that differ between CPython releases.
+/// Offsets in CPython's structs that differ between releases.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PythonLayout {
-    /// Minor version: 12 for CPython 3.12.
+    /// Minor Python version: 12 for CPython 3.12.
     pub minor: u32,
     /// `_PyRuntime.interpreters.head`.
     head: u64,
@@ -30,17 +29,17 @@ pub struct PythonLayout {
     pub next: u64,
     pub threads: u64,
     pub modules: u64,
-    /// Offset in PyThreadState of the frame or, in 3.11 and 3.12, of the C frame that points to it.
+    /// Offset in PyThreadState of the current frame or, in Python 3.11 and 3.12, of the C frame that points to it.
     pub thread_frame: u64,
-    /// Offset of the frame pointer in the C frame.
+    /// Offset of the frame pointer in a C frame.
     pub c_frame: Option<u64>,
     pub previous_frame: u64,
     pub frame_code: u64,
     pub frame_locals: u64,
-    /// Offsets in PyCodeObject of the tuples of local variable names, in the order of the values.
+    /// Offsets in PyCodeObject of the tuples of local variable names, in the order of the variables' values.
     pub local_names: &'static [u64],
     pub code_name: u64,
-    /// Offset of the frame in a generator: a pointer in 3.10 and earlier, embedded since 3.11.
+    /// Offset of the frame in a generator object: a pointer in Python 3.10 and earlier, embedded since 3.11.
     pub generator_frame: u64,
     pub cached_keys: u64,
     pub tuple_items: u64,
@@ -144,11 +143,10 @@ const LAYOUTS: &[PythonLayout] = &[
     },
 ];
 
-/// The interpreter of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interpreter {
     pub layout: PythonLayout,
-    /// The first PyInterpreterState.
+    /// Address of the first PyInterpreterState.
     pub head: u64,
 }
 
@@ -209,8 +207,9 @@ impl Interpreter {
         let layout = LAYOUTS.iter().find(|layout| layout.minor == minor);
         let mut layout = *layout.ok_or(NoInterpreter::UnknownVersion(minor))?;
         if minor >= 13 {
-            // cookie, version, free_threaded, runtime_state {size, finalizing, interpreters_head},
-            // interpreter_state {size, id, next, threads_head, (3.14: threads_main,) gc, imports_modules}
+            // Words of `_Py_DebugOffsets`: cookie, version, free_threaded, runtime_state {size, finalizing,
+            // interpreters_head}, interpreter_state {size, id, next, threads_head, (3.14: threads_main,) gc,
+            // imports_modules}
             let words = reader.words(runtime, 13).ok_or(NoInterpreter::NotFound)?;
             if words.first() != Some(&DEBUG_COOKIE) {
                 return Err(NoInterpreter::UnknownVersion(minor));
@@ -237,8 +236,8 @@ impl Interpreter {
     }
 }
 
-/// Returns the minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython has exported its
-/// version only since 3.11.
+/// Returns Python's minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython has exported
+/// its version only since 3.11.
 fn minor_from_files(maps: &[Mapping]) -> Option<u32> {
     maps.iter().find_map(|map| {
         let (_, rest) = map.file.split_once("python3.")?;

@@ -1,29 +1,27 @@
-//! Limits of a reading, and the sentences that say which of them left something out.
+//! Limits for one read of the holders, and sentences about what each limit left out.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-/// Limits of a reading.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     pub time_limit: Duration,
-    /// Approximate maximum memory that the reading uses, in bytes.
+    /// Approximate maximum memory used by the read, in bytes.
     pub memory_limit: usize,
     pub maximums: Maximums,
 }
 
-/// Maximum numbers of the objects that are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Maximums {
-    /// Words that may belong to a tensor.
+    /// Heap words that may belong to a tensor.
     pub candidates: usize,
     pub tensors: usize,
     pub threads: usize,
-    /// Frames of one thread.
+    /// Python frames of one thread.
     pub frames: usize,
-    /// References in one path.
+    /// References in one path to a tensor.
     pub depth: usize,
-    /// Items of one container, or attributes of one instance.
+    /// Items of one Python container, or attributes of one instance.
     pub items: u64,
 }
 
@@ -44,7 +42,7 @@ impl Default for Options {
     }
 }
 
-/// The sentences of [`Holders::limit`](crate::model::holders::Holders::limit).
+/// Sentences for [`Holders::limit`](crate::model::holders::Holders::limit).
 #[derive(Debug, Default)]
 pub struct Limits {
     sentences: RefCell<Vec<String>>,
@@ -52,7 +50,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Adds a sentence about something that cannot be read in this process at any time.
+    /// Adds a sentence about data that can never be read in this process.
     pub fn add(&self, sentence: impl Into<String>) {
         let sentence = sentence.into();
         let mut sentences = self.sentences.borrow_mut();
@@ -61,7 +59,7 @@ impl Limits {
         }
     }
 
-    /// Adds a sentence about a limit that ended a part of this reading.
+    /// Adds a sentence about a limit that ended a part of this read.
     pub fn add_end(&self, sentence: impl Into<String>) {
         self.is_incomplete.set(true);
         self.add(sentence);

@@ -1,9 +1,9 @@
-//! Finds what holds the GPU memory of a running process. Each allocated block gets the name of the variable, parameter
+//! Finds the holders of a running process's GPU memory. Each allocated block gets the name of the variable, parameter
 //! or graph that keeps it alive.
 //!
-//! Nothing is written to the target, and it is not stopped. Its memory changes during a reading, so every step verifies what
-//! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is always
-//! right; only the names may be incomplete.
+//! The target process is neither stopped nor written to. Its memory changes during a read, so every step verifies what
+//! it reads, and anything that cannot be verified is left out. The blocks come from the allocator, so their sum is
+//! always right; only the names may be incomplete.
 //!
 //! ```text
 //! maps ─► interpreter.rs: _PyRuntime, version ─► tensors.rs: types of tensors
@@ -13,7 +13,7 @@
 //! allocator ─► assignment.rs: one holder for each allocated block
 //! ```
 //!
-//! Names are the program's private data. They are neither logged nor stored here.
+//! Names are the program's private data. They are neither logged nor saved.
 
 mod assignment;
 mod autograd;
@@ -54,13 +54,13 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Pid};
 
-/// Percentages of the time limit after which the scan and the search for names stop.
+/// Percentages of the time limit after which the heap scan and the search for names stop.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
 /// Libraries with their own malloc, whose allocations lack the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];
 
-/// Reads the holders of a running process once.
+/// Reads the holders of a running process's GPU memory once.
 ///
 /// # Errors
 /// Fails if the allocator cannot be read, or if `cancelled` becomes true. Everything else that cannot be read is
@@ -94,8 +94,8 @@ pub fn read_process(
     Ok(holders)
 }
 
-/// Reads recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache. `clock`
-/// returns the time since the start.
+/// Reads holders from recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
+/// `clock` returns the time since the start.
 pub fn read_recorded(
     memory: &impl Memory,
     heaps: &impl Memory,
@@ -113,7 +113,7 @@ pub fn read_recorded(
     read_target(&mut Attached::attach(memory)?, &target, &budget)
 }
 
-/// The memory of the process: `heaps` is used for the scan, and `memory` for all other reads.
+/// Memory of the target process: `heaps` is used for the scan, and `memory` for all other reads.
 struct Target<'a, M, H> {
     memory: &'a M,
     heaps: &'a H,
@@ -173,8 +173,8 @@ fn read_target<M: Memory, H: Memory>(
     let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
     let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
-    // A tensor is included only if it has the same storage before and after the blocks are read. Otherwise, another
-    // tensor may have reused its memory.
+    // Includes a tensor only if it has the same storage before and after the blocks are read. Otherwise, another tensor
+    // may have reused its memory.
     let pools = Pools::read(attached)?;
     reader.forget();
     let tensors = tensors.map(PythonTensors::verified);
@@ -194,7 +194,7 @@ fn read_target<M: Memory, H: Memory>(
         && pools.stats == before.stats
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
-    // If the scan was incomplete, a block without a known tensor may still hold one.
+    // Does not call a block a workspace if the scan was incomplete, because a missed tensor may use the block.
     let is_workspace = |address| !scanned.is_incomplete && addresses.contains(&address);
     let (groups, allocated) = assignment.into_groups(is_workspace);
     Ok(Holders {
@@ -212,7 +212,6 @@ fn read_target<M: Memory, H: Memory>(
     })
 }
 
-/// Meaning of a word found by the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WordMeaning {
     TensorType,
@@ -220,15 +219,15 @@ enum WordMeaning {
     ImplVtable,
 }
 
-/// Candidates found by the scan.
+/// Possible tensors and storages found by the heap scan.
 #[derive(Debug, Default)]
 struct HeapCandidates {
     interpreter: Option<Interpreter>,
-    /// Addresses of Python objects whose type is a tensor.
+    /// Addresses of Python objects whose type is a tensor type.
     objects: Vec<u64>,
     storages: Vec<u64>,
     implementations: Vec<u64>,
-    /// True if the scan did not reach the end of the heaps.
+    /// True if the scan stopped before the end of the heaps.
     is_incomplete: bool,
 }
 
@@ -293,7 +292,7 @@ fn scan_heaps<M: Memory, H: Memory>(
     };
     for (address, meaning) in hits.found {
         match meaning {
-            // An object's second word is its type.
+            // The second word of a Python object is its type.
             WordMeaning::TensorType => scanned.objects.extend(address.checked_sub(8)),
             WordMeaning::StorageVtable => scanned.storages.push(address),
             WordMeaning::ImplVtable => scanned.implementations.push(address),
@@ -311,7 +310,7 @@ fn has_glibc_malloc(maps: &[Mapping]) -> bool {
     })
 }
 
-/// Assigns the blocks to storages if the program's tensors cannot be read.
+/// Assigns the blocks to tensor storages if the program's tensors cannot be read.
 fn assign_storages<M: Memory>(
     scanned: &HeapCandidates,
     classes: &Classes<'_, M>,
@@ -328,21 +327,20 @@ fn assign_storages<M: Memory>(
     }
 }
 
-/// The tensors of a process.
 struct PythonTensors<'a, M> {
     tensors: Tensors<'a, M>,
     python: Python<'a, M>,
     interpreter: &'a Interpreter,
-    /// Tensors that have a Python object.
+    /// Tensors with a Python object.
     objects: Vec<Tensor>,
-    /// Gradients and saved tensors, by the address of their TensorImpl.
+    /// Gradients and saved tensors, by TensorImpl address.
     others: AddressMap<Tensor>,
-    /// Address of each saved TensorImpl, and of the Python tensor whose graph reached it first.
+    /// Address of each saved TensorImpl, and of the Python tensor whose graph reached the TensorImpl first.
     graph_roots: Vec<(u64, u64)>,
 }
 
 impl<'a, M: Memory> PythonTensors<'a, M> {
-    /// Decodes the candidates of the scan. Returns `None` if the layout of tensors could not be determined.
+    /// Decodes the candidates found by the scan. Returns `None` if the layout of tensors could not be determined.
     fn decode(
         scanned: &'a HeapCandidates,
         classes: &'a Classes<'a, M>,
@@ -400,7 +398,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         Some(tensors)
     }
 
-    /// Removes the tensors that no longer exist or now have another storage.
+    /// Removes tensors that no longer exist or now have another storage.
     fn verified(mut self) -> Self {
         let tensors = &self.tensors;
         let is_same =
@@ -412,7 +410,6 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         self
     }
 
-    /// Returns the indices of the tensors computed by autograd.
     fn roots(&self) -> Vec<usize> {
         let indices = 0..self.objects.len();
         indices
@@ -433,19 +430,21 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         self.assign_named(&names, assignment);
         let mut roots = self.roots();
         if has_glibc_malloc {
-            // Start the walk at the tensors with the best names, so that each node gets the best name that reaches it.
+            // Starts the walk at the tensors with the best names, so that each node gets the best name that reaches it.
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
-                limits.add_end("Some tensors that autograd has saved are not attributed: the graphs are too large.");
+                limits.add_end(
+                    "Some tensors saved by autograd are not attributed: the graphs are too large.",
+                );
             }
             self.assign_saved(&saved, &names, assignment);
         } else if !roots.is_empty() {
             limits.add(
-                "Tensors that autograd has saved are not attributed: the program does not use glibc malloc.",
+                "Tensors saved by autograd are not attributed: the program does not use glibc malloc.",
             );
         }
-        // Once the time limit has passed, reads fail, and so do checks of named tensors.
+        // After the time limit, all reads fail, including the checks of named tensors.
         if budget.is_beyond(100) {
             limits.add_end("The time limit stopped the read, so some names are missing.");
         }
@@ -458,7 +457,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
     }
 
-    /// Searches for the names of all tensors. Intermediate results that only the graph keeps alive do not prolong the
+    /// Searches for the names of all tensors. Intermediate results kept alive only by the graph do not prolong the
     /// search.
     fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
         let reader = self.tensors.classes.reader;
@@ -476,7 +475,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
         let max_bytes = budget.options.memory_limit * 3 / 8;
         let mut names = Names::new(&self.python, &self.tensors, max_bytes);
-        // The cache would return tensors that the program has freed meanwhile.
+        // Bypasses the cache, which would return tensors that the program has freed meanwhile.
         let uncached = reader.uncached();
         let classes = Classes::new(&uncached);
         let current = Tensors {
@@ -500,8 +499,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             .collect()
     }
 
-    /// Returns the bytes that the graph of each tensor keeps alive, by the address of the tensor. Bytes of several graphs
-    /// count for the first one.
+    /// Returns the bytes that each tensor's graph keeps alive, by tensor address. Bytes shared by several graphs are
+    /// added to the first one.
     fn graph_bytes(&self, blocks: &Blocks) -> AddressMap<u64> {
         let mut graphs: AddressMap<u64> = AddressMap::default();
         let mut counted: AddressMap<()> = AddressMap::default();
@@ -521,7 +520,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             let Some(path) = path else {
                 continue;
             };
-            // The search takes a long time, so another tensor may now be at the address of a short-lived one.
+            // Reads the tensor again: the search takes a long time, so another tensor may now be at the same address.
             let now = self.tensors.of_object(tensor.object);
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
@@ -534,7 +533,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 tensor: tensor.clone(),
                 aliases: path.aliases.clone(),
             });
-            // A gradient gets a Python object only when Python code accesses it.
+            // Names the gradient here, because it gets a Python object only when Python code accesses it.
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());

@@ -1,6 +1,6 @@
 //! Reads Python objects: their types, texts and numbers, and the references in dictionaries and instances.
 //!
-//! An object begins with its reference count and, at +8, its type. Every type inherits the flags that distinguish
+//! A Python object begins with its reference count and, at +8, its type. Every type inherits the flags that distinguish
 //! dictionaries, lists and text. The layouts are those of CPython 3.8 to 3.15 on x86_64.
 
 use std::cell::RefCell;
@@ -11,18 +11,13 @@ use super::reader::{AddressMap, Reader};
 use crate::collect::memory::{Memory, is_pointer};
 use crate::model::text::visible;
 
-/// Maximum number of types and texts to cache.
 const MAX_CACHED: usize = 50_000;
-/// Maximum characters of a key or attribute name.
+/// Maximum length of a key or attribute name in characters.
 const MAX_TEXT: usize = 120;
 const MAX_TYPE_NAME: usize = 120;
-/// Maximum number of base classes of a class.
 const MAX_BASES: usize = 12;
-/// Maximum number of `__slots__` of a class.
 const MAX_MEMBERS: u64 = 64;
-/// Maximum number of local variables of a frame.
 const MAX_LOCALS: u64 = 10_000;
-/// Number of dictionary entries to read at once.
 const ENTRIES_PER_READ: u64 = 2_048;
 
 const TYPE: u64 = 8;
@@ -32,10 +27,10 @@ const TYPE_FLAGS: u64 = 168;
 const TYPE_MEMBERS: u64 = 240;
 const TYPE_BASE: u64 = 256;
 const TYPE_DICT_OFFSET: usize = 36;
-/// Number of words of a type to read, up to `tp_dictoffset`.
+/// Number of words to read from a type object, up to `tp_dictoffset`.
 const TYPE_WORDS: usize = 40;
 const MEMBER_BYTES: u64 = 40;
-/// Types of members that refer to an object: T_OBJECT and T_OBJECT_EX.
+/// Types of type members that refer to a Python object: T_OBJECT and T_OBJECT_EX.
 const OBJECT_MEMBERS: [u32; 2] = [6, 16];
 
 const INLINE_VALUES: u64 = 1 << 2;
@@ -50,7 +45,7 @@ const DICT_SUBCLASS: u64 = 1 << 29;
 const EXCEPTION_SUBCLASS: u64 = 1 << 30;
 const TYPE_SUBCLASS: u64 = 1 << 31;
 
-/// Kinds of objects, distinguished by how they refer to other objects.
+/// Kinds of Python objects, distinguished by how they refer to other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Dict,
@@ -72,7 +67,7 @@ pub enum Kind {
     Tensor,
     /// An instance of any other class.
     Instance,
-    /// An object that does not refer to a tensor.
+    /// An object that cannot refer to a tensor.
     Leaf,
 }
 
@@ -83,9 +78,9 @@ pub struct TypeInfo {
     flags: u64,
     pub basic_size: u64,
     dict_offset: u64,
-    /// Offset of each slot that refers to an object, and the address of the slot's name.
+    /// Offset of each slot that refers to an object, with the address of the slot's name.
     pub members: Vec<(u64, u64)>,
-    /// Address of the keys shared by all instances.
+    /// Address of the attribute keys shared by all instances.
     cached_keys: u64,
     pub is_autograd_function: bool,
 }
@@ -121,7 +116,7 @@ const LEAVES: &[&str] = &[
     "numpy.ndarray",
 ];
 
-/// Returns the kind of a type from its flags, its name and the names of its bases.
+/// Returns the kind of a Python type from its flags, its name and its bases' names.
 fn kind(flags: u64, names: &[String]) -> Kind {
     let has = |name: &str| names.iter().any(|base| base == name);
     let by_flag = [
@@ -161,7 +156,6 @@ fn kind(flags: u64, names: &[String]) -> Kind {
     }
 }
 
-/// The Python objects of the target.
 #[derive(Debug)]
 pub struct Python<'a, M> {
     pub reader: &'a Reader<'a, M>,
@@ -180,7 +174,6 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Reads a type object.
     pub fn type_at(&self, address: u64) -> Option<Rc<TypeInfo>> {
         if let Some(found) = self.types.borrow().get(&address) {
             return found.clone();
@@ -194,7 +187,6 @@ impl<'a, M: Memory> Python<'a, M> {
         found
     }
 
-    /// Reads the type of an object.
     pub fn type_of(&self, object: u64) -> Option<Rc<TypeInfo>> {
         if !is_pointer(object) {
             return None;
@@ -212,7 +204,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
         let reader = self.reader;
         let words = reader.words(address, TYPE_WORDS)?;
-        // The type of a type is derived from `type`.
+        // Checks that the address is a type: the type of every type is derived from `type`.
         let meta = reader.word(words.get(1)?.checked_add(TYPE_FLAGS)?)?;
         if meta & TYPE_SUBCLASS == 0 {
             return None;
@@ -257,7 +249,7 @@ impl<'a, M: Memory> Python<'a, M> {
         })
     }
 
-    /// Reads the `__slots__` that a class adds to those of its bases.
+    /// Reads the `__slots__` added by a class to those of its bases.
     fn read_members(&self, class: u64, into: &mut Vec<(u64, u64)>) {
         let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else {
             return;
@@ -276,7 +268,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Reads a `str`, and escapes and shortens it for display.
+    /// Reads a Python `str`, and escapes and shortens it for display.
     pub fn text(&self, object: u64) -> Option<Rc<str>> {
         if let Some(found) = self.texts.borrow().get(&object) {
             return found.clone();
@@ -296,7 +288,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
         let chars = self.reader.word(object.checked_add(16)?)?;
         let chars = usize::try_from(chars).ok()?.min(MAX_TEXT + 1);
-        // Bit fields: interned (2 bits), kind (3), compact (1), ascii (1).
+        // The word contains bit fields: interned (2 bits), kind (3), compact (1), ascii (1).
         let state = self.reader.int(object.checked_add(32)?)?;
         let width = match state >> 2 & 7 {
             1 => 1,
@@ -344,13 +336,13 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(visible(text.as_bytes(), MAX_TEXT))
     }
 
-    /// Reads an `int` of at most 60 bits.
+    /// Reads a Python `int` of at most 60 bits.
     pub fn int(&self, object: u64) -> Option<i64> {
         let size = self.reader.word(object.checked_add(16)?)?;
         let digits = self.reader.words(object.checked_add(24)?, 1)?;
         let (low, high) = (digits[0] & 0xffff_ffff, digits[0] >> 32);
         let (count, is_negative) = if self.layout.minor >= 12 {
-            // The lowest two bits are the sign: 0 positive, 1 zero, 2 negative.
+            // The lowest two bits of the size are the sign: 0 positive, 1 zero, 2 negative.
             (if size & 3 == 1 { 0 } else { size >> 3 }, size & 3 == 2)
         } else {
             (size.cast_signed().unsigned_abs(), size.cast_signed() < 0)
@@ -365,12 +357,12 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(if is_negative { -value } else { value })
     }
 
-    /// Returns the number of items in a dictionary, or 0 if it is not readable.
+    /// Returns the number of items in a dictionary, or 0 if the dictionary is not readable.
     pub fn dict_len(&self, dict: u64) -> u64 {
         self.reader.word(dict.wrapping_add(16)).unwrap_or(0)
     }
 
-    /// Calls `visit` with the key and the value of each entry until it returns false.
+    /// Calls `visit` with each key and value of a dictionary until it returns false.
     pub fn dict_entries(&self, dict: u64, visit: &mut dyn FnMut(u64, u64) -> bool) -> Option<()> {
         if self.dict_len(dict) == 0 {
             return None;
@@ -380,7 +372,7 @@ impl<'a, M: Memory> Python<'a, M> {
         self.entries(keys, values, visit)
     }
 
-    /// Calls `visit` for each entry of a key table. The values of a split table are in a separate array.
+    /// Calls `visit` for each entry of a dictionary's key table. The values of a split table are in a separate array.
     fn entries(
         &self,
         keys: u64,
@@ -410,7 +402,7 @@ impl<'a, M: Memory> Python<'a, M> {
         };
         let first = keys.checked_add(first)?;
         let (all, count) = (count, count.min(self.max_items()));
-        // An entry is {key, value}, or {hash, key, value}.
+        // A dictionary entry is {key, value}, or {hash, key, value}.
         let entry_words: u64 = if is_unicode { 2 } else { 3 };
         let values_start = match values {
             0 => 0,
@@ -448,7 +440,7 @@ impl<'a, M: Memory> Python<'a, M> {
         self.reader.budget.options.maximums.items
     }
 
-    /// Adds a limit if a container that was read has more items than the maximum.
+    /// Adds a limit if a container has more items than the maximum.
     fn note_items(&self, count: u64) {
         let max = self.max_items();
         if count > max {
@@ -457,7 +449,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Calls `visit` with the name and value of each attribute in the instance's dictionary, whichever form it has.
+    /// Calls `visit` with the name and value of each attribute of an instance, in any form of instance dictionary.
     pub fn attributes(
         &self,
         object: u64,
@@ -496,7 +488,7 @@ impl<'a, M: Memory> Python<'a, M> {
         (self.kind_of(dict)? == Kind::Dict).then(|| self.dict_entries(dict, visit))?
     }
 
-    /// Calls `visit` with each item of a list or a tuple, and its index.
+    /// Calls `visit` with each item of a list or tuple, and its index.
     pub fn items(&self, object: u64, kind: Kind, visit: &mut dyn FnMut(u64, u64)) -> Option<()> {
         let all = self.len(object)?;
         let count = all.min(self.max_items());
@@ -517,12 +509,10 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(())
     }
 
-    /// Returns the number of items of a list or a tuple.
     pub fn len(&self, object: u64) -> Option<u64> {
         self.reader.word(object.checked_add(16)?)
     }
 
-    /// Calls `visit` with each member of a set.
     pub fn set_members(&self, set: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {
         let all = self.reader.word(set.checked_add(32)?)?.saturating_add(1);
         let slots = all.min(self.max_items());
@@ -543,7 +533,7 @@ impl<'a, M: Memory> Python<'a, M> {
 
     /// Calls `visit` with each item of a deque, and its index.
     pub fn deque_items(&self, deque: u64, visit: &mut dyn FnMut(u64, u64)) -> Option<()> {
-        // A block is {left link, 64 items, right link}.
+        // A deque consists of blocks: {left link, 64 items, right link}.
         const BLOCK_ITEMS: u64 = 64;
         let words = self.reader.words(deque.checked_add(24)?, 4)?;
         let [mut block, last, mut index, last_index] = words[..] else {
@@ -565,14 +555,14 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             block = self.reader.word(block.checked_add(8 + BLOCK_ITEMS * 8)?)?;
             index = 0;
-            // Also count empty blocks of a damaged deque, so that the loop terminates.
+            // Counts empty blocks too, so that the loop terminates for a damaged deque.
             count += 1;
         }
         self.note_items(count.saturating_add(u64::from(block != last)));
         Some(())
     }
 
-    /// Returns the value for a text key in a dictionary.
+    /// Returns a dictionary's value for a text key.
     pub fn value_of(&self, dict: u64, wanted: &str) -> Option<u64> {
         let mut found = None;
         self.dict_entries(dict, &mut |key, value| {
@@ -584,7 +574,7 @@ impl<'a, M: Memory> Python<'a, M> {
         found
     }
 
-    /// Calls `visit` with the name and the value of each local variable of a frame. A name may be unreadable.
+    /// Calls `visit` with the name and value of each local variable of a frame. The name is `None` if it is unreadable.
     pub fn frame_locals(&self, frame: u64, visit: &mut dyn FnMut(Option<u64>, u64)) -> Option<()> {
         let code = self.frame_code(frame)?;
         let mut slot = frame.checked_add(self.layout.frame_locals)?;
@@ -603,7 +593,7 @@ impl<'a, M: Memory> Python<'a, M> {
         Some(())
     }
 
-    /// Returns the code object of a frame, or `None` for a frame of the interpreter itself.
+    /// Returns a frame's code object, or `None` for a frame of the interpreter itself.
     fn frame_code(&self, frame: u64) -> Option<u64> {
         let code = self
             .reader
@@ -612,7 +602,6 @@ impl<'a, M: Memory> Python<'a, M> {
         (self.kind_of(code)? == Kind::Code).then_some(code)
     }
 
-    /// Returns the name of the function executing in a frame.
     pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
         let code = self.frame_code(frame)?;
         self.text(

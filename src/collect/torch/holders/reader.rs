@@ -1,7 +1,7 @@
-//! Reads words of the target's memory through a bounded cache, until the time limit of the reading is reached.
+//! Reads words of the target's memory through a bounded cache, until the time limit is reached.
 //!
-//! A reading follows millions of pointers. Reading the memory around each of them once, in chunks of 16 KiB, takes a few
-//! thousand system calls instead of millions.
+//! Naming tensors requires following millions of pointers. Reading the memory around each of them once, in chunks of 16
+//! KiB, takes a few thousand system calls instead of millions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,15 +16,14 @@ use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range, is_pointer};
 
-/// Size of a cached chunk.
 const CHUNK_BYTES: u64 = 16 << 10;
-/// Maximum length of one read. Longer arrays are read in parts.
+/// Maximum length of one memory read in bytes. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
-/// Number of budget checks per read of the clock.
+/// Number of time limit checks per read of the clock.
 const CHECKS_PER_CLOCK: u32 = 64;
 
-/// A hash function for addresses, faster than the standard one. Hostile addresses can make it slow, but the time limit
-/// still applies.
+/// A hash function for addresses that is faster than the standard one. Hostile addresses can make it slow, but the time
+/// limit still applies.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct AddressHasher(u64);
 
@@ -47,11 +46,11 @@ impl Hasher for AddressHasher {
 
 pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// Limits of a reading, and the time that it may still take.
+/// Limits for one read of the holders, and the remaining time.
 pub struct Budget<'a> {
     pub options: Options,
     pub limits: Limits,
-    /// Returns the time since the reading started.
+    /// Returns the time since the read started.
     clock: &'a dyn Fn() -> Duration,
     cancelled: &'a AtomicBool,
     checks: Cell<u32>,
@@ -91,7 +90,7 @@ impl<'a> Budget<'a> {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the time is used up, or if the reading was cancelled.
+    /// Returns true if the time limit is reached or the read was cancelled.
     pub fn is_over(&self) -> bool {
         let checks = self.checks.get().wrapping_add(1);
         self.checks.set(checks);
@@ -102,31 +101,29 @@ impl<'a> Budget<'a> {
         self.is_over.get()
     }
 
-    /// Returns true if more than this percentage of the time is used up.
+    /// Returns true if at least this percentage of the time limit has passed.
     pub fn is_beyond(&self, percent: u32) -> bool {
         self.is_cancelled() || self.elapsed() >= self.options.time_limit * percent / 100
     }
 }
 
-/// A part of the target's memory, beginning at `start`.
 #[derive(Debug, Clone)]
 struct Chunk {
     start: u64,
     bytes: Rc<[u8]>,
 }
 
-/// The memory of the target, with a cache. Every method returns `None` if the memory is not readable.
+/// Memory of the target process, with a cache. Every method returns `None` if the memory is not readable.
 #[derive(Debug)]
 pub struct Reader<'a, M> {
     memory: &'a M,
     pub budget: &'a Budget<'a>,
-    /// Start and end of each mapping, in ascending order.
+    /// Start and end address of each mapping, in ascending order.
     mappings: Vec<(u64, u64)>,
     chunks: RefCell<AddressMap<Chunk>>,
     last: RefCell<Chunk>,
     cached_bytes: Cell<usize>,
-    /// Maximum cache size in bytes. Without a cache, only the requested bytes are read, which keeps a recorded dump
-    /// small.
+    /// Maximum cache size in bytes. If 0, only the requested bytes are read, which keeps a recorded dump small.
     max_cached_bytes: usize,
 }
 
@@ -137,7 +134,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
     ) -> Self {
-        // Reading a driver's device memory may be slow.
+        // Skips mapped device memory of a driver, which may be slow to read.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
         let empty = Chunk {
             start: 0,
@@ -154,7 +151,6 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// Returns a reader of the same memory without a cache.
     pub fn uncached(&self) -> Self {
         Self {
             memory: self.memory,
@@ -181,14 +177,13 @@ impl<'a, M: Memory> Reader<'a, M> {
         self.memory
     }
 
-    /// Returns the mapping that contains the address.
     fn mapping(&self, address: u64) -> Option<(u64, u64)> {
         let index = self.mappings.partition_point(|&(_, end)| end <= address);
         let found = self.mappings.get(index).copied();
         found.filter(|&(start, _)| start <= address)
     }
 
-    /// Returns the cached chunk that contains the address. It may end before the address if the memory is not readable.
+    /// Returns the cached chunk that contains the address. An unreadable chunk may end before the address.
     fn chunk(&self, address: u64) -> Option<Chunk> {
         let (map_start, map_end) = self.mapping(address)?;
         let aligned = address & !(CHUNK_BYTES - 1);
@@ -223,7 +218,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
     }
 
-    /// Calls `take` with the bytes from `address` to the end of the chunk that contains it.
+    /// Calls `take` with the bytes from `address` to the end of its chunk.
     fn with_bytes<T>(&self, address: u64, take: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let after = |chunk: &Chunk| {
             let skipped = usize::try_from(address.checked_sub(chunk.start)?).ok()?;
@@ -239,7 +234,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         taken
     }
 
-    /// Reads `len` bytes, which may be in several chunks.
+    /// Reads `len` bytes, which may span several chunks.
     pub fn bytes(&self, address: u64, len: usize) -> Option<Vec<u8>> {
         if len > MAX_READ_BYTES {
             return None;
@@ -285,7 +280,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         self.array::<1>(address).map(|[byte]| byte)
     }
 
-    /// Reads a word that can be a pointer.
+    /// Reads a word, or returns `None` if the word cannot be a pointer.
     pub fn pointer(&self, address: u64) -> Option<u64> {
         self.word(address).filter(|&word| is_pointer(word))
     }

@@ -1,5 +1,5 @@
 //! Scans the target's heaps for words with certain values: the type pointers of Python tensors and the vtables of C++
-//! storages. A hit is only a candidate, because freed memory still contains its old words.
+//! storages. A match is only a candidate, because freed memory still contains its old words.
 
 use std::fs::File;
 use std::io;
@@ -12,13 +12,12 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range};
 use crate::model::units::Pid;
 
-/// Number of bytes to read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// Number of words in the filter applied before the exact comparison.
+/// Number of entries in the filter that precedes the exact comparison.
 const FILTER: usize = 4_096;
 
-/// The existing pages of a process. Reading any other page would create it in the target.
+/// Pages of a process that exist. Reading any other page would create it in the target.
 #[derive(Debug)]
 pub struct PresentPages(Option<File>);
 
@@ -27,12 +26,12 @@ impl PresentPages {
         Self(File::open(proc_root.join(pid.to_string()).join("pagemap")).ok())
     }
 
-    /// Returns a page set that contains everything, for memory not from a live process.
+    /// Treats all pages as present, for memory that is not from a live process.
     pub fn all() -> Self {
         Self(None)
     }
 
-    /// Returns the parts of a range that exist, in memory or in swap.
+    /// Returns the parts of a range whose pages exist, in memory or in swap.
     fn present(&self, range: Range) -> Vec<Range> {
         self.read(range).unwrap_or_else(|_| vec![range])
     }
@@ -44,7 +43,7 @@ impl PresentPages {
         file.read_exact_at(&mut entries, range.address / PAGE_BYTES * 8)?;
         let mut runs: Vec<Range> = Vec::new();
         for (index, entry) in View(&entries).words().enumerate() {
-            // The highest bit marks a page in memory, and the next bit a page in swap.
+            // In a pagemap entry, the highest bit marks a page in memory, and the next bit a page in swap.
             if entry >> 62 == 0 {
                 continue;
             }
@@ -63,16 +62,15 @@ impl PresentPages {
     }
 }
 
-/// The result of a scan.
 #[derive(Debug, Default)]
 pub struct Hits<T> {
     /// Address and meaning of each match, in no particular order.
     pub found: Vec<(u64, T)>,
-    /// True if the scan did not reach the end of the heaps.
+    /// True if the scan stopped before the end of the heaps.
     pub is_incomplete: bool,
 }
 
-/// Scans all heaps for the wanted words. Small heaps come first, because the largest ones usually contain tensor data
+/// Scans all heaps for the wanted words. Scans small heaps first, because the largest ones usually contain tensor data
 /// in host memory.
 pub fn scan<T: Copy>(
     memory: &impl Memory,

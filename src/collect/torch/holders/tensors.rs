@@ -1,4 +1,4 @@
-//! Finds and decodes PyTorch's tensors.
+//! Finds and decodes PyTorch tensors in the target's memory.
 //!
 //! ```text
 //! Python object ─[16 or 24]─► TensorImpl ─► StorageImpl ─► data pointer, size
@@ -22,18 +22,14 @@ use crate::collect::memory::{Memory, is_pointer};
 
 /// Number of tensors that vote on the offsets.
 const SAMPLES: usize = 256;
-/// Number of words of a TensorImpl to read.
 const IMPL_WORDS: usize = 26;
-/// Number of words of a StorageImpl to read.
 const STORAGE_WORDS: usize = 9;
 const MAX_DIMENSIONS: u64 = 64;
-/// Maximum number of types derived from `torch.Tensor`.
 const MAX_TYPES: usize = 4_096;
 const MAX_BASES: usize = 12;
-/// Maximum number of vtables with a cached class name.
+/// Maximum number of cached class names.
 const MAX_VTABLES: usize = 20_000;
 const MAX_CLASS_NAME: usize = 300;
-/// Maximum number of PyTorch libraries to search for vtables.
 const MAX_LIBRARIES: usize = 64;
 const TYPE_BASE: u64 = 256;
 const TYPE_SUBCLASSES: u64 = 360;
@@ -78,7 +74,7 @@ const DTYPES: &[(&str, u64)] = &[
     ("uint64", 8),
 ];
 
-/// The class names of C++ objects, cached by vtable.
+/// Class names of C++ objects, cached by vtable.
 #[derive(Debug)]
 pub struct Classes<'a, M> {
     pub reader: &'a Reader<'a, M>,
@@ -93,7 +89,7 @@ impl<'a, M: Memory> Classes<'a, M> {
         }
     }
 
-    /// Returns the mangled class name of an object.
+    /// Returns the mangled class name of a C++ object.
     pub fn of(&self, object: u64) -> Option<Rc<str>> {
         if !is_pointer(object) {
             return None;
@@ -113,7 +109,7 @@ impl<'a, M: Memory> Classes<'a, M> {
 
     fn read(&self, vtable: u64) -> Option<String> {
         let info = self.reader.pointer(vtable.checked_sub(8)?)?;
-        // The name is not aligned.
+        // Does not require alignment, because C++ class names are unaligned.
         let name = self.reader.word(info.checked_add(8)?)?;
         let name = self.reader.text(name, MAX_CLASS_NAME)?;
         let is_mangled =
@@ -132,31 +128,28 @@ pub fn is_impl_class(name: &str) -> bool {
     name.starts_with('N') && name.ends_with("TensorImplE") && !name.contains("Undefined")
 }
 
-/// Offsets in PyTorch's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TensorLayout {
-    /// The TensorImpl in the Python object.
+    /// Index of the TensorImpl pointer in the Python object.
     object_impl: usize,
     // Word indices in the TensorImpl. The AutogradMeta pointer follows the storage.
     storage: usize,
     object: usize,
-    /// Number of dimensions. It is followed by five inline sizes or a pointer to the sizes, and by five strides.
+    /// Index of the number of dimensions, followed by five inline sizes or a pointer to the sizes, and by five strides.
     dimensions: usize,
 }
 
-/// The offsets that won the vote.
+/// Offsets with the most votes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layout {
     pub tensor: TensorLayout,
-    /// Index of `grad_` in the AutogradMeta, which is followed by `grad_fn_`. `None` if no tensor in the sample has
-    /// either.
+    /// Index of `grad_` in the AutogradMeta, followed by `grad_fn_`. `None` if no tensor in the sample has either.
     gradient: Option<usize>,
 }
 
-/// A decoded TensorImpl.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tensor {
-    /// Address of the Python object, or 0 if there is none.
+    /// Address of the tensor's Python object, or 0 if there is none.
     pub object: u64,
     pub implementation: u64,
     /// Address of the storage's data, or 0 if there is none.
@@ -165,16 +158,16 @@ pub struct Tensor {
     pub dtype: usize,
     pub shape: Vec<u64>,
     pub elements: u64,
-    /// TensorImpl of the gradient, or 0 if there is none.
+    /// Address of the gradient's TensorImpl, or 0 if there is none.
     pub gradient: u64,
-    /// Node of the autograd graph that created the tensor, or 0 if there is none.
+    /// Address of the autograd node that created the tensor, or 0 if there is none.
     pub grad_fn: u64,
     /// True if the Python type is derived from `torch.nn.Parameter`.
     pub is_parameter: bool,
 }
 
 impl Tensor {
-    /// Returns a tensor that represents a storage; its type and shape are unknown.
+    /// Returns a tensor that represents a storage; the tensor's type and shape are unknown.
     pub fn of_storage(storage: &Storage) -> Self {
         Self {
             data: storage.data,
@@ -187,7 +180,7 @@ impl Tensor {
         DTYPES.get(self.dtype).map_or("", |(name, _)| name)
     }
 
-    /// Returns true if both are the same tensor with the same storage.
+    /// Returns true if both values describe the same tensor with the same storage.
     pub fn is_same(&self, other: &Self) -> bool {
         let identity = |tensor: &Self| (tensor.object, tensor.data, tensor.storage_bytes);
         self.implementation == other.implementation && identity(self) == identity(other)
@@ -200,7 +193,6 @@ impl Tensor {
     }
 }
 
-/// A storage that was found by its vtable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Storage {
     pub data: u64,
@@ -253,14 +245,14 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
     types
 }
 
-/// The vtables of a C++ class, one for each library that contains it.
+/// Vtables of C++ classes, one for each library that contains the class.
 #[derive(Debug, Clone, Default)]
 pub struct Vtables {
     pub storages: Vec<u64>,
     pub implementations: Vec<u64>,
 }
 
-/// Returns the vtables that PyTorch's libraries export.
+/// Returns the vtables exported by PyTorch's libraries.
 pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
     let is_torch = |map: &Mapping| {
         let name = map.file_name();
@@ -271,7 +263,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
         let Ok(image) = Image::read(reader.memory(), base) else {
             continue;
         };
-        // Objects point past the first two words of the vtable.
+        // Adds two words, because objects point past the first two words of a vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
         found
             .storages
@@ -283,12 +275,12 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
     found
 }
 
-/// Votes on the offsets. Returns `None` if there is no two-thirds majority.
+/// Determines the tensor offsets by vote. Returns `None` if there is no two-thirds majority.
 pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Option<Layout> {
     let mut votes: BTreeMap<TensorLayout, usize> = BTreeMap::new();
     let mut gradients: BTreeMap<usize, usize> = BTreeMap::new();
     let step = (candidates.len() / SAMPLES).max(1);
-    // Most candidates may be stale, so the sample grows until enough of them have voted.
+    // Extends the sample until enough tensors have voted, because most candidates may be stale.
     for first in 0..step {
         for &object in candidates.iter().skip(first).step_by(step) {
             let Some((layout, meta)) = layout_of(classes, object) else {
@@ -317,7 +309,7 @@ fn majority<T: Copy + Ord>(votes: &BTreeMap<T, usize>) -> Option<T> {
     (count * 3 >= all * 2).then_some(*winner)
 }
 
-/// Returns the offsets that one tensor suggests, and its AutogradMeta.
+/// Returns the offsets suggested by one tensor, and its AutogradMeta.
 fn layout_of<M: Memory>(
     classes: &Classes<'_, M>,
     object: u64,
@@ -328,7 +320,7 @@ fn layout_of<M: Memory>(
             continue;
         }
         let words = classes.reader.words(head[object_impl], IMPL_WORDS)?;
-        // The lowest bit of the pointer to the Python object is a tag.
+        // The lowest bit of the pointer from a TensorImpl to its Python object is a tag.
         let back = (1..10).find(|&index| words[index] & !1 == object)?;
         let storage =
             (1..10).find(|&index| classes.of(words[index]).as_deref() == Some(STORAGE_CLASS))?;
@@ -362,7 +354,7 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
     (1..9).find_map(|index| {
         let class = classes.of(words[index])?;
         if class.ends_with("TensorImplE") && class.starts_with('N') {
-            // Without a gradient, the pointer leads to the undefined tensor.
+            // If there is no gradient, the pointer leads to the undefined tensor.
             return Some(index);
         }
         let is_node = class.contains("Backward") && !class.starts_with("St");
@@ -370,7 +362,7 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
     })
 }
 
-/// The tensors of a process whose offsets are known.
+/// Decoder for a process's tensors after their offsets are known.
 #[derive(Debug)]
 pub struct Tensors<'a, M> {
     pub classes: &'a Classes<'a, M>,
@@ -378,7 +370,7 @@ pub struct Tensors<'a, M> {
 }
 
 impl<M: Memory> Tensors<'_, M> {
-    /// Decodes a candidate for a Python tensor. Returns `None` if the candidate's TensorImpl does not point back to it.
+    /// Decodes a candidate for a Python tensor, or returns `None` if its TensorImpl does not point back to it.
     pub fn of_object(&self, object: u64) -> Option<Tensor> {
         let at = object.checked_add(8 * self.layout.tensor.object_impl as u64)?;
         let implementation = self.classes.reader.pointer(at)?;
@@ -386,7 +378,6 @@ impl<M: Memory> Tensors<'_, M> {
         (tensor.object == object).then_some(tensor)
     }
 
-    /// Decodes a TensorImpl.
     pub fn of_impl(&self, implementation: u64) -> Option<Tensor> {
         if !self.classes.is_impl(implementation) {
             return None;
@@ -436,7 +427,7 @@ impl<M: Memory> Tensors<'_, M> {
         Some(tensor)
     }
 
-    /// Decodes a StorageImpl. `refcount_` and `weakcount_` take one word or two, as in a tensor.
+    /// Decodes a StorageImpl. `refcount_` and `weakcount_` take one or two words, as in a TensorImpl.
     pub fn storage(&self, storage: u64) -> Option<Storage> {
         read_storage(self.classes, storage, self.layout.tensor.storage)
     }
@@ -447,7 +438,7 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
         return None;
     }
     let words = classes.reader.words(storage, STORAGE_WORDS)?;
-    // The lower half of the word after the vtable is a reference count in every release. It is 0 in freed memory.
+    // The lower half of the word after the vtable is a reference count in every release, and 0 in freed memory.
     let is_live = words[1] & 0xffff_ffff != 0;
     let storage = Storage {
         data: *words.get(data)?,
@@ -456,7 +447,7 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
     (is_live && storage.data != 0).then_some(storage)
 }
 
-/// Decodes storages without known offsets. Of the two known layouts, uses the one with more addresses for which
+/// Decodes tensor storages without known offsets. Of the two known layouts, uses the one with more addresses for which
 /// `is_block` is true.
 pub fn storages_by_vote<M: Memory>(
     classes: &Classes<'_, M>,

@@ -1,20 +1,19 @@
-//! The tensors whose names the search has not found yet, and the condition under which the search ends.
+//! Tracks the tensors without a name, and decides when the search for names ends.
 
 use super::reader::AddressMap;
 use super::tensors::Tensor;
 
-/// Share of the living bytes in percent that must have a name before the search may end early.
+/// Percentage of the living tensors' bytes that must have a name before the search may end early.
 const SUFFICIENT_PERCENT: u64 = 99;
 
-/// A tensor without a name.
 #[derive(Debug)]
 struct WantedTensor {
     tensor: Tensor,
-    /// Bytes that its graph keeps alive.
+    /// Bytes kept alive by the tensor's autograd graph.
     graph_bytes: u64,
 }
 
-/// Bytes of a storage, and the number of wanted tensors that share it.
+/// Bytes of a tensor storage, and the number of wanted tensors that share the storage.
 #[derive(Debug, Default)]
 struct WantedStorage {
     bytes: u64,
@@ -25,13 +24,13 @@ struct WantedStorage {
 pub struct WantedTensors {
     tensors: AddressMap<WantedTensor>,
     storages: AddressMap<WantedStorage>,
-    /// Bytes of all living tensors and their graphs, with and without a name.
+    /// Bytes of all living tensors and their graphs, whether named or not.
     living_bytes: u64,
     unnamed_bytes: u64,
 }
 
 impl WantedTensors {
-    /// Adds a tensor. Views of one storage count once.
+    /// Adds a tensor. The bytes of a storage are added only once for all its views.
     pub fn insert(&mut self, tensor: &Tensor, bytes: u64, graph_bytes: u64) {
         let storage = self.storages.entry(tensor.data).or_default();
         storage.tensors += 1;
@@ -46,7 +45,7 @@ impl WantedTensors {
         self.tensors.insert(tensor.object, wanted);
     }
 
-    /// Removes a tensor that has a name now, and the bytes of its storage.
+    /// Removes a tensor after its name was found, and the bytes of its storage.
     pub fn set_named(&mut self, object: u64) {
         if let Some(named) = self.tensors.remove(&object) {
             let storage = self.storages.remove(&named.tensor.data);
@@ -55,7 +54,7 @@ impl WantedTensors {
         }
     }
 
-    /// Removes the tensors that no longer exist, such as temporaries of a training step.
+    /// Removes tensors that no longer exist, such as temporaries of a training step.
     pub fn remove_freed(&mut self, is_alive: impl Fn(&Tensor) -> bool) {
         let storages = &mut self.storages;
         let mut freed = 0;
@@ -84,7 +83,6 @@ impl WantedTensors {
         self.tensors.is_empty()
     }
 
-    /// Returns true if enough of the living bytes have a name.
     pub fn has_enough_names(&self) -> bool {
         let maximum = self.living_bytes / 100 * (100 - SUFFICIENT_PERCENT);
         self.unnamed_bytes <= maximum
@@ -112,10 +110,14 @@ mod tests {
         wanted.insert(&tensor(4, 0x3000), 100, 0);
         assert_eq!(wanted.living_bytes, 10_000);
         wanted.set_named(2);
-        assert!(!wanted.has_enough_names(), "the graph has no name");
+        assert!(!wanted.has_enough_names(), "the graph's bytes have no name");
         wanted.set_named(3);
         assert!(wanted.has_enough_names());
-        assert_eq!(wanted.len(), 2, "the other view and the small tensor");
+        assert_eq!(
+            wanted.len(),
+            2,
+            "the other view and the small tensor remain"
+        );
         assert_eq!(wanted.unnamed_bytes, 100);
     }
 

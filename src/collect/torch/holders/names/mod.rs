@@ -1,8 +1,8 @@
-//! Names tensors by the cheapest path of references from a root: a module of `sys.modules`, or a local variable of a
+//! Names tensors by the cheapest path of references from a root: a module in `sys.modules`, or a local variable of a
 //! running function.
 //!
-//! The search is Dijkstra's algorithm with small costs, so `model.layers.3.weight` wins over
-//! `opt.param_groups[0]['params'][17]`. It stops when every wanted tensor has a name.
+//! The search uses Dijkstra's algorithm with small costs, so `model.layers.3.weight` wins over
+//! `opt.param_groups[0]['params'][17]`. The search stops when every wanted tensor has a name.
 //!
 //! ```text
 //! __main__ ─4─► .model ─► .layers ─► .3 ─► .weight        cost 4 + 2 + 1 + 1 + 1
@@ -21,24 +21,24 @@ use super::wanted::WantedTensors;
 use crate::collect::memory::{Memory, is_pointer};
 use crate::model::holders::HolderClass;
 
-/// Number of different costs. Longer paths get the highest cost.
+/// Number of different path costs. Longer paths get the highest cost.
 const COSTS: usize = 600;
-/// Approximate memory of one node, with its entries in the index and the queue.
+/// Approximate memory of one node in bytes, including its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
 const MAX_INTERPRETERS: usize = 16;
-/// Minimum number of visited objects between two checks for freed tensors, in total and for each wanted tensor.
+/// Minimum number of objects to visit between two checks for freed tensors, in total and for each wanted tensor.
 const MIN_VISITS_PER_CHECK: usize = 16_384;
 const MIN_VISITS_PER_TENSOR: usize = 32;
-/// Maximum number of objects that are visited for the names of the last few bytes.
+/// Maximum number of objects to visit in search of the last few unnamed bytes.
 const MAX_LAST_VISITS: usize = 50_000;
 const MAX_NAME: usize = 240;
 /// Containers with more items are searched after all cheaper paths, because most of them contain data rather than
 /// tensors.
 const MANY_ITEMS: u64 = 4_096;
 const MANY_ITEMS_COST: u16 = 40;
-/// Maximum size of an object of unknown type whose words are followed as pointers.
+/// Maximum size of an object of unknown type whose words are followed as pointers, in bytes.
 const MAX_OPAQUE_BYTES: u64 = 512;
-/// Maximum number of additional names, such as those of tied weights.
+/// Maximum number of additional tensor names, such as those of tied weights.
 const MAX_ALIASES: usize = 4_096;
 
 const MAIN_COST: u16 = 4;
@@ -48,24 +48,24 @@ const LIBRARY_COST: u16 = 90;
 /// Modules that rarely refer to the program's tensors.
 const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
 
-/// A reference from one object to another.
+/// Reference from one Python object to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Index of the root's name.
+    /// Index of a root's name.
     Root(u32),
-    /// Address of the `str` with the attribute's name.
+    /// Address of the `str` with an attribute's name.
     Attribute(u64),
-    /// Address of the C string with the slot's name.
+    /// Address of the C string with a slot's name.
     Slot(u64),
-    /// Address of the key.
+    /// Address of a dictionary key.
     Key(u64),
     Index(u64),
-    /// Address of the local variable's name.
+    /// Address of a local variable's name.
     Local(u64),
-    /// State of an optimizer, for which the key is a tensor.
+    /// State of an optimizer for one tensor, whose address is the key.
     StateOf(u64),
     Field(&'static str),
-    /// A reference that is not shown in the name, such as the content of a closure's cell.
+    /// Reference that is not shown in the name, such as the content of a closure's cell.
     Hidden,
 }
 
@@ -81,7 +81,7 @@ struct Node {
     is_done: bool,
 }
 
-/// A reference from the node that is being expanded.
+/// Reference from the node that is being expanded.
 #[derive(Debug, Clone, Copy)]
 struct Edge {
     cost: u16,
@@ -89,7 +89,6 @@ struct Edge {
     step: Step,
 }
 
-/// The path to a tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct NamedPath {
     pub name: String,
@@ -99,7 +98,7 @@ pub struct NamedPath {
     pub aliases: Vec<String>,
 }
 
-/// The objects reached so far, and the queue of those to be expanded.
+/// Objects reached so far, and a queue of objects to expand.
 #[derive(Debug)]
 struct Graph {
     nodes: Vec<Node>,
@@ -107,7 +106,7 @@ struct Graph {
     queue: Vec<Vec<u32>>,
     max_nodes: usize,
     is_full: bool,
-    /// For each additional name: the tensor's node, and the parent and step of that name.
+    /// Additional tensor names: the tensor's node, and the parent and step of the name.
     aliases: Vec<(u32, u32, Step)>,
 }
 
@@ -157,7 +156,6 @@ impl Graph {
     }
 }
 
-/// The search for names.
 #[derive(Debug)]
 pub struct Names<'a, M> {
     python: &'a Python<'a, M>,
@@ -166,11 +164,11 @@ pub struct Names<'a, M> {
     roots: Vec<Root>,
 }
 
-/// A root of a path.
+/// Start of a path: a module or a function.
 #[derive(Debug)]
 struct Root {
     text: String,
-    /// True if the root's name is shown. It is omitted for the program's own variables.
+    /// True if names start with the root's name. It is omitted for the program's own variables.
     is_shown: bool,
 }
 
@@ -191,8 +189,8 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Searches until `wanted` is empty, or until 99 % of its bytes have a name and a short search has not found the rest.
-    /// Returns the limit that ended the search: a word such as `time`.
+    /// Searches until `wanted` is empty, or until 99 % of its bytes have a name and a short search has not found the
+    /// remaining names. Returns the limit that ended the search: a word such as `time`.
     pub fn search(
         &mut self,
         interpreter: &Interpreter,
@@ -205,7 +203,7 @@ impl<'a, M: Memory> Names<'a, M> {
         let (mut visits, mut last_visits, mut next_check) = (0_usize, 0, MIN_VISITS_PER_CHECK);
         for cost in 0..COSTS {
             let mut next = 0;
-            // Expanding a node may add nodes of the same cost.
+            // Checks the length each time, because expanding a node may add nodes of the same cost.
             while let Some(&index) = self
                 .graph
                 .queue
@@ -260,7 +258,8 @@ impl<'a, M: Memory> Names<'a, M> {
         if let Some(node) = self.graph.nodes.get_mut(index as usize) {
             node.is_done = true;
         }
-        // Everything below the state of an optimizer is part of that state, and so are the attributes of a tensor.
+        // Keeps the class of a tensor for its attributes, and the class of an optimizer's state for everything below
+        // it.
         let class = match node.class {
             class if object_type.kind == Kind::Tensor => class,
             HolderClass::OptimizerState => HolderClass::OptimizerState,
@@ -305,7 +304,7 @@ impl<'a, M: Memory> Names<'a, M> {
                 let sentence = format!("Only {max} threads were searched for local variables.");
                 python.reader.budget.limits.add_end(sentence);
             }
-            // The main thread is last in the list.
+            // Reverses the list, because the main thread is last.
             for (number, thread) in threads.into_iter().rev().enumerate() {
                 self.add_frames(thread, number);
             }
@@ -383,7 +382,7 @@ impl<'a, M: Memory> Names<'a, M> {
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
-            // The frame is used as the root of its variables; its address is not a Python object.
+            // Uses the frame as the root of its variables; its address is not a Python object.
             let edge = Edge {
                 cost,
                 class: HolderClass::Variable,

@@ -1,17 +1,16 @@
-//! The references of each kind of Python object. Their extra costs decide which of several names a tensor gets.
+//! Adds the references of Python objects. Their extra costs decide which of several names a tensor gets.
 
 use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
 use crate::collect::memory::Memory;
 use crate::collect::torch::holders::python::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
 
-/// An object whose references are added.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parent {
     pub index: u32,
     pub object: u64,
     pub cost: u16,
-    /// Class of the objects to which it refers.
+    /// Class of the objects that this object refers to.
     pub class: HolderClass,
 }
 
@@ -30,9 +29,10 @@ impl Parent {
 }
 
 impl<M: Memory> Names<'_, M> {
-    /// Adds a reference, unless the object cannot lead to a tensor.
+    /// Adds a reference, unless its target cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
-        // Modules are roots. Following `import torch` would make all of PyTorch as cheap as the program's own objects.
+        // Skips modules, which are roots. Following `import torch` would make PyTorch as cheap as the program's
+        // objects.
         let is_leaf = matches!(
             self.python.kind_of(object),
             None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
@@ -42,7 +42,6 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the references of an object.
     pub(super) fn expand(&mut self, parent: &Parent, class: &TypeInfo) {
         let (python, object) = (self.python, parent.object);
         match class.kind {
@@ -84,7 +83,7 @@ impl<M: Memory> Names<'_, M> {
                 let flags = python.reader.word(object.wrapping_add(168)).unwrap_or(0);
                 let dict = python.reader.pointer(object.wrapping_add(264));
                 let dict = dict.filter(|&dict| python.kind_of(dict) == Some(Kind::Dict));
-                // Types not created by Python code contain no tensors.
+                // Skips types not created by Python code, which contain no tensors.
                 if flags & 1 << 9 != 0 {
                     self.push_entries(dict, parent, parent.class, 12);
                 }
@@ -101,7 +100,6 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the local variables of a frame.
     pub(super) fn push_locals(&mut self, frame: u64, parent: &Parent, extra: u16) {
         let python = self.python;
         python.frame_locals(frame, &mut |name, value| {
@@ -114,7 +112,7 @@ impl<M: Memory> Names<'_, M> {
         });
     }
 
-    /// Adds the references at fixed offsets in functions, methods, tracebacks and cells.
+    /// Adds references at fixed offsets in functions, methods, tracebacks and cells.
     fn expand_fields(&mut self, parent: &Parent, kind: Kind) {
         let closure = self.python.layout.function_closure;
         let fields: &[(u64, Step, u16)] = match kind {
@@ -140,12 +138,12 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Returns the frame inside a generator or a frame object, or the frame that it points to.
+    /// Returns the frame that a generator or frame object contains or points to.
     fn frame_of(&self, object: u64, kind: Kind) -> Option<u64> {
         let layout = &self.python.layout;
         let is_embedded = layout.minor > 10;
         match kind {
-            // In 3.10 and earlier, the object itself is the frame.
+            // In Python 3.10 and earlier, the frame object itself is the frame.
             Kind::Frame if is_embedded => self.python.reader.pointer(object.wrapping_add(24)),
             Kind::Frame => Some(object),
             _ if is_embedded => Some(object.wrapping_add(layout.generator_frame)),
@@ -156,7 +154,7 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the values of a dictionary of attributes.
+    /// Adds the values of an attribute dictionary.
     fn push_entries(&mut self, dict: Option<u64>, parent: &Parent, class: HolderClass, extra: u16) {
         if let Some(dict) = dict {
             self.python.dict_entries(dict, &mut |key, value| {
@@ -181,7 +179,7 @@ impl<M: Memory> Names<'_, M> {
         });
     }
 
-    /// Adds the gradient, to which a tensor refers in C++.
+    /// Adds a tensor's gradient, which is referenced in C++.
     fn expand_gradient(&mut self, parent: &Parent) {
         let tensor = self.tensors.of_object(parent.object);
         let gradient = tensor.map_or(0, |tensor| tensor.gradient);
@@ -191,7 +189,7 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the attributes of an instance, including the parameters, buffers and children of a module.
+    /// Adds the attributes of an instance, including the parameters, buffers and children of a `torch.nn.Module`.
     fn expand_attributes(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
         let mut found: Vec<(u64, u64)> = Vec::new();
@@ -231,7 +229,7 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the slots of an instance, and the words that point to objects, which are the fields of a type written in C.
+    /// Adds the slots of an instance, and the words that point to objects: fields of a type written in C.
     fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
         for &(offset, name) in &class.members {

@@ -1,4 +1,4 @@
-//! Renders paths of references as names: `model.layers.3.weight`, `opt.state[model.head.weight]['exp_avg']`.
+//! Renders paths of references as tensor names: `model.layers.3.weight`, `opt.state[model.head.weight]['exp_avg']`.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::collect::torch::holders::python::Kind;
 use crate::model::text::visible;
 
 impl<M: Memory> Names<'_, M> {
-    /// Returns the name of a Python tensor.
+    /// Returns the path to a Python tensor, with its name.
     pub fn path_of(&self, object: u64) -> Option<NamedPath> {
         let &index = self.graph.index.get(&object)?;
         let node = self.graph.nodes.get(index as usize)?;
@@ -29,7 +29,7 @@ impl<M: Memory> Names<'_, M> {
         })
     }
 
-    /// Returns the text of the path that ends with a step from a parent.
+    /// Returns a path's name and steps. The path ends with `step` from `parent`.
     fn render(&self, parent: u32, step: Step, nesting: usize) -> (String, Vec<String>) {
         let mut steps = vec![step];
         let mut at = parent;
@@ -76,7 +76,8 @@ impl<M: Memory> Names<'_, M> {
                 root.map_or_else(String::new, |root| visible(root.text.as_bytes(), MAX_NAME))
             }
             Step::Attribute(name) | Step::Local(name) => match python.text(name) {
-                // The local part of a distributed tensor is shown under the distributed tensor's own name.
+                // Omits `_local_tensor`: the local part of a distributed tensor is shown under the distributed tensor's
+                // own name.
                 Some(name) if &*name == "_local_tensor" => String::new(),
                 name => named(name),
             },
@@ -103,7 +104,7 @@ impl<M: Memory> Names<'_, M> {
                     .get(&tensor)
                     .and_then(|&index| self.graph.nodes.get(index as usize));
                 match node {
-                    // Limit nesting: the name of a key must not contain the name of another key.
+                    // Limits nesting: the name of a key must not contain the name of another key.
                     Some(node) if nesting == 0 => {
                         format!("[{}]", self.render(node.parent, node.step, 1).0)
                     }
