@@ -100,8 +100,17 @@ fn add_needles(signature: &mut toml::Value) {
     let needles = written.and_then(|w| needle::needles(&expression::expanded(w)));
     let text = |needle: Vec<u8>| String::from_utf8(needle).ok().map(toml::Value::String);
     let needles: Option<Vec<toml::Value>> = needles.into_iter().flatten().map(text).collect();
+    let further = written.map(|w| needle::further_needles(&expression::expanded(w)));
+    let list = |set: Vec<Vec<u8>>| -> Option<toml::Value> {
+        let literals: Option<Vec<toml::Value>> = set.into_iter().map(text).collect();
+        literals.map(toml::Value::Array)
+    };
+    let further: Vec<toml::Value> = further.into_iter().flatten().filter_map(list).collect();
     signature.insert(
         "needles".to_owned(),
         toml::Value::Array(needles.unwrap_or_default()),
     );
+    if !further.is_empty() {
+        signature.insert("further_needles".to_owned(), toml::Value::Array(further));
+    }
 }

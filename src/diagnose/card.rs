@@ -152,6 +152,9 @@ pub struct Signature {
     /// Literals of which every match contains at least one. The build script computes them.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
+    /// Further sets of literals. Every match contains one literal of each set. Computed by the build script.
+    #[serde(default)]
+    pub further_needles: Vec<Vec<String>>,
 }
 
 /// An expression for fields near a match. A repeated group uses all occurrences, other groups only the first.

@@ -11,14 +11,48 @@ const MIN_LENGTH: usize = 4;
 /// Maximum number of alternative literals of an expression. With more, the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
+/// Maximum number of alternative literals of a further set.
+const MAX_FURTHER_ALTERNATIVES: usize = 8;
+
 /// Returns literals such that every match of `expression` contains at least one of them, or `None` if no useful
 /// literals exist.
 #[must_use]
 pub fn needles(expression: &str) -> Option<Vec<Vec<u8>>> {
+    required(&parsed(expression)?).filter(|all| shortest(all) >= MIN_LENGTH)
+}
+
+/// Returns further sets of literals. Every match of `expression` contains at least one literal of each set.
+#[must_use]
+pub fn further_needles(expression: &str) -> Vec<Vec<Vec<u8>>> {
+    let Some(hir) = parsed(expression) else {
+        return Vec::new();
+    };
+    let best = required(&hir);
+    let mut sets = Vec::new();
+    collect_required(&hir, &mut sets);
+    let is_useful =
+        |set: &Vec<Vec<u8>>| shortest(set) >= MIN_LENGTH && set.len() <= MAX_FURTHER_ALTERNATIVES;
+    sets.retain(|set| is_useful(set) && Some(set) != best.as_ref());
+    sets.dedup();
+    sets
+}
+
+fn parsed(expression: &str) -> Option<Hir> {
     let mut parser = ParserBuilder::new();
     parser.unicode(false).utf8(false).multi_line(true);
-    let hir = parser.build().parse(expression).ok()?;
-    required(&hir).filter(|all| shortest(all) >= MIN_LENGTH)
+    parser.build().parse(expression).ok()
+}
+
+/// Adds the literals of each part that every match contains.
+fn collect_required(hir: &Hir, sets: &mut Vec<Vec<Vec<u8>>>) {
+    match hir.kind() {
+        HirKind::Capture(capture) => collect_required(&capture.sub, sets),
+        HirKind::Repetition(repetition) if repetition.min > 0 => {
+            collect_required(&repetition.sub, sets);
+        }
+        HirKind::Concat(parts) => parts.iter().for_each(|part| collect_required(part, sets)),
+        _ => sets.extend(required(hir)),
+    }
 }
 
 fn required(hir: &Hir) -> Option<Vec<Vec<u8>>> {
@@ -61,5 +95,15 @@ mod tests {
         );
         assert_eq!(of(r"(?:Killed)?\d+"), None);
         assert_eq!(of(r"\d+ of \d"), Some(vec![" of ".into()]));
+    }
+
+    #[test]
+    fn returns_the_literals_of_all_required_parts() {
+        let sets = further_needles(r"launch failed (?:CUDA|HIP1)\s+error(?: code)?");
+        let sets: Vec<Vec<&[u8]>> = sets
+            .iter()
+            .map(|set| set.iter().map(Vec::as_slice).collect())
+            .collect();
+        assert_eq!(sets, [vec![&b"CUDA"[..], b"HIP1"], vec![b"error"]]);
     }
 }

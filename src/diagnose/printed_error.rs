@@ -17,7 +17,12 @@ const CODE: &[&str] = &[
     "assert ",
     "except ",
     "logger.",
-    "logging.",
+    "logging.debug(",
+    "logging.info(",
+    "logging.warn",
+    "logging.error(",
+    "logging.exception(",
+    "logging.critical(",
     "#define",
     "grep ",
     "git ",
@@ -165,6 +170,8 @@ fn is_quoted(before: &str, after: &str) -> bool {
     };
     // JSON and Python reprs contain whole messages: `"message": "CUDA error…`, `RuntimeError('CUDA error…`.
     let whole = before.ends_with(": \"") || before.ends_with("=\"") || before.ends_with("Error(\"");
+    // A Rust error with the name of its CUDA code: `DriverError(CUDA_ERROR_UNKNOWN, "unknown error")`.
+    let whole = whole || before.ends_with("Error(");
     let whole = whole
         || before.ends_with("Error('")
         || before.ends_with(":\"")
@@ -216,6 +223,8 @@ mod tests {
             "An error occurred during training: CUDA error: out of memory",
             "{\"message\": \"CUDA error: out of memory\"}",
             "RuntimeError('CUDA error: out of memory')",
+            "Error: DriverError(CUDA error: out of memory)",
+            "src/logging.h:304: Check failed: CUDA error: out of memory",
             "step 3 [12:00:00] CUDA error: out of memory",
             "| densenet_onnx | 1 | UNAVAILABLE: Internal: CUDA error: out of memory |",
             "| train-0 | Failed | CUDA error: out of memory |",
@@ -236,6 +245,7 @@ mod tests {
             "# CUDA error: out of memory after an update",
             "This release fixes CUDA error: out of memory in the loader",
             "When you get CUDA error: out of memory",
+            "    logging.error(\"CUDA error: out of memory\")",
             "If you see RuntimeError: CUDA error: out of memory, use less",
         ] {
             assert!(!printed(line, words), "{line}");

@@ -5,13 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use memchr::memmem;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::card::{Card, Reach};
+use super::card::{Card, Reach, Signature};
 use super::expression::expanded;
 use super::fields::{self, FieldMap};
-use super::needle::needles;
+use super::needle::{further_needles, needles};
 use super::printed_error;
 use super::text::Flow;
 use crate::model::text::slice;
@@ -27,13 +28,17 @@ const MAX_MATCHES: usize = 20_000;
 #[derive(Debug, Deserialize)]
 #[serde(from = "String")]
 pub struct Pattern {
-    source: String,
+    /// The card notation. Most patterns are never used, so it is expanded when the expression is compiled.
+    written: String,
     compiled: OnceLock<Option<Regex>>,
 }
 
 impl From<String> for Pattern {
     fn from(written: String) -> Self {
-        Self::new(&written)
+        Self {
+            written,
+            compiled: OnceLock::new(),
+        }
     }
 }
 
@@ -42,18 +47,18 @@ impl Pattern {
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self {
-            source: expanded(written),
+            written: written.to_owned(),
             compiled: OnceLock::new(),
         }
     }
 
     /// Compiles the expression and returns the compiler's error, if any.
     pub fn check(&self) -> Result<(), regex::Error> {
-        builder(&self.source).build().map(drop)
+        builder(&expanded(&self.written)).build().map(drop)
     }
 
     fn regex(&self) -> Option<&Regex> {
-        let compiled = || builder(&self.source).build().ok();
+        let compiled = || builder(&expanded(&self.written)).build().ok();
         self.compiled.get_or_init(compiled).as_ref()
     }
 
@@ -80,6 +85,18 @@ struct Rule {
     weak: bool,
     /// Literals from the build script. An empty list means that the expression has no literals.
     needles: Option<Vec<String>>,
+    /// Literals of the other parts of the expression. Every match contains one of each set.
+    further_needles: Vec<Vec<Vec<u8>>>,
+}
+
+impl Rule {
+    /// Returns true if `text` contains a literal of each further set.
+    fn has_further_needles(&self, text: &[u8]) -> bool {
+        let contains = |literal: &Vec<u8>| memmem::find(text, literal).is_some();
+        self.further_needles
+            .iter()
+            .all(|set| set.iter().any(contains))
+    }
 }
 
 #[derive(Debug)]
@@ -113,7 +130,7 @@ impl Filter {
                 .as_ref()
                 .map(|all| all.iter().map(|n| n.clone().into_bytes()).collect());
             let needles = known
-                .or_else(|| needles(&rule.pattern.source))
+                .or_else(|| needles(&expanded(&rule.pattern.written)))
                 .filter(|all: &Vec<_>| !all.is_empty());
             match needles {
                 Some(needles) => {
@@ -143,6 +160,15 @@ impl Filter {
     }
 }
 
+/// Returns the further literals of a signature. Only the build script computes them in advance.
+fn further_literals(signature: &Signature) -> Vec<Vec<Vec<u8>>> {
+    if signature.needles.is_none() {
+        return further_needles(&expanded(&signature.r#match));
+    }
+    let bytes = |set: &Vec<String>| set.iter().map(|text| text.clone().into_bytes()).collect();
+    signature.further_needles.iter().map(bytes).collect()
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Match {
     pub card: usize,
@@ -168,6 +194,7 @@ impl Signatures {
                     plain_words: signature.plain_words,
                     weak: signature.weak,
                     needles: signature.needles.clone(),
+                    further_needles: further_literals(signature),
                 });
             }
         }
@@ -205,7 +232,11 @@ impl Signatures {
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
         for index in self.filter().candidates(flow.text.as_bytes()) {
-            self.collect(&self.rules[index], flow, &mut matches);
+            let rule = &self.rules[index];
+            // Compiling an expression costs more than this search.
+            if rule.has_further_needles(flow.text.as_bytes()) {
+                self.collect(rule, flow, &mut matches);
+            }
         }
         without_overlaps(&mut matches, cards);
         self.extract(flow, &mut matches);

@@ -156,6 +156,86 @@ def eval_no_grad():
     evaluate(net, 1000)
 
 
+def eval_keeps_outputs():
+    """An evaluation without graphs collects all outputs on the GPU."""
+    net = torch.nn.Linear(4096, 16384, device="cuda").eval()
+    outputs = []
+    with torch.no_grad():
+        for _ in range(10000):
+            outputs.append(net(torch.ones(4096, 4096, device="cuda")))
+    print(torch.cat(outputs).shape)
+
+
+def running_loss():
+    """The sum of the losses keeps the graph of every step."""
+    weight = torch.ones(GIB // 4, device="cuda", requires_grad=True)
+    total_loss = 0
+    for _ in range(1000):
+        loss = (weight * 2).exp().sum()
+        total_loss += loss
+    print(total_loss.item())
+
+
+def pinned_memory():
+    """A page-locked buffer is many times larger than the memory of the host."""
+    torch.ones(1, device="cuda")
+    host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    staging = torch.empty(64 * host_bytes, dtype=torch.uint8, pin_memory=True)
+    print(staging.shape)
+
+
+def attention_matrix():
+    """The unfused attention kernel stores a score matrix of half the GPU."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    total = torch.cuda.mem_get_info()[1]
+    heads = 32
+    length = int((total / 2 / heads / 2) ** 0.5)
+    weights = block(total * 0.6)
+    tokens = torch.ones(1, heads, length, 64, dtype=torch.float16, device="cuda")
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        mixed = torch.nn.functional.scaled_dot_product_attention(tokens, tokens, tokens)
+    print(mixed.shape, weights.shape)
+
+
+def load_on_first_gpu(rank, total):
+    """A rank that ignores its local rank."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="4")
+    weights = block(total * 0.3)
+    print(f"rank {rank}: loaded {weights.numel() >> 30} GiB on {weights.device}", flush=True)
+    time.sleep(30)
+
+
+def ranks_on_one_gpu():
+    """Every rank loads its weights on GPU 0."""
+    total = torch.cuda.mem_get_info()[1]
+    torch.multiprocessing.spawn(load_on_first_gpu, args=(total,), nprocs=4)
+
+
+def growing_kv_cache():
+    """Generation without a length limit appends to the cache of each layer."""
+    layers = 32
+    cache = [torch.ones(8, 0, 4096, dtype=torch.float16, device="cuda") for _ in range(layers)]
+    with torch.no_grad():
+        for _ in range(1000):
+            new_keys = torch.ones(8, 4096, 4096, dtype=torch.float16, device="cuda")
+            for layer in range(layers):
+                cache[layer] = torch.cat([cache[layer], new_keys], dim=1)
+    print(cache[0].shape)
+
+
+def swallowed_oom():
+    """The training loop logs an out-of-memory error and continues without a loss."""
+    weights = block(torch.cuda.mem_get_info()[0] * 0.8)
+    loss = None
+    for step in range(3):
+        try:
+            loss = block(torch.cuda.mem_get_info()[1] * 0.5).sum()
+        except RuntimeError as error:
+            print(f"step {step}: skipping batch: {error}", flush=True)
+    print("loss", loss.item(), weights.shape)
+
+
 def caught_and_done():
     try:
         block(400 * GIB)
@@ -236,6 +316,27 @@ def assert_bce():
     synchronized(lambda: torch.nn.functional.binary_cross_entropy(odds, target).item())
 
 
+def sampling_overflow():
+    """Half-precision logits overflow, so the probabilities are NaN."""
+    hidden = torch.full((1, 4096), 300.0, dtype=torch.float16, device="cuda")
+    lm_head = torch.full((4096, 100), 300.0, dtype=torch.float16, device="cuda")
+
+    def generate():
+        probabilities = torch.softmax(hidden @ lm_head, dim=-1)
+        return torch.multinomial(probabilities, num_samples=1).item()
+
+    synchronized(generate)
+
+
+def padding_label():
+    """The padding of the masks is 255, but the loss ignores another label."""
+    logits = torch.randn(2, 19, 4, 4, device="cuda")
+    masks = torch.randint(0, 19, (2, 4, 4), device="cuda")
+    masks[:, 0] = 255
+    criterion = torch.nn.CrossEntropyLoss(ignore_index=-1)
+    synchronized(lambda: criterion(logits, masks).item())
+
+
 def triton_kernel(source):
     """Triton reads a kernel's source from a file."""
     import importlib.util
@@ -300,6 +401,18 @@ def misaligned():
 def launch_failure():
     torch.ones(4, device="cuda")
     launched('asm("trap;");', 0)
+
+
+def triton_out_of_bounds():
+    """A Triton kernel stores without a mask, far behind its buffer."""
+    kernel = triton_kernel(
+        "def kernel(x, offset, SIZE: tl.constexpr):\n"
+        "    at = tl.arange(0, SIZE)\n"
+        "    tl.store(x + offset + at, at)\n"
+    )
+    x = torch.zeros(16, dtype=torch.int32, device="cuda")
+    kernel[(1,)](x, 1 << 40, SIZE=16)
+    torch.cuda.synchronize()
 
 
 # -- Everything else -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Runs every program of cases.py under `gputop run` and says which were explained as what they are.
 
-run.py GPUTOP [CASE …]: under eight minutes for all on one H200, with PyTorch, CuPy, JAX and Triton; a case whose
+run.py GPUTOP [CASE …]: under twelve minutes for all on one H200, with PyTorch, CuPy, JAX and Triton; a case whose
 package is missing is left out. Two explanations are judged: that of the text alone (`gputop explain`), and that of
 `gputop run`, which knows what the hook measured. Exit code 1 where one is wrong.
 """
@@ -31,6 +31,13 @@ CASES = {
     "fraction": (("oom-memory-fraction-limit",), "fraction", None),
     "first_step": (("oom-first-step-states",), "states-created", "no optimizer step had finished"),
     "eval_no_grad": (("oom-eval-no-grad",), "graph-recorded", None),
+    "eval_keeps_outputs": (("oom-capacity", "oom-leak-growth"), "leak", None),
+    "running_loss": (("oom-capacity", "oom-leak-growth"), None, None),
+    "pinned_memory": (("host-pinned-exhaustion", "cuda-invalid-argument", "oom-raw-cuda-alloc"), None, None),
+    "attention_matrix": (("oom-capacity",), "one-large-buffer", None),
+    "ranks_on_one_gpu": (("oom-other-process",), None, None),
+    "growing_kv_cache": (("oom-capacity", "oom-leak-growth", "oom-fragmentation"), None, None),
+    "swallowed_oom": (("oom-capacity",), None, None),
     "caught_and_done": (NOTHING, None, None),
     "cublas_no_memory": (("cublas-create-failed",), "no-memory", None),
     "cupy_oom": (("cupy-oom",), None, None),
@@ -43,11 +50,14 @@ CASES = {
     "assert_index": (("assert-index-out-of-bounds",), None, None),
     "assert_multinomial": (("assert-sampling-nan",), None, None),
     "assert_bce": (("assert-bce-range",), None, None),
+    "sampling_overflow": (("assert-sampling-nan",), None, None),
+    "padding_label": (("assert-loss-labels",), "void", None),
     "triton_assert": (("assert-triton-device",), None, None),
     "triton_resources": (("triton-out-of-resources",), None, None),
     "illegal_access": (("cuda-illegal-address-700",), None, None),
     "misaligned": (("cuda-misaligned-716",), None, None),
     "launch_failure": (("cuda-launch-failure-719",), None, None),
+    "triton_out_of_bounds": (("cuda-illegal-address-700",), None, None),
     "fork_after_init": (("cuda-fork-reinit",), None, None),
     "nccl_duplicate_gpu": (("nccl-duplicate-gpu",), None, None),
     "graph_capture": (("cuda-graph-capture-violation-900",), None, None),
@@ -65,6 +75,7 @@ NEEDS = {
     "misaligned": "cupy",
     "launch_failure": "cupy",
     "jax_oom": "jax",
+    "triton_out_of_bounds": "triton",
     "triton_assert": "triton",
     "triton_resources": "triton",
 }
