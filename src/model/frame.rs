@@ -19,7 +19,7 @@ use super::units::{Millis, Mono, UnixMillis};
 /// Version of the frame and event format that this build writes.
 pub const SCHEMA: u32 = 1;
 
-/// Maximum number of GPUs, more than any host has.
+/// Maximum number of GPUs in a summary, more than any host has.
 const MAX_GPUS: usize = 256;
 
 /// The latest state of one host. Each collector sets its own field and the time of that field, so slow collectors do

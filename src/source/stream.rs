@@ -1,7 +1,7 @@
-//! The queue between a source's threads and its reader: ordered, limited in size, and never losing events.
+//! The update queue between a source's threads and its reader: ordered, limited in size, and never losing events.
 //!
-//! A slow reader loses the oldest frames, because only the newest frame matters. It never loses an event and never
-//! blocks a collector.
+//! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never drops an
+//! event and never blocks a collector.
 
 use std::collections::VecDeque;
 use std::mem::discriminant;
@@ -12,12 +12,12 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Request, Update};
 
-/// Maximum number of unread frames: enough for a seek, which sends a minute at one frame per second.
+/// Maximum number of unread frames: enough for a jump, which sends a minute at one frame per second.
 const MAX_FRAMES: usize = 128;
 
-/// Maximum number of unread stacks. A program with constantly failing allocations produces one per second.
+/// Maximum number of unread Python stacks. A program whose allocations fail constantly produces one stack per second.
 const MAX_STACKS: usize = 64;
-/// Maximum number of unread maps of failed allocations. Each map describes a different failure.
+/// Maximum number of unread maps of failed allocations. Each map describes a different failed allocation.
 const MAX_FAILURE_MAPS: usize = 8;
 
 /// Number of unread updates at which [`Feed::wait_for_room`] waits.
@@ -46,8 +46,8 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Discards unread frames and other state made obsolete by a jump, which would otherwise accumulate while a seek
-    /// key is held.
+    /// Discards unread frames and other updates made obsolete by a jump. They would accumulate while a seek key is held
+    /// down.
     fn discard_states(&mut self) {
         self.updates.retain(|update| {
             !matches!(
@@ -62,7 +62,7 @@ impl Queue {
         self.frames = 0;
     }
 
-    /// Drops the oldest update of a kind if the maximum is reached.
+    /// Drops the oldest unread update of a kind if the queue contains the maximum number of that kind.
     fn make_room(&mut self, is_kind: impl Fn(&Update) -> bool, max: usize) {
         if self.updates.iter().filter(|u| is_kind(u)).count() >= max {
             let oldest = self.updates.iter().position(is_kind);
@@ -79,26 +79,26 @@ fn is_map(update: &Update) -> bool {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// Signalled when there is room again or the reader is dropped.
+    /// Notified when the queue has room again or the reader is dropped.
     has_room: Condvar,
 }
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // The queue is valid even if a writer panicked: every change is a single push or pop.
+        // Ignore poisoning: every change to the queue is a single push or pop, so a panic leaves it valid.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The writing end, owned by the threads of a source. The stream ends when the last one is dropped.
+/// The sending end of a stream, owned by a source's threads. The stream ends when the last sender is dropped.
 #[derive(Debug)]
 pub struct Feed {
     shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. Called by sources that read a file or a connection, because events
-    /// are never dropped and would otherwise fill memory. Collectors do not wait.
+    /// Waits while thousands of updates are unread. Sources that read a file or a connection must call this, because
+    /// events are never dropped and would otherwise fill memory. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
         let waited = self
@@ -132,7 +132,7 @@ impl Feed {
             Update::FailureMap(_) => {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
-            // Only the newest update of each kind matters.
+            // Replace any unread update of this kind, because only the newest matters.
             Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
                 let kind = discriminant(&update);
                 queue.updates.retain(|u| discriminant(u) != kind);
@@ -153,7 +153,7 @@ impl Drop for Feed {
     }
 }
 
-/// The reading end, owned by a screen, a recorder or a printer.
+/// The receiving end of a stream, owned by a screen, a recorder or a printer.
 #[derive(Debug)]
 pub struct Source {
     shared: Arc<Shared>,
@@ -161,8 +161,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the next update, or `None` if the source has closed. Cancel-safe: a cancelled call does not remove an
-    /// update.
+    /// Returns the next update, or `None` if the source has closed. Cancel-safe: cancelling the call loses no update.
     pub async fn next(&mut self) -> Option<Update> {
         loop {
             if let Some(update) = self.try_next() {
@@ -175,7 +174,7 @@ impl Source {
         }
     }
 
-    /// Returns the next update if one is available.
+    /// Returns the next update without waiting.
     pub fn try_next(&mut self) -> Option<Update> {
         let mut queue = self.shared.queue();
         let update = queue.updates.pop_front()?;
@@ -189,7 +188,7 @@ impl Source {
     }
 
     /// Sets the maximum number of unread frames. A reader of a hundred sources cannot buffer a minute of frames for
-    /// each.
+    /// each source.
     pub fn set_max_frames(&self, max_frames: usize) {
         self.shared.queue().max_frames = max_frames;
     }
@@ -199,7 +198,7 @@ impl Source {
         self.requests.clone()
     }
 
-    /// Sends a request. Requests to a closed source are ignored.
+    /// Sends a request to the source. Requests to a closed source are ignored.
     pub fn send(&self, request: Request) {
         let _ = self.requests.send(request);
     }
@@ -212,7 +211,7 @@ impl Drop for Source {
     }
 }
 
-/// Creates a stream: the writing end, the request receiver, and the reading end.
+/// Creates a stream: the sending end, the request receiver, and the receiving end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
     let shared = Arc::new(Shared::default());
     let (sender, requests) = mpsc::channel();

@@ -1,28 +1,28 @@
-//! Two runs side by side.
+//! Comparison of two run summaries.
 
 use serde::Serialize;
 
 use super::RunSummary;
 use super::subject::{Figure, Quantity, Subject};
 
-/// Two summaries and the difference of each figure.
+/// Two run summaries and the difference of each figure.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     pub schema: u32,
     pub a: RunSummary,
     pub b: RunSummary,
-    /// GPUs, processes and pools of both runs. GPUs are matched by index, processes by rank and program.
+    /// GPUs, processes and pools of both runs. GPUs are matched by index, and processes by rank and program.
     pub subjects: Vec<ComparedSubject>,
 }
 
-/// A subject of at least one of the runs.
+/// A GPU, process or pool that appears in at least one of the two runs.
 #[derive(Debug, Serialize)]
 pub struct ComparedSubject {
     pub title: String,
     pub figures: Vec<Difference>,
 }
 
-/// One figure in both runs.
+/// One figure in both runs, and the difference.
 #[derive(Debug, Serialize)]
 pub struct Difference {
     pub name: &'static str,
@@ -34,7 +34,6 @@ pub struct Difference {
     pub difference: Option<Quantity>,
 }
 
-/// Compares two runs.
 pub fn compare(a: RunSummary, b: RunSummary) -> Comparison {
     let mut later = b.subjects();
     let mut subjects = Vec::new();
@@ -66,7 +65,7 @@ impl ComparedSubject {
             let mut figures = subject.iter().flat_map(|subject| &subject.figures);
             figures.find(|figure| figure.name == name)?.value
         };
-        // Subjects of the same kind have the same figures.
+        // Either subject can supply the figure names, because subjects of the same kind have the same figures.
         let figures = a.as_ref().or(b.as_ref()).map(|subject| &subject.figures);
         let difference = |figure: &Figure| {
             let values = (find(&a, figure.name), find(&b, figure.name));

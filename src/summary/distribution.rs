@@ -1,4 +1,4 @@
-//! The distribution of a size over time, in bounded memory.
+//! Distribution of a memory size over time, calculated in bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::model::units::{Bytes, Millis};
 /// Number of buckets for each power of two, as a power of two. A bucket is at most 0.4 % wide.
 const PRECISION: u32 = 8;
 
-/// Peak and percentiles of a size.
+/// Peak and percentiles of a memory size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
-    /// Maximum, including values between two samples where the sampler reports them.
+    /// Maximum size, including peaks between two samples if the sampler reports them.
     #[serde(rename = "peak_bytes")]
     pub peak: Bytes,
-    /// Value that was not exceeded for 95 % of the time.
+    /// Size that was not exceeded for 95 % of the time.
     #[serde(rename = "p95_bytes")]
     pub p95: Bytes,
-    /// Median over time.
+    /// Median size over time.
     #[serde(rename = "p50_bytes")]
     pub p50: Bytes,
 }
 
-/// Time spent at each size.
+/// Time spent at each memory size.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
     /// The maximum and the time of each bucket.
@@ -32,12 +32,12 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Adds a sample that stands for `time`, and the maximum since the previous sample.
+    /// Adds a sample that represents `time`, and the maximum since the previous sample.
     pub fn add(&mut self, value: Bytes, max: Bytes, time: Millis) {
         self.peak = self.peak.max(value).max(max);
         let bucket = self.buckets.entry(bucket(value.0)).or_default();
         bucket.0 = bucket.0.max(value);
-        // A sample without a duration, such as the first one, still counts.
+        // Count a sample even if its duration is zero, as for the first sample.
         bucket.1 = bucket.1.saturating_add(time.0.max(1));
     }
 
@@ -49,7 +49,7 @@ impl Distribution {
         }
     }
 
-    /// Returns the percentiles, or `None` without a sample.
+    /// Returns the percentiles, or `None` if there are no samples.
     pub fn percentiles(&self) -> Option<Percentiles> {
         (!self.buckets.is_empty()).then(|| Percentiles {
             peak: self.peak,
@@ -72,7 +72,7 @@ impl Distribution {
     }
 }
 
-/// Returns the bucket of a value. Buckets of larger values have larger numbers.
+/// Returns the bucket number of a value. Larger values have larger or equal bucket numbers.
 fn bucket(value: u64) -> u16 {
     let bits = u64::BITS - value.leading_zeros();
     let shift = bits.saturating_sub(PRECISION + 1);

@@ -1,4 +1,4 @@
-//! The smallest GPU on which a program would have fitted, as proven by a replay of its allocation trace.
+//! Finds the smallest GPU on which a program would have fit, by replaying the program's allocation trace.
 
 use serde::Serialize;
 
@@ -9,24 +9,24 @@ use crate::allocator::trace::{Op, Trace};
 use crate::allocator::whatif::{Room, replay};
 use crate::model::units::Bytes;
 
-/// Memory sizes of GPUs in GiB.
+/// GPU memory sizes to test, in GiB.
 const CARDS: &[u64] = &[
     4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288,
 ];
 
-/// The smallest GPU on which every request of the trace succeeded.
+/// The smallest GPU on which every request of the replayed trace succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ProvenFit {
     #[serde(rename = "card_bytes")]
     pub card: Bytes,
-    /// Memory outside of the allocator that was set aside: the peak of the process.
+    /// Memory reserved for use outside the allocator: the process's peak of such memory.
     #[serde(rename = "outside_bytes")]
     pub outside: Bytes,
     #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Bytes,
 }
 
-/// Reason why a trace proves nothing, as a phrase.
+/// Reason why a trace replay could not prove a GPU size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnprovenFit {
     #[error("the trace does not reach back to the start of the program")]
@@ -43,8 +43,8 @@ pub enum UnprovenFit {
     TooLarge,
 }
 
-/// Replays a trace on GPUs of different sizes. Returns the index of the process that the trace belongs to, and the
-/// smallest GPU. `reserved` is the memory that the driver reserves for itself.
+/// Replays a trace on GPUs of different sizes. Returns the index of the traced process and the smallest GPU. `reserved`
+/// is the memory that the driver reserves for itself.
 pub fn smallest_card(
     trace: &Trace,
     torch: Torch,

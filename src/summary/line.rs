@@ -1,4 +1,4 @@
-//! The fields of a recorded frame that a summary needs. Reading only these is several times as fast as reading the whole
+//! The recorded frame fields that a summary needs. Reading only these is several times faster than reading a whole
 //! [`Frame`](crate::model::frame::Frame), which matters for a recording of a day.
 
 use std::borrow::Cow;
@@ -13,18 +13,18 @@ use crate::model::process::Process;
 use crate::model::reading::Reading;
 use crate::model::units::{MilliWatts, Millis, Mono, Percent, UnixMillis};
 
-/// Maximum memory for the lists of a line.
+/// Maximum memory for the lists parsed from one line.
 const MAX_LINE_MEMORY: usize = 12 << 20;
-/// Maximum age of a section compared with its frame.
+/// Age at which a section is stale compared with its frame.
 const STALE: Millis = Millis(15_000);
 
-/// Content of a line.
+/// Content of one line of a recording.
 #[derive(Debug)]
 pub enum RecordedLine<'a> {
     Frame(Box<FrameLine<'a>>),
-    /// Data for the diagnosis: an event, or a stack.
+    /// An event or a Python stack, as input for the diagnosis.
     Event,
-    /// A map, or a line of an unknown kind.
+    /// A memory map, or a line of an unknown kind.
     Other,
 }
 
@@ -36,7 +36,7 @@ struct FrameEntry<'a> {
     frame: Option<Box<FrameLine<'a>>>,
 }
 
-/// The part of a frame that a summary needs.
+/// The parts of a recorded frame that a summary needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct FrameLine<'a> {
@@ -74,7 +74,7 @@ struct ProcessesLine<'a> {
     list: Option<&'a RawValue>,
 }
 
-/// Reads a line. An unreadable line is an error.
+/// Parses a line of a recording. Returns an error for an unreadable line.
 pub fn read(line: &[u8]) -> serde_json::Result<RecordedLine<'_>> {
     if line.starts_with(b"{\"event\"") || line.starts_with(b"{\"stack\"") {
         return Ok(RecordedLine::Event);
@@ -90,7 +90,7 @@ pub fn read(line: &[u8]) -> serde_json::Result<RecordedLine<'_>> {
 }
 
 impl FrameLine<'_> {
-    /// Returns the GPUs whose values are current.
+    /// Returns the GPUs with current readings.
     pub fn live_gpus(&self) -> impl Iterator<Item = &GpuLine<'_>> {
         let is_live = |gpu: &&GpuLine<'_>| {
             gpu.health.state == HealthState::Answering && self.is_fresh(gpu.at)
@@ -107,7 +107,7 @@ impl FrameLine<'_> {
         at == Mono(0) || self.mono.since(at).0 <= max_age
     }
 
-    /// Reads the kernel's data on the processes; empty if it is unreadable.
+    /// Returns the process details read from the kernel, or an empty list if they are unreadable.
     pub fn described_processes(&self) -> Vec<Process> {
         let list = self.processes.as_ref().and_then(|list| list.list);
         let list = list.map(|list| bounded_json::read(list.get().as_bytes(), MAX_LINE_MEMORY));

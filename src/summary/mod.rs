@@ -1,4 +1,4 @@
-//! The summary of a recording: peaks and percentiles of memory, use of time, energy, warnings and incidents, for each GPU
+//! Summarizes a recording: peaks and percentiles of memory, utilisation, energy, warnings and incidents, for each GPU
 //! and each process.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! RunSummary, RunSummary ─► compare ─► Comparison
 //! ```
 //!
-//! A value counts for the time since the previous sample. After a longer pause, called a gap, it counts for no time, so
-//! shares, percentiles and energy refer to the time that the recording really covers.
+//! Each value is weighted by the time since the previous sample. After a gap (a longer pause) the weight is zero, so
+//! shares, percentiles and energy cover only the time that was actually recorded.
 
 mod compare;
 mod distribution;
@@ -31,11 +31,9 @@ use crate::model::pool::Allocator;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
-/// The summary of one recording.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
     pub schema: u32,
-    /// File name of the recording.
     pub recording: String,
     pub host: String,
     /// Time of the first sample.
@@ -43,7 +41,7 @@ pub struct RunSummary {
     /// Time from the first sample to the last.
     #[serde(rename = "duration_ms")]
     pub duration: Millis,
-    /// Part of the duration without gaps.
+    /// Recorded time without gaps.
     #[serde(rename = "covered_ms")]
     pub covered: Millis,
     pub gaps: u64,
@@ -51,14 +49,14 @@ pub struct RunSummary {
     /// Number of minutes with unreadable parts.
     #[serde(skip_serializing_if = "is_zero")]
     pub damaged_minutes: u64,
-    /// Memory that the driver reserves for itself on a GPU: the maximum over all GPUs.
+    /// Memory that the driver reserves for itself, as the maximum over all GPUs.
     #[serde(skip)]
     pub driver_reserved: Option<Bytes>,
-    /// Sorted by index.
+    /// GPUs, sorted by index.
     pub gpus: Vec<GpuSummary>,
-    /// Sorted by peak of device memory, largest first.
+    /// Processes, sorted by peak device memory, largest first.
     pub processes: Vec<ProcessSummary>,
-    /// Number of further processes, beyond the limit.
+    /// Number of processes omitted because of the limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_processes: u64,
     /// Oldest first.
@@ -76,18 +74,18 @@ pub struct GpuSummary {
     pub name: String,
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
-    /// All memory that was not free.
+    /// All GPU memory that was not free.
     pub used: Option<Percentiles>,
-    /// Memory that was free all the time.
+    /// GPU memory that was free for the whole recording.
     #[serde(rename = "unused_bytes")]
     pub unused: Option<Bytes>,
-    /// Share of time without a running kernel and without a process.
+    /// Share of time without a running kernel and without a process on the GPU.
     pub idle_percent: Option<Percent>,
-    /// Share of time without a running kernel, although a process held memory.
+    /// Share of time without a running kernel although a process held GPU memory.
     pub waiting_percent: Option<Percent>,
-    /// Share of time in which power, heat or the power supply lowered the clocks.
+    /// Share of time with clocks reduced because of power limits, temperature or the power supply.
     pub throttled_percent: Option<Percent>,
-    /// Share of time of each reason for lower clocks.
+    /// Share of time for each throttle reason.
     pub throttle_reasons: Vec<ThrottleShare>,
     pub energy: Option<Energy>,
 }
@@ -98,11 +96,11 @@ pub struct ThrottleShare {
     pub percent: Percent,
 }
 
-/// Power integrated over the time between samples.
+/// Energy: power integrated over the time between samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Energy {
     pub joules: f64,
-    /// Time covered by the integral. Gaps are not part of it.
+    /// Time covered by the energy integral, without gaps.
     #[serde(rename = "covered_ms")]
     pub covered: Millis,
 }
@@ -114,20 +112,20 @@ pub struct ProcessSummary {
     pub command: Option<String>,
     pub user: Option<String>,
     pub rank: Option<u32>,
-    /// The command under `gputop run` that started the process.
+    /// The `gputop run` command that started the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// Indices of its GPUs.
+    /// Indices of the process's GPUs.
     pub gpus: Vec<u32>,
-    /// Time in which the process used a GPU.
+    /// Time during which the process used a GPU.
     #[serde(rename = "duration_ms")]
     pub duration: Millis,
     /// Device memory, summed over all GPUs.
     pub vram: Option<Percentiles>,
-    /// Maximum of the device memory outside of PyTorch's pools.
+    /// Peak device memory of the process outside PyTorch's pools.
     #[serde(rename = "outside_peak_bytes")]
     pub outside_peak: Option<Bytes>,
-    /// Share of time in which no kernel ran on its GPUs.
+    /// Share of time without a running kernel on the process's GPUs.
     pub waiting_percent: Option<Percent>,
     pub pools: Vec<PoolSummary>,
     pub warnings: Vec<WarningSummary>,
@@ -138,7 +136,6 @@ pub struct ProcessSummary {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolSummary {
-    /// Name of the framework.
     pub framework: &'static str,
     pub allocator: Allocator,
     /// Device number inside the process.
@@ -147,10 +144,10 @@ pub struct PoolSummary {
     pub gpu: Option<u32>,
     pub reserved: Option<Percentiles>,
     pub allocated: Option<Percentiles>,
-    /// Peak of reserved memory minus peak of allocated memory.
+    /// Peak reserved memory minus peak allocated memory.
     #[serde(rename = "unused_bytes")]
     pub unused: Option<Bytes>,
-    /// PyTorch's own peak of reserved memory, which includes the time before the recording.
+    /// Peak reserved memory according to PyTorch, including the time before the recording.
     #[serde(skip)]
     reserved_peak: Bytes,
 }
@@ -160,10 +157,10 @@ pub struct WarningSummary {
     /// `flushing`, `growing`.
     pub kind: &'static str,
     pub ordinal: u32,
-    /// Time from the start of the recording to the first occurrence.
+    /// Time of the first occurrence, as an offset from the start of the recording.
     #[serde(rename = "after_ms")]
     pub after: Millis,
-    /// The latest measurement, as a phrase.
+    /// The latest measurement behind the warning, as a phrase.
     pub text: String,
 }
 
@@ -173,7 +170,7 @@ pub struct IncidentSummary {
     pub severity: Severity,
     pub title: String,
     pub time: UnixMillis,
-    /// Time from the start of the recording.
+    /// Offset from the start of the recording.
     #[serde(rename = "after_ms")]
     pub after: Millis,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,7 +183,7 @@ pub struct IncidentSummary {
     pub first_fix: Option<FixSummary>,
 }
 
-/// A fix, as in an explanation.
+/// A fix for an incident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FixSummary {
     pub title: String,
@@ -221,8 +218,7 @@ impl IncidentSummary {
 }
 
 impl RunSummary {
-    /// Leaves out all processes except for a command and the processes that it started, and the GPUs that these did not
-    /// use.
+    /// Reduces the summary to one command, the processes that it started, and the GPUs that they used.
     #[must_use]
     pub fn of_run(mut self, run: ProcessKey) -> Self {
         self.processes

@@ -1,4 +1,4 @@
-//! The figures of a summary as one table, which printed comparisons and JSON differences share.
+//! The figures of a summary as one table, used by printed comparisons and JSON differences.
 
 use serde::{Serialize, Serializer};
 
@@ -21,7 +21,7 @@ impl Quantity {
         }
     }
 
-    /// Returns `number` with the unit of this value.
+    /// Returns a quantity with the same unit as this one.
     #[must_use]
     pub fn with_number(self, number: f64) -> Self {
         match self {
@@ -42,22 +42,22 @@ impl Serialize for Quantity {
     }
 }
 
-/// A named value.
+/// A figure of a summary: a value with its names.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
-    /// Name in JSON: `used_peak_bytes`.
+    /// Figure name in JSON: `used_peak_bytes`.
     pub name: &'static str,
-    /// Name in a table: `peak used`.
+    /// Figure name in a table: `peak used`.
     pub title: &'static str,
     pub value: Option<Quantity>,
 }
 
-/// A run, GPU, process or pool with its figures.
+/// A run, GPU, process or pool, with its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    /// `GPU 0`, `PID 418 train.py`.
+    /// Title of the subject: `GPU 0`, `PID 418 train.py`.
     pub title: String,
-    /// Identifies the same subject in another run.
+    /// Key that identifies the same subject in another run.
     pub key: String,
     pub figures: Vec<Figure>,
 }
@@ -92,7 +92,7 @@ fn percentiles(
 }
 
 impl RunSummary {
-    /// Returns the run, its GPUs, and its processes with their pools.
+    /// Returns all subjects: the run, its GPUs, and its processes with their pools.
     pub fn subjects(&self) -> Vec<Subject> {
         let mut all = vec![Subject {
             title: "Recording".into(),

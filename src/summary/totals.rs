@@ -1,4 +1,4 @@
-//! Sums over the frames of a recording.
+//! Totals over the frames of a recording.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,22 +18,21 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reported_pool::Framework;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
-/// Maximum number of processes; further ones are only counted.
+/// Maximum number of processes with totals. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
-/// Maximum number of GPUs, more than any host has.
+/// Maximum number of GPUs in a summary, more than any host has.
 const MAX_GPUS: usize = 256;
-/// Maximum number of pools of a process.
 const MAX_POOLS: usize = 64;
-/// Interval of the recording at which warnings are evaluated and processes are described again.
+/// Recording time between two checks, which evaluate the warnings and update the process descriptions.
 const CHECK_INTERVAL: Millis = Millis(10_000);
-/// Time for which samples of a pool are retained, as long as any warning looks back.
+/// Retention time of pool samples. Equals the longest time span that a warning examines.
 pub const RETENTION: Millis = Millis(600_000);
 
-/// Totals over a part of a recording.
+/// Totals over one part of a recording.
 #[derive(Debug, Default)]
 pub struct Totals {
     recent: Recent,
-    /// Times of the first sample.
+    /// Monotonic and wall-clock time of the first sample.
     start: Option<(Mono, UnixMillis)>,
     duration: Millis,
     covered: Millis,
@@ -42,11 +41,11 @@ pub struct Totals {
     gpus: BTreeMap<String, GpuTotals>,
     processes: HashMap<ProcessKey, ProcessTotals>,
     omitted: u64,
-    /// For each warning the time of its first occurrence, and the latest text.
+    /// For each warning, the time of its first occurrence and its latest text.
     warnings: BTreeMap<(ProcessKey, u32, NoteKind), (Mono, String)>,
 }
 
-/// State of the latest minutes, which the next frame needs.
+/// State from the last minutes, needed to process the next frame.
 #[derive(Debug, Default)]
 struct Recent {
     last: Option<Mono>,
@@ -62,11 +61,11 @@ struct GpuTotals {
     total: Option<Bytes>,
     driver_reserved: Option<Bytes>,
     used: Distribution,
-    /// Time with a known utilisation.
+    /// Milliseconds with a known utilisation.
     known: u64,
     idle: u64,
     waiting: u64,
-    /// Time with known throttle reasons.
+    /// Milliseconds with known throttle reasons.
     throttle_known: u64,
     throttled: u64,
     reasons: Vec<(Throttle, u64)>,
@@ -88,7 +87,7 @@ struct ProcessTotals {
 
 #[derive(Debug)]
 struct PoolTotals {
-    /// `None` is PyTorch.
+    /// The pool's framework, or `None` for PyTorch.
     framework: Option<Framework>,
     allocator: Allocator,
     ordinal: u32,
@@ -98,19 +97,20 @@ struct PoolTotals {
     reserved_peak: Bytes,
 }
 
-/// Device memory of a process in one frame.
+/// Device memory of one process in one frame.
 #[derive(Debug, Default)]
 struct InFrame {
     vram: Option<u64>,
-    /// Sum of reserved memory of PyTorch's pools.
+    /// Total reserved memory of the process's PyTorch pools.
     reserved: Option<u64>,
-    /// Highest utilisation of any of its GPUs. The driver does not list the share of a process without kernels.
+    /// Highest utilisation among the process's GPUs. The driver lists no utilisation for a process that runs no
+    /// kernels.
     sm: Option<f64>,
     gpus: Vec<String>,
 }
 
 impl Totals {
-    /// Returns totals that continue after these, without their sums.
+    /// Returns empty totals that continue after these.
     #[must_use]
     pub fn continued(self) -> Self {
         Self {
@@ -119,7 +119,6 @@ impl Totals {
         }
     }
 
-    /// Adds a frame.
     pub fn push(&mut self, frame: &FrameLine<'_>) {
         let time = self.advance(frame);
         self.samples += 1;
@@ -156,7 +155,7 @@ impl Totals {
         }
     }
 
-    /// Returns the time that a frame stands for: the time since the previous one, or 0 after a gap.
+    /// Returns the time that a frame represents: the time since the previous frame, or 0 after a gap.
     fn advance(&mut self, frame: &FrameLine<'_>) -> Millis {
         self.start.get_or_insert((frame.mono, frame.time));
         let Some(last) = self.recent.last.replace(frame.mono) else {
@@ -164,7 +163,7 @@ impl Totals {
         };
         let passed = frame.mono.since(last);
         self.duration.0 += passed.0;
-        // A single late or lost frame is bridged, as in charts.
+        // Bridge a single late or lost frame, as charts do.
         let interval = frame.interval.0.clamp(1_000, 3_600_000);
         if frame.mono < last || passed.0 > interval * 5 / 2 {
             self.gaps += 1;
@@ -279,7 +278,7 @@ impl Totals {
         }
     }
 
-    /// Returns the totals of a process, or `None` if there are too many processes.
+    /// Returns the totals of a process, or `None` if the maximum number of processes is reached.
     fn process(&mut self, key: ProcessKey) -> Option<&mut ProcessTotals> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&key) {
             self.omitted += 1;
@@ -329,7 +328,7 @@ impl Totals {
         }
     }
 
-    /// Adds the totals of the directly following part of the recording.
+    /// Appends the totals of the next part of the recording.
     pub fn append(&mut self, later: Self) {
         self.check_warnings();
         self.start = self.start.or(later.start);
@@ -355,7 +354,7 @@ impl Totals {
         self.recent = later.recent;
     }
 
-    /// Returns the summary. `incidents` are the conclusions of the diagnosis.
+    /// Returns the summary. `incidents` are the results of the diagnosis.
     pub fn finish(
         mut self,
         recording: &str,
@@ -411,7 +410,7 @@ impl Totals {
     }
 }
 
-/// Returns a share in percent, or `None` if no time is known.
+/// Returns a share in percent, or `None` if the total time is unknown.
 fn share(part: u64, whole: u64) -> Option<Percent> {
     (whole > 0).then(|| Percent::rounded(part as f64 * 100.0 / whole as f64))
 }
@@ -623,7 +622,7 @@ mod tests {
     use super::super::{RecordedLine, read};
     use super::*;
 
-    /// Returns a line with one GPU and a process with a pool. Memory is in GiB.
+    /// Returns a recorded line with one GPU and one process with a pool. Memory sizes are in GiB.
     fn line(second: u64, watts: u64, sm: u64, allocated: (u64, u64), retries: u64) -> String {
         let gib = |gib: u64| gib << 30;
         let (last, max) = allocated;

@@ -1,8 +1,8 @@
-//! The table of all actions that keys can trigger: name, default keys, scope, label, help and handler. The keymap, help
+//! Defines all actions that keys can trigger: name, default keys, scope, label, help and handler. The keymap, help
 //! screen, footer, dispatch and reference are generated from this table.
 //!
-//! A screen or menu gets each action first. The table's handler runs for actions they do not handle, and does the same
-//! on every screen.
+//! Each action is passed to the overlay and the screen first. The table's handler runs if neither handles the action,
+//! and does the same on every screen.
 
 use super::app::App;
 use super::effect::Effect;
@@ -14,30 +14,30 @@ use super::time_window::ScrollDirection;
 use super::view::{View, cycle_sort, set_speed, sort_by_vram};
 use crate::model::signal::Signal;
 
-/// When an action is available.
+/// Where an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Screens,
-    /// Only during the playback of a recording.
+    /// Only while a recording is playing.
     Recording,
-    /// Everywhere, even over a menu. With Ctrl, even while text is typed.
+    /// Everywhere, even over a menu and, for keys with Ctrl, while text is being typed.
     Program,
 }
 
-/// The definition of an action.
+/// Definition of an action.
 #[derive(Debug)]
 pub struct ActionDef {
     pub action: Action,
     pub scope: Scope,
-    /// Name in the `[keys]` table of the configuration.
+    /// Action name in the `[keys]` table of the configuration.
     pub name: &'static str,
     /// Default keys, preferred key first.
     pub keys: &'static [&'static str],
-    /// Label for the footer, shown after the key: `open log`.
+    /// Footer label, shown after the key: `open log`.
     pub short: &'static str,
     /// Help text, an imperative phrase without a period: `Go to the first row`.
     pub help: &'static str,
-    /// Performs the action if neither a menu nor the screen handles it.
+    /// Handler that runs if neither a menu nor the screen handles the action.
     pub run: fn(&mut View, &mut App) -> Effect,
 }
 
@@ -63,13 +63,13 @@ macro_rules! actions {
 
 impl Action {
     pub fn def(self) -> &'static ActionDef {
-        // The macro lists both in the same order.
+        // The macro lists actions and definitions in the same order.
         &ACTIONS[self as usize]
     }
 }
 
-// Recording bindings take precedence during playback. Keys that terminate processes are not next to keys that move the
-// cursor.
+// Recording bindings take precedence during playback. Keys that terminate processes must not be adjacent to keys that
+// move the cursor.
 actions! {
     Up: Screens, "up", ["k", "up"], "up", "Move the cursor up, or scroll",
         View::pass;

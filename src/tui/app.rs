@@ -1,7 +1,7 @@
-//! The state that screens read: the newest frame, the history, exited processes, and the user's display settings.
+//! The state shown by screens: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` applies one [`Update`] and draws nothing. Screens borrow the state and do not change it, so they treat a
-//! recording and a live host alike.
+//! `update` applies one [`Update`] and draws nothing. Screens only borrow the state, and handle a recording like a live
+//! host.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,43 +44,43 @@ use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
-/// Maximum number of exited processes, which are listed for a day. Beyond the maximum, processes that used little
+/// Maximum number of exited processes. Each is listed for a day, but beyond the maximum, processes that used little
 /// memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
-/// Time after which the samples of a pool that is no longer read are dropped.
+/// Time after which the samples of an unread pool are dropped.
 const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
 
-/// Maximum number of retained Python stacks. The oldest are dropped.
+/// Maximum number of retained Python stacks. Beyond it, the oldest are dropped.
 const MAX_STACKS: usize = 100;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
 
-/// The state of one host or recording.
+/// Dashboard state for one host or recording.
 pub struct App {
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
     pub hello: Arc<Hello>,
-    /// The frame on the screen: the current one, or an earlier one while the display is rewound.
+    /// The frame on the screen: the current frame, or an earlier one while the display is rewound.
     pub frame: Arc<Frame>,
-    /// The newest frame, or the one at which the display was paused.
+    /// The newest frame, or the frame at which the display was paused.
     current: Arc<Frame>,
     past_frames: PastFrames,
     /// The displayed history. It does not change while the display is paused.
     pub history: History,
-    /// The history that keeps growing while `history` is paused. This is a copy and not a timestamp, because later
-    /// samples would be merged into the newest bucket, and old buckets expire.
+    /// The live history, which continues while `history` is paused. A separate copy is required, because later samples
+    /// would be merged into the newest bucket and old buckets expire.
     live_history: Option<History>,
     pub ended: Vec<Arc<ExitedProcess>>,
-    /// Every process on every GPU, in the default order.
+    /// All processes on all GPUs, in the default order.
     pub all_rows: Vec<ProcessRow>,
     /// The rows of the process table, filtered and sorted.
     pub rows: Vec<ProcessRow>,
-    /// The rows as shown in the process table: in groups, as a tree or flat.
+    /// Lines of the process table: in groups, as a tree or flat.
     pub lines: Vec<TableRow>,
     pub grouping: Grouping,
-    /// Titles of groups that hide their processes.
+    /// Titles of the folded groups.
     folded: BTreeSet<String>,
     /// Process table columns hidden by the user.
     pub hidden_columns: Hidden,
@@ -88,54 +88,50 @@ pub struct App {
     pub empty_columns: Hidden,
     /// Number of rows hidden by the filter.
     pub hidden: usize,
-    /// The last valid filter.
     pub filter: Filter,
     pub tags: Tags,
-    /// Stored and live incidents.
     pub incidents: Incidents,
     /// True if the terminal should report mouse clicks and the wheel.
     pub mouse: bool,
-    /// Permission for each action that affects processes or GPUs.
+    /// Permission for each action on processes or GPUs.
     pub permissions: Permissions,
-    /// Interval between probes while the probe screen is open.
+    /// Interval between automatic probes while the probe screen is open.
     pub probe_interval: Option<Millis>,
-    /// Index of the sort column, or `None` for the default order.
+    /// Index of the process table's sort column, or `None` for the default order.
     pub sort: Option<usize>,
     pub inverted: bool,
-    /// The response to the last request for process details.
+    /// The response to the last request for process details, with the process.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
     /// The newest pool map requested by a screen. The screen must check that the map is for its pool.
     pub map: Option<Arc<PoolMap>>,
-    /// The reason why the map is missing, if the source reported one.
+    /// The reason why the requested map is missing, with its pool.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log requested by a screen. The screen must check that the log is for its process.
     pub log: Option<Arc<LogView>>,
-    /// Readings of the holders of memory.
+    /// Newest readings of memory holders.
     pub holders: HolderReadings,
-    /// Results of GPU probes.
     pub probes: Probes,
-    /// Python stacks, newest first. Each process has at most one stack per trigger.
+    /// Python stacks, newest first, with at most one stack per process and trigger.
     stacks: Vec<(ProcessKey, StackResult)>,
-    /// Samples of every pool over the last minutes, for early warnings.
+    /// Samples of every pool over the last minutes, used for early warnings.
     pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
-    /// Name given to a remote host by the user; `None` for this host.
+    /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
-    /// The rows of the host list.
     pub fleet: Vec<FleetRow>,
-    /// Connection state of a remote host; `None` for this host.
+    /// Connection state of a remote host, or `None` for this host.
     pub link: Option<Link>,
-    /// Set if the source is a recording.
+    /// The recording being played, or `None` for a live host.
     pub recording: Option<Recording>,
-    /// While this is set, new frames are not shown, but the history continues.
+    /// True while new frames are not shown. The live history continues.
     pub paused: bool,
-    /// The time window shown by charts.
+    /// Time window of the charts.
     pub time_window: TimeWindow,
-    /// A message for the bottom line, shown until the next key press.
+    /// Message in the bottom line, shown until the next key press.
     pub message: Option<String>,
-    /// The reason why the source has closed; `None` while it is open.
+    /// The reason why the data source has closed, or `None` while the source is open.
     pub source_end: Option<String>,
     newest: Arc<Frame>,
-    /// False while another host is on the screen, in which case no rows are built.
+    /// False while another host is on the screen. No rows are built during that time.
     is_shown: bool,
 }
 
@@ -143,10 +139,10 @@ pub struct App {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     pub name: String,
-    /// The reason why the built-in recording plays although the user did not request it.
+    /// The reason why gputop plays the built-in recording without being asked to.
     pub reason: Option<String>,
     pub position: Position,
-    /// True if the playback starts again after the end.
+    /// True if playback restarts at the end of the recording.
     pub repeats: bool,
     /// Guidance for new users.
     pub guide: Option<Guide>,
@@ -209,7 +205,7 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
-            // The diagnosis code and the incident store handle these updates.
+            // Ignore these updates, which are handled by the diagnosis code and the incident store.
             Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
@@ -249,7 +245,8 @@ impl App {
     }
 
     fn take_hello(&mut self, hello: Arc<Hello>) {
-        // The clock restarts at boot, so data from before and after a reboot cannot share a chart.
+        // Forget the history after a reboot: the monotonic clock restarts at boot, so data from both boots cannot share
+        // a chart.
         if hello.boot_id != self.hello.boot_id {
             self.forget_history();
             self.ended.clear();
@@ -271,15 +268,15 @@ impl App {
         self.time_window = self.time_window.reset();
     }
 
-    /// Handles a jump within a recording. `summaries` hold the recording's history from `from` on, up to the first frame
-    /// that follows. Known history is retained if there is no gap. It is finer than the summaries.
+    /// Handles a jump within a recording. `summaries` contain the recorded history from `from` up to the next frame.
+    /// Existing history is retained if there is no gap, because its resolution is higher.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.forget_map();
         self.stacks.clear();
         self.pool_samples.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
-        // Incidents before the first frame are not always detected again.
+        // Retain incidents before the first frame, because they may not be detected again.
         let retained = if has_history { frames_from } else { Mono(0) };
         self.incidents.forget_live_from(retained);
         let is_contiguous = self.time_window.jump(from);
@@ -344,7 +341,7 @@ impl App {
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
-        // A missing stack is always the reply to a request.
+        // Treat a missing stack as the reply to a request.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
         self.stacks
             .retain(|(key, old)| *key != process || why(old) != why(&stack));
@@ -363,11 +360,11 @@ impl App {
 
     fn take_event(&mut self, event: &Event) {
         if let Some(ended) = ExitedProcess::from_event(event) {
-            // After a jump, a recording may repeat an exit.
+            // Ignore an exit that a recording repeats after a jump.
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
-            // A recording may report earlier exits late.
+            // Insert the exit by time, because a recording may report earlier exits late.
             let is_earlier = |other: &Arc<ExitedProcess>| other.mono <= ended.mono;
             let at = self
                 .ended
@@ -391,7 +388,6 @@ impl App {
         }
     }
 
-    /// Sets whether the host is on the screen. A host that is not on the screen processes updates but builds no rows.
     pub fn set_shown(&mut self, is_shown: bool) {
         self.is_shown = is_shown;
         if is_shown {
@@ -401,7 +397,7 @@ impl App {
         }
     }
 
-    /// Sets how much history to retain.
+    /// Sets how much history is retained.
     pub fn set_reach(&mut self, reach: Reach) {
         self.history.keep(reach);
         if let Some(live) = &mut self.live_history {
@@ -412,8 +408,8 @@ impl App {
         }
     }
 
-    /// Handles a result from the watcher. For a stored incident, returns the surrounding chart data, which is stored as
-    /// well.
+    /// Handles a result from the watcher. Returns the surrounding chart data for a stored incident, so that it can be
+    /// stored too.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
             WatchResult::Error(why) => {
@@ -430,7 +426,6 @@ impl App {
         }
     }
 
-    /// Replaces the stored incidents.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         self.incidents.take_stored(stored);
         self.rebuild_rows();
@@ -479,7 +474,7 @@ impl App {
         }
     }
 
-    /// Returns true if tables show an earlier time, as the charts do.
+    /// Returns true if the tables show an earlier time, together with the charts.
     pub fn is_rewound(&self) -> bool {
         self.time_window
             .end()
@@ -487,7 +482,7 @@ impl App {
             && self.frame.mono < self.current.mono
     }
 
-    /// Shows the frame at the end of the charts. If no such frame is retained, tables show current data.
+    /// Shows the frame at the end of the charts, or the current frame if that one is not retained.
     fn follow_charts(&mut self) {
         let past = self
             .time_window
@@ -497,7 +492,7 @@ impl App {
         self.rebuild_rows();
     }
 
-    /// Scrolls charts and tables to now.
+    /// Scrolls the charts and tables to the current time.
     pub fn to_now(&mut self) {
         if self.time_window.end().is_some() {
             self.time_window.to_now();
@@ -505,7 +500,7 @@ impl App {
         }
     }
 
-    /// Returns the display's current time, which is the pause time while the display is paused.
+    /// Returns the current time, or the pause time while the display is paused.
     pub fn now(&self) -> Mono {
         self.current.mono
     }
@@ -518,7 +513,7 @@ impl App {
         }
     }
 
-    /// Applies a filter while the user types it. While the filter is invalid, the previous one stays active.
+    /// Applies the filter that the user is typing. While its text is invalid, the previous filter stays active.
     pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
         let parsed = Filter::parse(text);
         let error = parsed.as_ref().err().cloned();
@@ -546,7 +541,6 @@ impl App {
         self.rebuild_rows();
     }
 
-    /// Folds or unfolds a group.
     pub fn fold(&mut self, title: &str) {
         if !self.folded.remove(title) {
             self.folded.insert(title.to_owned());
@@ -559,7 +553,7 @@ impl App {
         self.rows.get(self.lines.get(line)?.row()?)
     }
 
-    /// Marks exited processes whose incident is a fatal GPU out-of-memory error.
+    /// Marks the exited processes that have an incident with a fatal GPU out-of-memory error.
     fn mark_gpu_ooms(&mut self) {
         let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
             known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
@@ -573,7 +567,7 @@ impl App {
         }
     }
 
-    /// Rebuilds the rows after the frame, the filter or the sort order changed.
+    /// Rebuilds the process rows after a change of the frame, the filter or the sort order.
     fn rebuild_rows(&mut self) {
         if !self.is_shown {
             return;
@@ -617,7 +611,7 @@ impl App {
                 .into_iter()
                 .map(|row| ((sort.key)(&row), row))
                 .collect();
-            // Exited processes stay at the bottom in every sort order, because their values are not current.
+            // Keep exited processes at the bottom in every sort order, because their values are not current.
             keyed.sort_by(|(a, x), (b, y)| {
                 let ended = x.ended().is_some().cmp(&y.ended().is_some());
                 ended.then_with(|| a.compare(b, sort.first, self.inverted))
@@ -645,8 +639,8 @@ impl App {
         Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
     }
 
-    /// Returns the time axis for charts. `ended` is the exit time of the process on the screen, at which the charts
-    /// end.
+    /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen, which ends its
+    /// charts.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.now();
         let length = self.time_window.length(now);
@@ -661,13 +655,12 @@ impl App {
         }
     }
 
-    /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been changed since then.
+    /// Converts a monotonic time to wall-clock time, assuming an unchanged wall clock since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
         let back = i64::try_from(self.now().since(time).0).unwrap_or(i64::MAX);
         UnixMillis(self.current.time.0.saturating_sub(back))
     }
 
-    /// Returns the start of the available history.
     pub fn oldest(&self) -> Mono {
         // A recording may begin in an earlier boot, which has a different clock.
         let began = self.recording.as_ref().map(|r| r.position.start);
@@ -677,8 +670,8 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Returns the first time to which the display can be scrolled back. A recording can show every time. Otherwise
-    /// tables need a retained frame, and charts their whole length.
+    /// Returns the earliest time to which the display can be scrolled back. A recording can show any time. On a live
+    /// host, tables need a retained frame, and charts their whole length.
     fn first_scrolled(&self) -> Mono {
         let (now, oldest) = (self.now(), self.oldest());
         let tables = match self.recording {
@@ -690,7 +683,7 @@ impl App {
     }
 
     /// Scrolls the charts, and the tables as far as their frames are retained. `from` is the end of charts that are not
-    /// yet scrolled, or `None` if they end now.
+    /// yet scrolled, or `None` if the charts end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
         if self.time_window.scroll(direction, from, now, first) {
@@ -701,7 +694,7 @@ impl App {
         }
     }
 
-    /// Returns the time before which the charts need more history from the recording.
+    /// Returns the time before which the charts need more history from a recording.
     pub fn missing_before(&self) -> Option<Mono> {
         self.recording.as_ref()?;
         let (now, oldest) = (self.now(), self.oldest());

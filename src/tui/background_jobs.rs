@@ -1,5 +1,5 @@
-//! Background jobs started by a key press: clipboard copies and file writes. An external program or a disk may block,
-//! so each job has its own thread. The event loop receives the job's message, or a timeout.
+//! Background jobs started by a key press: clipboard copies and file writes. Each job has its own thread, because an
+//! external program or a disk may block. The event loop receives the job's message, or a timeout.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::time::timeout;
 /// Time after which a job is reported as timed out. Its thread continues to run.
 const JOB_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs one job at a time.
+/// Runner for background jobs, one at a time.
 #[derive(Debug)]
 pub struct BackgroundJobs {
     limit: Duration,
     done: mpsc::UnboundedSender<String>,
     messages: mpsc::UnboundedReceiver<String>,
-    /// True while a job is running, so that a held key does not start many threads.
+    /// True while a job is running. Prevents a held key from starting many threads.
     running: bool,
 }
 
@@ -30,7 +30,7 @@ impl BackgroundJobs {
         }
     }
 
-    /// Starts `work` on a new thread. `what` names the job in error messages: `the clipboard`.
+    /// Starts `work` on a new thread. `what` is the job's name in error messages: `the clipboard`.
     pub fn start(
         &mut self,
         what: &'static str,

@@ -27,7 +27,7 @@ use crate::model::link::Link;
 use crate::model::units::Millis;
 use crate::tui::widgets::area::{margin, row, split_bottom};
 
-/// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` if they differ.
+/// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` for different models.
 pub fn gpus_text(frame: &Frame) -> String {
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for gpu in &frame.gpus {
@@ -48,7 +48,7 @@ pub fn gpus_text(frame: &Frame) -> String {
         .join(" ")
 }
 
-/// Describes the batch job of the first process that has one: `job 81234`.
+/// Describes the batch job of the first process with a job: `job 81234`.
 pub fn job_text(frame: &Frame) -> Option<String> {
     let processes = &frame.processes.as_ref()?.list;
     let job = processes.iter().find_map(|p| p.job.value())?;
@@ -104,7 +104,7 @@ pub fn link_text(link: &Link) -> Option<(String, Role)> {
     }
 }
 
-/// Draws the header. In a narrow pane, the source's state takes precedence.
+/// Draws the header. In a narrow pane, the state of the data source takes precedence.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let clock = theme.clock(app.now_time(), " %H:%M:%S ");
@@ -136,10 +136,10 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     if axis.past.is_some() {
         let what = match app.is_rewound() {
             true => "as of",
-            // The tables still show current data.
+            // The tables still show current data, so only the charts are mentioned.
             false => "charts end",
         };
-        // A narrow header has no room for the key, which the footer shows first.
+        // Omit the key from a narrow header; the footer shows this key first.
         let key = match area.width {
             ..100 => String::new(),
             _ => {
@@ -177,7 +177,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// Draws the header of a screen that displays a file instead of a host.
+/// Draws the header of a screen that shows a file instead of a host.
 pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
     let line = margin(area);
     put_line(buffer, line, text, Role::Title, &app.theme);
@@ -190,8 +190,8 @@ pub fn interval_text(interval: Millis) -> String {
     }
 }
 
-/// Returns the wrapped lines below the header: why the built-in recording is playing, or why a remote host is
-/// disconnected, and the guidance for new users.
+/// Returns the wrapped notice below the header: why the built-in recording is playing, why a remote host is
+/// disconnected, or the guidance for new users.
 pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|r| r.guide);
     let guide = guide.map(|guide| (guide.words(&app.keymap), Role::Key));
@@ -229,7 +229,7 @@ fn notice_text(app: &App) -> Option<String> {
     })
 }
 
-/// Draws the notice at the top of `area`.
+/// Draws the notice below the header at the top of `area`.
 pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     let lines = notice_lines(app, area.width);
     for (y, (line, role)) in (area.y..area.bottom()).zip(lines) {
@@ -237,7 +237,7 @@ pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Minimum width of a truncated incident title. A shorter title is not informative.
+/// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
 /// Draws the notice of the newest unread incident: `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d
@@ -264,7 +264,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let room = usize::from(right.saturating_sub(x));
     let words = incident_text(app, incident);
-    // Choose the longest variant that fits. The first variant is also chosen if truncating its title is enough.
+    // Choose the longest variant that fits. The first variant also fits if truncating its title is enough.
     let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
     let fits = |(words, minimum): &(&String, usize)| {
         columns(words) <= room || (*minimum > 0 && *minimum <= room)
@@ -276,8 +276,8 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// Returns the descriptions of an incident, longest first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not
-/// fit` to `!! 12:03 OUT OF MEMORY`.
+/// Describes an incident in variants, longest first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` to
+/// `!! 12:03 OUT OF MEMORY`.
 fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
@@ -285,7 +285,7 @@ fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
     };
     let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
-        // Show the date if the incident is from another day.
+        // Show the date of an incident from another day.
         let format = if day(time) == day(app.frame.time) {
             "%H:%M"
         } else {
@@ -314,7 +314,7 @@ pub fn filter_text(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// Describes all settings that affect the process table, so that the user does not overlook them.
+/// Describes all settings that affect the process table, as a reminder for the user.
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {
@@ -338,7 +338,7 @@ pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
     put_line(buffer, last, message, Role::Warn, &app.theme);
 }
 
-/// A key in the footer, with its position.
+/// A footer key with its position.
 #[derive(Debug, Clone)]
 pub struct Hint {
     pub columns: Range<u16>,
@@ -365,7 +365,6 @@ impl Hint {
     }
 }
 
-/// Returns true if this footer action is available.
 fn is_available(action: Action, app: &App) -> bool {
     match action {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
@@ -377,11 +376,11 @@ fn is_available(action: Action, app: &App) -> bool {
     }
 }
 
-/// Number of a screen's keys that are shown before those for playback.
+/// Number of screen keys listed before the playback keys.
 const MAIN_KEYS: usize = 4;
 
-/// Returns the footer keys, and the column where the description of the table arrangement ends. Quit and help are shown
-/// even in the narrowest pane. No keys are returned while a message is shown.
+/// Returns the footer keys, and the column where the table arrangement text ends. Quit and help are included even in
+/// the narrowest pane. Returns no keys while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
     let mut right = area.right().saturating_sub(1);
     if app.message.is_some() {
@@ -406,7 +405,8 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let arrangement_end = right;
     let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
     right -= width.min(right.saturating_sub(area.x));
-    // While the display is rewound, the keys for that come first. The keys for playback follow the main keys of the screen.
+    // List the keys for returning to now first while the display is rewound. List playback keys after the screen's main
+    // keys.
     let (before_play, play): (usize, &[Action]) =
         match (app.time_window.end().is_some(), app.recording.is_some()) {
             (true, _) => (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward]),

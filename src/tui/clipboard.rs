@@ -1,6 +1,6 @@
-//! Copies a short text to the clipboard of the user's terminal, which may be several hosts away.
+//! Copies a short text to the clipboard of the user's terminal, which may be several ssh hops away.
 //!
-//! The terminal never confirms receipt of the text, so the message says "sent":
+//! The terminal never confirms that it received the text, so the message says "sent":
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
@@ -9,20 +9,20 @@
 use super::tmux;
 use crate::model::text::visible;
 
-/// Maximum length, sufficient for any command line. xterm accepts about 70 KB, other terminals less.
+/// Maximum length of a copied text, sufficient for any command line. xterm accepts about 70 KB, other terminals less.
 const MAX_BYTES: usize = 8 << 10;
 const MAX_LINE: usize = 4096;
 
-/// A text to be copied, with its description.
+/// A text to copy, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// Description, a noun phrase: `PID 418 and its command line`.
+    /// Description of the copied text, a noun phrase: `PID 418 and its command line`.
     pub what: String,
     pub text: String,
 }
 
 impl Copied {
-    /// Makes the text safe to paste: removes control characters except line endings, and limits the length.
+    /// Makes a text safe to paste: removes control characters except line endings, and limits the length.
     pub fn new(what: impl Into<String>, text: &str) -> Self {
         let mut what = what.into();
         let mut safe = String::new();
@@ -39,7 +39,7 @@ impl Copied {
         Self { what, text: safe }
     }
 
-    /// Returns the message after the text was sent to the terminal.
+    /// Returns the message shown after the text was sent to the terminal.
     pub fn sent_words(&self) -> String {
         format!("{} sent to the terminal, which may ignore it", self.what)
     }
@@ -52,12 +52,12 @@ pub enum Clipboard {
     Terminal,
 }
 
-/// Sends the text to tmux and returns a message for the user. Must not run on the UI task, because it blocks.
+/// Sends the text to tmux and returns a message for the user. Blocks, so it must not run on the UI task.
 pub fn send_to_tmux(copied: &Copied) -> String {
     let what = &copied.what;
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
         Ok(_) => format!("{what} sent to tmux (paste with prefix ]) and to its terminal"),
-        // tmux before 3.2 does not support -w.
+        // Retry without -w, which tmux before 3.2 does not support.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
             Ok(_) => format!(
                 "{what} sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2"

@@ -1,4 +1,4 @@
-//! Styles for all roles, read from a TOML theme:
+//! Styles for all screen roles, read from a TOML theme:
 //!
 //! ```toml
 //! base = "dark"                                # built-in theme for the roles not defined here
@@ -22,7 +22,6 @@ use crate::model::text::quoted;
 /// The key that names the base theme.
 const BASE: &str = "base";
 
-/// The styles of all roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Colours([Style; ROLES.len()]);
 
@@ -64,7 +63,7 @@ pub enum ThemeError {
 }
 
 impl Default for Colours {
-    /// Returns the terminal's default style for every role.
+    /// Returns styles with the terminal's default style for every role.
     fn default() -> Self {
         Self([Style::new(); ROLES.len()])
     }
@@ -80,7 +79,6 @@ impl Colours {
         self.0[role as usize]
     }
 
-    /// Parses a theme.
     pub fn parse(text: &str) -> Result<Self, ThemeError> {
         let line = |span: Range<usize>| {
             let before = text.as_bytes().iter().take(span.start);
@@ -175,7 +173,7 @@ fn with(style: Style, modifier: Modifier, is_on: bool) -> Style {
     }
 }
 
-/// Parses a colour; `None` means the terminal's default.
+/// Parses a colour. Returns `None` for the terminal's default colour.
 fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeError> {
     if text == "default" {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The columns of the process table, in screen order. On a narrow screen, columns with a high priority number are
-//! hidden first.
+//! The columns of the process table, in screen order. A narrow screen hides the columns with the highest priority
+//! numbers first.
 
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
@@ -10,10 +10,10 @@ use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-/// Formats a size in GiB with one decimal, to match the table headings. Very small and very large sizes include their
+/// Formats a size in GiB with one decimal, as in the table headings. Very small and very large sizes include their
 /// unit.
 pub fn gib(bytes: Bytes) -> String {
-    // Sums of 10,000 GiB or more, possible in very large groups, do not fit the column.
+    // Use another unit for sums of 10,000 GiB or more, which occur in very large groups and do not fit the column.
     let fits = bytes < Bytes::gib(10_000);
     if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
         format!("{:.1}", bytes.as_gib())
@@ -57,7 +57,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        // Save space by omitting the exit: a known cause implies that the process exited.
+        // Omit the exit to save space: a known cause implies that the process exited.
         let exit = match ended.cause() {
             Some(cause) => format!("{when} {cause}:"),
             None => format!("exited {when}"),
@@ -75,7 +75,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     }
 }
 
-/// Returns a cell with a size, or a dash.
+/// Returns a table cell with a size, or with a dash if the size is unknown.
 fn size(size: Option<Bytes>, theme: &Theme) -> Cell {
     Cell::known(size.map(gib), theme)
 }
@@ -84,7 +84,7 @@ fn size_key(size: Option<Bytes>) -> SortKey {
     SortKey::whole(size.map(|size| size.0))
 }
 
-/// Returns a cell with an error count. Zero is dimmed.
+/// Returns a table cell with an error count. Zero is dimmed.
 fn count(row: &ProcessRow, theme: &Theme, role: Role, of: fn(&PoolStats) -> u64) -> Cell {
     let Some(pool) = row.pool() else {
         return Cell::absent(theme);
@@ -99,11 +99,11 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
     SortKey::whole(row.pool().and_then(|pool| of(&pool.stats)))
 }
 
-/// Columns that are shown even without values, because the dash itself is information.
+/// Columns that are shown even if every value is missing.
 const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
-/// Returns the columns that are empty in every row, or none if there are no rows. The RANK column is kept for groups,
-/// whose names need its space.
+/// Returns the columns that are empty in every row, or none if there are no rows. For groups, the RANK column is never
+/// hidden, because the group names need its space.
 pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {
@@ -120,10 +120,10 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     empty
 }
 
-/// Number of cells in a full SHARE bar.
+/// Number of character cells in a full SHARE bar.
 const BAR_CELLS: usize = 10;
 
-/// Returns a bar for a share of the GPU's memory: `####...... 42%`.
+/// Returns a cell with a bar for a share of the GPU's memory: `####...... 42%`.
 fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     let Some(share) = row.share_of_gpu() else {
         return Cell::absent(theme);
@@ -134,7 +134,7 @@ fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     Cell::new(format!("{bar}{:>4.0}%", share * 100.0), Role::Processes)
 }
 
-/// Returns the change in VRAM in GiB per minute, such as `+12.4`.
+/// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`.
 fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     match row.growth().map(|growth| growth / Bytes::gib(1).0 as f64) {
         None => Cell::absent(theme),
@@ -143,7 +143,7 @@ fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     }
 }
 
-/// For each column: alignment, title, width, priority, cell, sort direction, sort key and help text.
+/// Defines the process table columns: alignment, title, width, priority, cell, sort direction, sort key and help text.
 macro_rules! columns {
     ($($align:ident $title:tt $width:literal $priority:literal, $cell:expr, $first:ident $key:expr, $help:literal;)*) => {
         pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[$(

@@ -1,4 +1,4 @@
-//! Clipboard texts for items shown on several screens: a process, a group of processes, a GPU.
+//! Clipboard texts for items that appear on several screens: a process, a group of processes, a GPU.
 
 use super::app::App;
 use super::clipboard::Copied;
@@ -8,7 +8,7 @@ use crate::model::gpu::Gpu;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 
-/// Returns the PID and the full command line, which tables truncate: `418 /usr/bin/python3 train.py --lr 1`.
+/// Returns a process's PID and its full command line, which tables truncate: `418 /usr/bin/python3 train.py --lr 1`.
 pub fn process(row: &ProcessRow) -> Copied {
     let pid = row.pid();
     let command = match row.facts().map(|facts| &facts.command) {
@@ -23,7 +23,7 @@ pub fn process(row: &ProcessRow) -> Copied {
     Copied::new(what, &format!("{pid} {command}"))
 }
 
-/// Returns a group's PIDs, separated by spaces as `kill` expects.
+/// Returns the PIDs of a group, separated by spaces as `kill` expects.
 pub fn group(group: &Group, app: &App) -> Copied {
     let rows = group.rows.iter().filter_map(|row| app.rows.get(*row));
     let mut keys: Vec<ProcessKey> = rows.map(|row| row.id().key).collect();

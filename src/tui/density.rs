@@ -1,15 +1,14 @@
-//! The density of the overview: with or without charts.
+//! Density of the overview: with or without charts.
 
-/// The amount of detail on the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Density {
     #[default]
     Normal,
-    /// Tables only: no host line, no charts, no blank lines.
+    /// Tables only: no host line, charts or blank lines.
     Compact,
 }
 
-/// All densities with their names in the configuration.
+/// All densities, with their names in the configuration.
 pub const DENSITIES: &[(&str, Density)] =
     &[("normal", Density::Normal), ("compact", Density::Compact)];
 

@@ -1,4 +1,4 @@
-//! Effects of a key or click beyond its own screen or menu.
+//! Effects of a key or click outside its screen or menu.
 
 use std::sync::Arc;
 
@@ -9,33 +9,31 @@ use crate::model::document::Document;
 use crate::model::incident::Incident;
 use crate::protocol::Request;
 
-/// The result of an action. [`View`](super::view::View) handles effects on its screens and passes the others on to the
+/// Result of an action. [`View`](super::view::View) handles effects on its screens and passes the others on to the
 /// event loop.
 pub enum Effect {
-    /// Handled; redraws the screen.
+    /// The action was handled; the screen is redrawn.
     Done,
-    /// Not handled; the handler in the action table runs next.
+    /// The action was not handled; its handler in the action table runs next.
     Ignored,
     Open(Box<dyn Screen>),
     Overlay(Box<Overlay>),
-    /// Closes the overlay, or the screen if no overlay is open.
+    /// Closes the overlay, or the screen if there is no overlay.
     Close,
-    /// Shows the incident and marks it as read.
+    /// Shows an incident and marks it as read.
     Explain(Arc<Incident>),
-    /// Collapses or expands the group with this title.
+    /// Folds or unfolds the group with this title.
     Fold(String),
     Message(String),
     Request(Request),
-    /// Shows the text and sends it to the clipboard.
+    /// Sends a text to the clipboard.
     Copy(Copied),
     Write(Box<Document>),
     /// Saves the theme with this name in the configuration file.
     SaveTheme(&'static str),
-    /// Shows the host with this index.
     Host(usize),
-    /// Shows the host list.
     Hosts,
-    /// Reconnects to the host with this index, or to the host on the screen if there is no index.
+    /// Reconnects to the host with this index, or to the host on the screen if `None`.
     Connect(Option<usize>),
     /// Leaves the first screen of a host.
     Leave,
@@ -51,7 +49,7 @@ impl From<Overlay> for Effect {
 }
 
 impl From<Result<Self, String>> for Effect {
-    /// Creates a message that explains why an action is not possible.
+    /// Converts an error into a message that explains why the action is not possible.
     fn from(result: Result<Self, String>) -> Self {
         result.unwrap_or_else(Self::Message)
     }

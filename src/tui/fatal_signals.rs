@@ -1,8 +1,8 @@
 //! Restores the terminal when a fatal signal kills gputop: an abort (out of memory, a double panic), a fault (a stack
-//! overflow), or `kill`. No ordinary Rust code runs after such a signal, so a signal handler does this.
+//! overflow), or `kill`. A signal handler is needed, because no ordinary Rust code runs after such a signal.
 //!
-//! The handler makes only calls allowed by signal-safety(7): `write` of a constant, `tcsetattr` with saved terminal
-//! modes, `sigaction` and `raise`.
+//! The signal handler makes only calls allowed by signal-safety(7): `write` of a constant, `tcsetattr` with saved
+//! terminal modes, `sigaction` and `raise`.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -24,15 +24,15 @@ const FATAL: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// The sequences written by `terminal::restore`: mouse reports off, synchronized update off, main screen, cursor
-/// visible.
+/// Escape sequences also written by `terminal::restore`: mouse reports off, synchronized update off, main screen,
+/// cursor visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
-/// Terminal modes to restore while the dashboard owns the screen; null otherwise.
+/// Terminal modes to restore while the dashboard owns the screen, or else null.
 static MODES: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
-/// Previous signal actions, in the order of [`FATAL`]. They include the standard library's handlers for SIGSEGV and
-/// SIGBUS, which report a stack overflow.
+/// Previous signal actions, in the order of [`FATAL`]. For SIGSEGV and SIGBUS these include the standard library's
+/// handlers, which report a stack overflow.
 static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; FATAL.len()];
 
@@ -42,7 +42,7 @@ pub(super) fn arm() {
     // SAFETY: Rust's runtime opens a closed standard output before `main`, and nothing here closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
-        // The previous copy is leaked, because a handler may be reading it. One copy is leaked per suspension.
+        // Leak the previous copy of the modes, because a handler may be reading it. This leaks one copy per suspension.
         let modes = Box::into_raw(Box::new(libc::termios::from(modes)));
         MODES.store(modes, Ordering::SeqCst);
     }
@@ -93,8 +93,8 @@ extern "C" fn restore(
     // `sigaction` with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
-        // A fault recurs when the handler returns, and then reaches the previous handler. A signal from `kill` does not
-        // recur, so it must be raised again.
+        // Let a fault recur when this handler returns, which invokes the previous handler. A signal from `kill` does
+        // not recur and must be raised again.
         let is_fault = !info.is_null() && (*info).si_code > 0;
         let next = match is_fault && !before.is_null() {
             true => before.cast_const(),

@@ -1,5 +1,5 @@
-//! The process table, grouped or as a tree: one line per group with its sums, followed by the group's processes unless
-//! it is folded.
+//! Lines of the process table, in groups or as a tree: one line per group with its sums, followed by the group's
+//! processes unless the group is folded.
 //!
 //! Groups are ordered by their first process, so they follow the table's sort order.
 
@@ -12,10 +12,10 @@ use super::widgets::table::Cell;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 
-/// Maximum depth of the tree.
+/// Maximum depth of the process tree.
 const MAX_DEPTH: usize = 32;
 
-/// The layout of the process table. One key cycles through the variants in this order.
+/// Layout of the process table. One key cycles through the variants in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
     #[default]
@@ -51,7 +51,7 @@ impl Grouping {
         })
     }
 
-    /// Returns the group title for a process, or `None` if the layout does not group by a property.
+    /// Returns the title of the process's group, or `None` if the layout is not by a process property.
     fn title(self, row: &ProcessRow) -> Option<String> {
         let facts = row.facts();
         let text = |text: Option<&String>, name: &str| match text {
@@ -72,14 +72,9 @@ impl Grouping {
     }
 }
 
-/// A line of the process table.
 #[derive(Debug, Clone)]
 pub enum TableRow {
-    Process {
-        /// Index of the process row.
-        row: usize,
-        depth: usize,
-    },
+    Process { row: usize, depth: usize },
     Group(Group),
 }
 
@@ -99,23 +94,22 @@ impl TableRow {
     }
 }
 
-/// A group of processes.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Title, which also identifies a folded group: `user ana`, `400 torchrun`.
+    /// Group title, which also identifies a folded group: `user ana`, `400 torchrun`.
     pub title: String,
     pub folded: bool,
-    /// Indices of its process rows.
+    /// Indices of the group's process rows.
     pub rows: Vec<usize>,
     sums: Sums,
 }
 
-/// Sums over the running processes of a group.
+/// Sums over a group's running processes.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     processes: usize,
     vram: Option<Bytes>,
-    /// True if the driver does not report memory for at least one process, which makes the sum a lower bound.
+    /// True if the driver does not report the memory of at least one process. The sum is then a lower bound.
     is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
@@ -127,7 +121,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Sums up rows. A process has one row per GPU: GPU memory is added for each row, host values only once per
+    /// Sums up process rows. A process has one row per GPU: GPU memory is added for each row, host values only once per
     /// process.
     fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
         let mut sums = Self::default();
@@ -173,7 +167,7 @@ impl Sums {
     }
 }
 
-/// Adds a size after rounding it as displayed, so that the displayed sum equals the sum of the displayed sizes.
+/// Adds a size after rounding it for display, so that the displayed sum equals the sum of the displayed sizes.
 fn add(sum: &mut Option<Bytes>, size: Bytes) {
     let tenth = Bytes::gib(1).0 / 10;
     let printed = if size < Bytes::mib(52) {
@@ -199,7 +193,7 @@ impl Group {
         }
     }
 
-    /// Returns the sum for the column with this title, or an empty cell.
+    /// Returns the cell with the sum for a column, or an empty cell.
     pub fn cell(&self, title: &str) -> Cell {
         let size = |size: Option<Bytes>| size.map(gib);
         let sums = &self.sums;
@@ -227,7 +221,7 @@ impl Group {
     }
 }
 
-/// Returns the table lines. Rows keep their order within a group.
+/// Returns the lines of the process table. Rows keep their order within a group.
 pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     match grouping {
         Grouping::Flat => {
@@ -263,14 +257,14 @@ fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -
     lines
 }
 
-/// Processes below their parents. A parent without a row, such as a launcher, becomes a group if it has several children
-/// with rows.
+/// Process tree, with processes below their parents. A parent without a row, such as a launcher, becomes a group if
+/// several of its children have rows.
 struct Tree<'r> {
     rows: &'r [ProcessRow],
     folded: &'r BTreeSet<String>,
-    /// Row indices of each process, in order.
+    /// Row indices of each process, in table order.
     row_indices: HashMap<ProcessKey, Vec<usize>>,
-    /// Processes whose parent has no row, in order.
+    /// Processes whose parent has no row, in table order.
     roots: Vec<ProcessKey>,
     children: BTreeMap<Pid, Vec<ProcessKey>>,
 }
@@ -331,7 +325,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // Already listed with its first sibling.
+                // These processes were already listed with their first sibling.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);
@@ -339,7 +333,7 @@ impl<'r> Tree<'r> {
                 _ => self.push(key, 0, &mut lines),
             }
         }
-        // Only cycles remain. They can result from reused PIDs.
+        // List the remaining processes, which form cycles because of reused PIDs.
         while let Some((_, children)) = self.children.pop_first() {
             children
                 .iter()
@@ -374,12 +368,11 @@ impl<'r> Tree<'r> {
     fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<TableRow>) {
         let rows = self.row_indices[&key].iter();
         lines.extend(rows.map(|&row| TableRow::Process { row, depth }));
-        // Deeper processes are listed as roots. Real trees are shallower, and a forged tree must not overflow the
-        // stack.
+        // List deeper processes as roots. Real trees are shallower, and a forged tree must not overflow the stack.
         if depth >= MAX_DEPTH {
             return;
         }
-        // Remove the process first, so that a cycle is not followed again.
+        // Remove the process before visiting its children, so that a cycle is followed only once.
         for child in self.children.remove(&key.pid).unwrap_or_default() {
             self.push(child, depth + 1, lines);
         }

@@ -1,9 +1,9 @@
-//! The demo's guidance line: the keys to try first, or the stops of a tour.
+//! Guidance line of the demo: the keys to try first, or the stops of a tour.
 
 use super::action::Action;
 use super::keymap::Keymap;
 
-/// Guidance shown above the screen.
+/// Guidance shown above a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guide {
     /// A line with the most useful keys.
@@ -12,7 +12,8 @@ pub enum Guide {
     Tour(usize),
 }
 
-/// A stop of the tour: a sentence with the key for the first action. Each listed action leads to the next stop.
+/// A stop of the tour: a sentence with the key for the first action. Each of the listed actions advances to the next
+/// stop.
 struct Stop {
     before_key: &'static str,
     actions: &'static [Action],

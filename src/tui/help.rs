@@ -1,4 +1,4 @@
-//! The help: all keys and terms of a screen, generated from their definitions and searchable with `/`.
+//! The help overlay: all keys and terms of a screen, generated from their definitions and searchable with `/`.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -28,18 +28,17 @@ const COMMON: [Action; 5] = [
     Action::Quit,
 ];
 
-/// The help overlay.
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: Scroll,
-    /// The search term. If it is empty, everything is shown.
+    /// The search term. An empty term matches everything.
     search: TextField,
     /// False while only the screen's own keys are shown.
     shows_all: bool,
 }
 
 impl Help {
-    /// Handles a key while the search term is being typed. Returns false if the key was not consumed.
+    /// Handles a key while the search term is being typed. Returns false if the key was not used.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
         let is_consumed = self.search.type_key(key);
         if is_consumed {
@@ -97,11 +96,11 @@ impl Help {
         self.draw_edge(below, inner, app, buffer);
     }
 
-    /// Returns the rows that match the search term, wrapped for an area.
+    /// Returns the help rows that match the search term, wrapped for an area.
     fn page(&self, app: &App, screen: &dyn Screen, area: Rect) -> Page {
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
         let lines = lines(app, screen, self.shows_all || self.search.is_open());
-        // The size is independent of the search term, so that the box does not move during typing.
+        // Compute the size without the search term, so that the box does not move during typing.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
         let (_, inner) = panel_area(WIDTH, height, area);
         let room = usize::from(inner.width.saturating_sub(names));
@@ -114,7 +113,7 @@ impl Help {
         }
     }
 
-    /// Draws the lower edge of the box: the search term, or the available keys.
+    /// Draws the lower edge of the help box: the search term, or the available keys.
     fn draw_edge(&self, below: usize, inner: Rect, app: &App, buffer: &mut Buffer) {
         let line = row(inner, inner.bottom());
         let key = app.theme.style(Role::Key);
@@ -144,26 +143,24 @@ impl Help {
     }
 }
 
-/// Width of the box.
+/// Width of the help box in columns.
 const WIDTH: u16 = 100;
 
-/// The help text in a box.
+/// The help text and the box in which it is drawn.
 struct Page {
-    /// Width of the name column.
     names: u16,
-    /// Height of the box.
     height: u16,
-    /// Interior of the box.
+    /// Interior of the help box.
     inner: Rect,
     rows: Vec<(String, String)>,
 }
 
-/// A line of the help. A line without text is a heading; a line without name and text is blank.
+/// A line of the help: a heading if it has no text, blank if it has neither name nor text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HelpLine {
     name: String,
     text: String,
-    /// An additional search term for this line: the name of an action in the keymap.
+    /// Additional search term that finds this line: the name of an action in the keymap.
     alias: &'static str,
 }
 
@@ -182,7 +179,7 @@ impl HelpLine {
     }
 }
 
-/// Returns the lines that contain the term, ignoring case, with their headings. An empty term matches all lines.
+/// Returns the lines that contain the search term, ignoring case, with their headings. An empty term matches all lines.
 fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
     let term = term.trim().to_lowercase();
     if term.is_empty() {
@@ -201,7 +198,7 @@ fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
     found
 }
 
-/// Wraps the texts, so that nothing is truncated.
+/// Wraps the help texts instead of truncating them.
 fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for line in lines {
@@ -212,8 +209,8 @@ fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns the help lines: the keys of this screen and, with `shows_all`, its terms and everything else. A standalone
-/// screen lists only its own keys and terms.
+/// Returns the help lines: the keys of this screen and, with `shows_all`, its terms, all other keys, and the filter
+/// syntax. A standalone screen lists only its own keys and terms.
 fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     let played = app.recording.is_some();
     let alone = screen.standalone_actions();
@@ -232,7 +229,7 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
         .flat_map(|def| app.keymap.keys(def.action))
         .collect();
     let key_line = |def: &ActionDef| {
-        // During playback, do not list a key for an action if a playback binding takes precedence.
+        // Omit a key during playback if a playback binding takes precedence.
         let is_its = |key: &&String| def.scope == Scope::Recording || !playback.contains(key);
         let keys = app.keymap.keys(def.action).iter().filter(is_its);
         let keys: Vec<String> = keys.map(|key| show_key(key)).collect();
@@ -276,7 +273,6 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     lines
 }
 
-/// Returns the help lines for the filter syntax.
 fn filter_lines() -> Vec<HelpLine> {
     let syntax = SYNTAX.iter().map(|(typed, text)| line(*typed, *text));
     let fields = FIELDS.iter().map(|field| line(field.example, field.help));

@@ -1,4 +1,4 @@
-//! The newest reading of the holders of each process that the user opened, with the growth since the first reading.
+//! The newest reading of memory holders for each process that the user opened, with the growth since the first reading.
 
 use std::sync::Arc;
 
@@ -13,37 +13,38 @@ use crate::model::units::{Bytes, Millis};
 use crate::tui::pools::gpu_of;
 use crate::tui::theme::{Role, Theme};
 
-/// Time between two readings while a screen shows the holders.
+/// Time between two readings of memory holders while a screen shows them.
 pub const READING_INTERVAL: Millis = Millis(30_000);
 
-/// Maximum age of a reading whose growth the overview names. The screen of holders may have been closed since.
+/// Maximum age of a reading whose growth is noted on the overview. Older readings are outdated, because the holders
+/// screen may have been closed.
 const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
 
-/// Maximum number of processes whose readings are retained.
+/// Maximum number of processes with retained readings.
 const MAX_PROCESSES: usize = 8;
 
 type ReadingResult = Arc<Result<Holders, Missing>>;
 
-/// The newest reading of each process, newest process first.
+/// The newest holder reading of each process, newest process first.
 #[derive(Debug, Default)]
 pub struct HolderReadings {
     list: Vec<ProcessReading>,
 }
 
-/// The newest successful reading of a process.
+/// The newest successful holder reading of a process.
 #[derive(Debug, Default)]
 pub struct ProcessReading {
     process: ProcessKey,
     holders: Holders,
     pub growth: HolderGrowth,
-    /// The groups as table rows, largest first.
+    /// Holder groups as table rows, largest first.
     pub rows: Vec<HolderRow>,
-    /// The reason why the latest reading failed.
+    /// The reason why the latest reading failed, or `None` if it succeeded.
     pub failure: Option<Missing>,
 }
 
 impl HolderReadings {
-    /// Adds the result of a reading. After a failure, the previous reading remains.
+    /// Adds the result of a reading. If the reading failed, the previous reading is retained.
     pub fn take(&mut self, process: ProcessKey, result: &ReadingResult) {
         let at = self
             .list
@@ -72,7 +73,7 @@ impl HolderReadings {
         self.list.clear();
     }
 
-    /// Returns what grows on a GPU, according to the current readings: `grows: losses[*], 2.10 GiB/h`.
+    /// Returns the holder that grows on a GPU, according to the current readings: `grows: losses[*], 2.10 GiB/h`.
     pub fn growth_note(&self, gpu: &Gpu, frame: &Frame) -> Option<String> {
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
         let on_gpu: Vec<_> = pools
@@ -87,14 +88,14 @@ impl HolderReadings {
         })
     }
 
-    /// Returns the process of the newest reading.
+    /// Returns the process with the newest reading.
     pub fn newest(&self) -> Option<ProcessKey> {
         self.list.first().map(|reading| reading.process)
     }
 }
 
 impl ProcessReading {
-    /// Returns the newest reading, or `None` if every reading failed.
+    /// Returns the newest successful reading, or `None` if every reading failed.
     pub fn holders(&self) -> Option<&Holders> {
         (!self.rows.is_empty() || self.failure.is_none()).then_some(&self.holders)
     }
@@ -106,7 +107,7 @@ impl ProcessReading {
         })
     }
 
-    /// Describes the owner of a block: `held by optimizer state opt.state[*]`.
+    /// Describes the holder of a memory block: `held by optimizer state opt.state[*]`.
     pub fn owner_text(&self, ordinal: u32, block: u64) -> Option<String> {
         let (group, tensor) = self.holders.owner(ordinal, block)?;
         let class = group.class.name();
@@ -117,7 +118,7 @@ impl ProcessReading {
     }
 }
 
-/// A group as a table row.
+/// A holder group as a table row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HolderRow {
     pub process: ProcessKey,
@@ -126,14 +127,14 @@ pub struct HolderRow {
     /// Share of the allocated bytes.
     pub percent: f64,
     pub count: u64,
-    /// Type of all tensors in the group, or `mixed`.
+    /// Data type of all tensors in the group, or `mixed`.
     pub dtype: String,
     pub shape: String,
     pub growth: Option<GroupGrowth>,
 }
 
 impl HolderRow {
-    /// Returns the groups of a reading, largest first.
+    /// Returns the holder groups of a reading, largest first.
     pub fn list(holders: &Holders, growth: &HolderGrowth) -> Vec<Self> {
         let mixed = || "mixed".to_owned();
         let row = |group: &HolderGroup| Self {
@@ -158,7 +159,7 @@ impl HolderRow {
     }
 }
 
-/// Returns the bar glyph and role of a class.
+/// Returns the bar glyph and role of a holder class.
 pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
     let glyphs = &theme.glyphs;
     match class {
@@ -175,7 +176,7 @@ pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
     }
 }
 
-/// Describes in sentences the references that keep a tensor alive, and the tensor's other names.
+/// Describes in sentences the references that keep a tensor alive, and the other names of the tensor.
 pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
     let path = match path_text(tensor) {
         Some(path) => format!("Kept alive by {path}"),

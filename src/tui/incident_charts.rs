@@ -5,11 +5,11 @@ use crate::model::incident_record::{Record, Track};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Mono};
 
-/// Ten minutes in steps of two seconds.
+/// Length of the stored chart data: ten minutes, in steps of two seconds.
 const BEFORE: Millis = Millis(10 * 60_000);
 const COLUMNS: usize = 300;
 
-/// Returns the series for an incident's processes and GPU.
+/// Returns the chart series for an incident's processes and GPU.
 #[must_use]
 pub fn tracks(history: &History, record: &Record) -> Vec<Track> {
     let mut keys: Vec<SeriesKey> = Vec::new();

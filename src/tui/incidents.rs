@@ -1,7 +1,7 @@
-//! The incidents known to a dashboard: unread incidents from the store, and those that occur while the dashboard is
+//! The incidents known to a dashboard: unread incidents from the store, and incidents that occur while the dashboard is
 //! open.
 //!
-//! Stored incidents arrive through an [`IncidentInbox`], which also returns the IDs of opened incidents. Only the other
+//! Stored incidents arrive through an [`IncidentInbox`], which also takes the IDs of opened incidents. Only the other
 //! end of the inbox accesses the store.
 
 use std::sync::Arc;
@@ -23,29 +23,29 @@ pub struct ListedIncident {
     pub incident: Arc<Incident>,
     pub is_read: bool,
     pub key: IncidentKey,
-    /// All affected processes and GPUs.
     pub processes: Vec<ProcessKey>,
     pub gpus: Vec<GpuUuid>,
-    /// The host's state at that time, without the blocks of the memory map. Set only if the host was monitored.
+    /// Host state at the time of the incident, without the blocks of the memory map. Set only if the host was
+    /// monitored.
     pub scene: Option<Arc<Scene>>,
 }
 
-/// Maximum number of unsaved incidents, per host and for the host list. Each takes about 10 KB. The store has its own
-/// limit.
+/// Maximum number of incidents that are not in the store, per host and for the host list. Each takes about 10 KB. The
+/// store has its own limit.
 const MAX_UNSTORED: usize = 64;
 
-/// The connection to the incident store.
+/// The dashboard's connection to the incident store.
 pub struct IncidentInbox {
     /// All stored incidents, sent after each change.
     pub incoming: tokio_mpsc::UnboundedReceiver<Vec<ListedIncident>>,
-    /// IDs of incidents that the user has opened.
+    /// IDs of incidents opened by the user.
     pub opened: mpsc::Sender<String>,
-    /// Stores live incidents.
+    /// Sink that stores live incidents.
     pub sink: Option<IncidentSink>,
 }
 
 impl IncidentInbox {
-    /// Returns an inbox without a store, as used for recordings.
+    /// Returns an inbox without a store, for recordings.
     #[must_use]
     pub fn unserved() -> Self {
         Self {
@@ -57,7 +57,7 @@ impl IncidentInbox {
 }
 
 impl ListedIncident {
-    /// Returns the list entry for a record. Only the newest stored incidents are listed with their scene.
+    /// Returns the list entry for an incident record. Only the newest stored incidents are listed with their scene.
     #[must_use]
     pub fn of_record(mut record: Record, is_read: bool, with_scene: bool) -> Self {
         record.forget_blocks();
@@ -73,7 +73,8 @@ impl ListedIncident {
         }
     }
 
-    /// Returns true if both are the same incident, compared by ID, or by key if one was not stored immediately.
+    /// Returns true if both entries describe the same incident, compared by ID, or by key if one was not stored
+    /// immediately.
     fn is_same(&self, other: &Self) -> bool {
         match (&self.incident.uid, &other.incident.uid) {
             (Some(uid), Some(other)) => uid == other,
@@ -81,12 +82,12 @@ impl ListedIncident {
         }
     }
 
-    /// Returns true if this is the current revision of the incident on the screen.
+    /// Returns true if this is the current revision of the incident shown on the screen.
     #[must_use]
     pub fn is_revision_of(&self, shown: &Incident) -> bool {
         match &shown.uid {
             Some(uid) => self.incident.uid.as_ref() == Some(uid),
-            // A process has at most one incident at a time.
+            // Compare by time and PID, because a process has at most one incident at a time.
             None => {
                 shown.time.is_some()
                     && self.incident.time == shown.time
@@ -95,7 +96,7 @@ impl ListedIncident {
         }
     }
 
-    /// Returns the process that failed first if the incident includes other processes of its job.
+    /// Returns the process that failed first if the incident includes other processes of the job.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;
@@ -105,7 +106,7 @@ impl ListedIncident {
     }
 }
 
-/// Returns an incident's GPUs, for charts and table rows.
+/// Returns the GPUs affected by an incident, for charts and table rows.
 fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
     let of_scene = scene.into_iter().flat_map(|scene| &scene.frame.gpus);
     let of_scene = of_scene.map(|gpu| gpu.uuid.clone());
@@ -116,14 +117,14 @@ fn gpus(key: &IncidentKey, scene: Option<&Scene>) -> Vec<GpuUuid> {
 #[derive(Debug, Default)]
 pub struct Incidents {
     list: Vec<ListedIncident>,
-    /// IDs of opened incidents that are not yet reported to the inbox.
+    /// IDs of opened incidents that have not been reported to the inbox.
     opened: Vec<String>,
 }
 
 impl Incidents {
-    /// Replaces the stored incidents. Opened incidents stay read even if the store has not registered this yet, unless
-    /// they have become more severe. Incidents that are not stored are retained. The store sends scenes only for the
-    /// newest incidents; for older ones, the screen shows the ID in the store.
+    /// Replaces the stored incidents. Incidents that are not stored are retained. An opened incident stays read, even
+    /// before the store registers it, unless it became more severe. The store sends scenes only for the newest
+    /// incidents; for older ones, the screen shows the ID in the store.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -159,7 +160,7 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Drops one incident if too many are not stored: the oldest read incident, or the oldest of all if none was read.
+    /// Drops one incident if too many are not stored: the oldest read incident, or the oldest if none was read.
     fn forget_unstored(&mut self) {
         let unstored = || {
             (0..)
@@ -173,14 +174,14 @@ impl Incidents {
         }
     }
 
-    /// Drops live incidents from `time` on after a jump within a recording, as they may be in its future.
+    /// Drops live incidents from `time` on, because they may be in the future after a jump within a recording.
     pub fn forget_live_from(&mut self, time: Mono) {
         let is_kept =
             |known: &ListedIncident| known.incident.uid.is_some() || known.key.first < time;
         self.list.retain(is_kept);
     }
 
-    /// Returns the newest unread incident. Notes are returned only if there is nothing more severe.
+    /// Returns the newest unread incident. A note is returned only if no unread incident is more severe.
     #[must_use]
     pub fn news(&self) -> Option<&Arc<Incident>> {
         let unread = || self.list.iter().rev().filter(|known| !known.is_read);
@@ -200,7 +201,7 @@ impl Incidents {
         self.list.iter().rev()
     }
 
-    /// Returns the incidents of one boot, because monotonic times of different boots are not comparable.
+    /// Returns the incidents of one boot. Monotonic times of different boots are not comparable.
     pub fn of_boot<'a, 'b>(
         &'a self,
         boot_id: &'b str,
@@ -209,7 +210,7 @@ impl Incidents {
         self.list.iter().filter(is_its)
     }
 
-    /// Returns a process's most severe incident, or the newest if several are equally severe.
+    /// Returns the most severe incident of a process, or the newest of several equally severe ones.
     #[must_use]
     pub fn of_process<'a>(
         &'a self,
@@ -234,7 +235,6 @@ impl Incidents {
             .find(|known| known.is_revision_of(incident))
     }
 
-    /// Marks an incident as read.
     pub fn open(&mut self, incident: &Arc<Incident>) {
         for known in &mut self.list {
             if known.is_revision_of(incident) && !known.is_read {
@@ -250,7 +250,6 @@ impl Incidents {
     }
 }
 
-/// Returns the time of an incident, if known.
 #[must_use]
 pub fn incident_time(incident: &Incident) -> Option<UnixMillis> {
     let time: jiff::Timestamp = incident.time.as_ref()?.parse().ok()?;
@@ -317,7 +316,7 @@ mod tests {
         incidents.open(&opened);
         incidents.take_live(stored_as("a", Severity::Caught));
         assert_eq!(incidents.unread(), 0);
-        // The store sends the incident, and then the process exits.
+        // The store sends the incident before the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         incidents.take_live(stored_as("a", Severity::Fatal));
         assert_eq!(incidents.unread(), 1);

@@ -1,11 +1,11 @@
 //! Keyboard and mouse input: a thread reads the terminal, and a parser converts the bytes to events.
 //!
-//! Only crossterm's event types are used, not its reader (0.29). The reader waits until a sequence is complete, so
-//! after half a mouse report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the
-//! sequence. It also panics when no file descriptor is left.
+//! Only the event types of crossterm are used, not its reader (0.29). That reader waits until a sequence is complete,
+//! so after half a mouse report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the
+//! sequence. It also panics if no file descriptor is available.
 //!
-//! Ctrl-C is never part of a sequence. It ends an incomplete sequence and discards queued events, as the kernel does
-//! when it sends SIGINT. It therefore takes effect immediately, even after a large paste.
+//! Ctrl-C takes effect immediately, even after a large paste: it is never part of a sequence, ends an incomplete one,
+//! and discards queued events, as the kernel does when it sends SIGINT.
 
 mod parser;
 
@@ -24,20 +24,20 @@ use tokio::sync::Notify;
 
 use self::parser::{Parser, is_interrupt};
 
-/// Maximum number of queued events. Only a paste can exceed it; the rest of the paste is then dropped.
+/// Maximum number of queued events. Only a paste can exceed the maximum, and the rest of the paste is dropped.
 const MAX_QUEUED_EVENTS: usize = 4_096;
 const READ_BYTES: usize = 4_096;
 
-/// Terminal input. Dropping it stops the reader, so that another program can use the terminal.
+/// Terminal input. Dropping this value stops the reader thread, so that another program can use the terminal.
 pub struct Input {
     queue: Arc<Queue>,
-    /// Pipe end whose closing stops the thread.
+    /// Pipe end that stops the reader thread when it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Input {
-    /// Starts to read standard input, or the controlling terminal if standard input is not a terminal.
+    /// Starts reading standard input, or the controlling terminal if standard input is not a terminal.
     pub fn start() -> io::Result<Self> {
         let terminal = open_terminal()?;
         let (stop, stopped) = UnixStream::pair()?;
@@ -68,7 +68,7 @@ impl Input {
                     return end.take().map(Err);
                 }
             }
-            // A notification sent before this wait is not lost.
+            // A notification sent before this call is not lost.
             self.queue.changed.notified().await;
         }
     }
@@ -78,7 +78,7 @@ impl Drop for Input {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The thread returns no result.
+            // Ignore the result: the thread returns nothing.
             let _ = thread.join();
         }
     }
@@ -89,7 +89,7 @@ fn open_terminal() -> io::Result<File> {
     if stdin.is_terminal() {
         return Ok(stdin.as_fd().try_clone_to_owned()?.into());
     }
-    // macOS cannot poll /dev/tty.
+    // Open the terminal by name, because macOS cannot poll /dev/tty.
     if cfg!(target_os = "macos") {
         return File::open(nix::unistd::ttyname(io::stdout())?);
     }
@@ -105,7 +105,7 @@ struct Queue {
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
-    /// Set when the input has ended, with the error, if any.
+    /// Set once the input has ended, with the error if reading failed.
     end: Option<Option<io::Error>>,
 }
 

@@ -13,19 +13,19 @@ use super::terminal::{self, Terminal};
 use super::{CloseReason, Signals};
 use crate::model::text::Escaped;
 
-/// A login that may prompt the user.
+/// A login command that may prompt the user.
 pub struct InteractiveLogin {
     /// Host name as typed by the user.
     pub to: String,
-    /// Creates the login command, which must terminate by itself.
+    /// Creates the login command, which must exit on its own.
     pub command: Box<dyn Fn() -> Command>,
 }
 
-/// How long to wait for signals after the command exits. Ctrl-C, for example, is sent to gputop as well.
+/// How long to collect signals after the login command exits. Ctrl-C, for example, reaches both the command and gputop.
 const SIGNAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Runs the login command. Returns the reason to quit if gputop receives a termination signal in the meantime. Keys are
-/// not read here, because they go to the command.
+/// Runs the login command. Returns the reason to quit if gputop receives a termination signal in the meantime. Does not
+/// read keys, because they belong to the command.
 pub(super) async fn run(
     login: &InteractiveLogin,
     terminal: &mut Terminal,
@@ -65,19 +65,19 @@ pub(super) async fn run(
             );
         }
     }
-    // Further output of the shell must start on a new line.
+    // Start a new line for the shell's further output.
     let _ = writeln!(io::stderr());
     terminal.resume()?;
     *keys = Some(Input::start()?);
     Ok(reason)
 }
 
-/// Returns the reason to quit for a signal. Ctrl-C and Ctrl-Z are ignored, because they are meant for the command.
+/// Returns the reason to quit for a signal. Ignores Ctrl-C and Ctrl-Z, which are meant for the login command.
 fn termination(signal: Signal) -> Option<CloseReason> {
     matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(CloseReason::Signal(signal as i32))
 }
 
-/// Waits for the command to exit. Resumes the command if it stops, because the user's shell cannot resume it.
+/// Waits for the login command to exit. Resumes the command if it stops, because the user's shell cannot resume it.
 fn wait(pid: Pid) {
     while let Ok(WaitStatus::Stopped(..)) = waitpid(pid, Some(WaitPidFlag::WUNTRACED)) {
         let _ = kill(pid, Signal::SIGCONT);

@@ -1,4 +1,4 @@
-//! Maps keys to actions, using the action table and the user's key bindings.
+//! Maps keys to actions, based on the action table and the user's key bindings.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,6 @@ use super::action::{ACTIONS, Action, Scope};
 use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 
-/// An error in a keymap.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KeymapError {
     #[error("unknown action `{name}`; {instead}")]
@@ -31,7 +30,7 @@ pub enum KeymapError {
 }
 
 impl KeymapError {
-    /// Returns the names of the affected actions.
+    /// Returns the names of the actions involved in the error.
     pub fn actions(&self) -> Vec<&str> {
         match self {
             Self::Action { name, .. } => vec![name],
@@ -42,31 +41,29 @@ impl KeymapError {
     }
 }
 
-/// The user's key bindings for an action, which replace the default keys.
+/// The keys that a user binds to an action. They replace the default keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     pub action: String,
     pub keys: Vec<String>,
 }
 
-/// A key as used in bindings. Shift is part of the character.
+/// A key in a binding. Shift is part of the character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     code: KeyCode,
     control: bool,
 }
 
-/// The active key bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keymap {
-    /// Actions by key. The flag marks recording bindings, which take precedence during playback.
+    /// Actions by key. The flag is true for recording bindings, which take precedence during playback.
     bindings: HashMap<(Key, bool), Action>,
-    /// Key names per action in file order, for the help and the footer.
+    /// Key names of each action as configured, for the help and the footer.
     names: HashMap<Action, Vec<String>>,
 }
 
 impl Default for Keymap {
-    /// Returns the default keys.
     fn default() -> Self {
         // A test checks that the default keys are valid.
         Self::with(&[]).unwrap_or_else(|_| Self::empty())
@@ -81,7 +78,7 @@ impl Keymap {
         }
     }
 
-    /// Returns the default keys with some bindings replaced. A binding without keys unbinds its action.
+    /// Returns the default keymap with some bindings replaced. A binding without keys unbinds its action.
     pub fn with(own: &[Binding]) -> Result<Self, KeymapError> {
         let is_known = |name: &String| ACTIONS.iter().any(|def| def.name == *name);
         if let Some(unknown) = own.iter().find(|binding| !is_known(&binding.action)) {
@@ -91,7 +88,7 @@ impl Keymap {
             });
         }
         let mut keymap = Self::empty();
-        // Use the order of ACTIONS, so that conflicts are always reported the same way.
+        // Use the order of ACTIONS, so that conflicts are reported consistently.
         for def in ACTIONS {
             match own.iter().rev().find(|binding| binding.action == def.name) {
                 Some(binding) => binding
@@ -139,7 +136,6 @@ impl Keymap {
         Ok(())
     }
 
-    /// Returns the action bound to a key. Recording bindings apply only during playback.
     pub fn resolve(&self, event: KeyEvent, recording: bool) -> Option<Action> {
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
         if event
@@ -172,7 +168,7 @@ impl Keymap {
     }
 }
 
-/// Returns true for Enter, including an Enter typed before the terminal entered raw mode: the kernel converts it to a
+/// Returns true for Enter. An Enter typed before the terminal entered raw mode also counts: the kernel converts it to a
 /// line feed, which is read as Ctrl-J.
 pub fn is_enter(event: KeyEvent) -> bool {
     let control = event.modifiers.contains(KeyModifiers::CONTROL);
@@ -246,7 +242,7 @@ fn named_key(name: &str) -> Option<KeyCode> {
     })
 }
 
-/// Formats the name of a key for display.
+/// Formats a key name for display.
 pub fn show_key(name: &str) -> String {
     if let Some(rest) = name.strip_prefix("ctrl-") {
         return format!("^{}", rest.to_uppercase());
@@ -357,7 +353,7 @@ mod tests {
                 'j',
                 Some(Action::Up),
             ),
-            // Bindings for recordings do not conflict with others.
+            // Recording bindings do not conflict with other bindings.
             (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
             (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
         ];
@@ -394,7 +390,7 @@ mod tests {
             keymap.resolve(press(KeyCode::Left), true),
             Some(Action::SkipBack)
         );
-        // Outside of recordings, a key may have a different action.
+        // Outside recordings, the same key may trigger a different action.
         let comma = press(KeyCode::Char(','));
         assert_eq!(keymap.resolve(comma, true), Some(Action::StepBack));
         assert_eq!(keymap.resolve(comma, false), Some(Action::ScrollBack));

@@ -47,7 +47,7 @@ fn exit(app: &App, at: Mono) -> Mark {
     }
 }
 
-/// Returns the marks for incidents, which are drawn over the exits they explain.
+/// Returns the marks for incidents, which are drawn over the marks for the related exits.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
     let its = app
         .incidents

@@ -1,4 +1,4 @@
-//! Menus over the screen: a list to choose from, or a question that only `y` confirms.
+//! Menus drawn over the screen: a list to choose from, or a question that only `y` confirms.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -21,7 +21,7 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 
-/// A menu with its cursor. In a question, the cursor is the first visible line.
+/// A menu with its cursor, which in a question is the first visible line.
 #[derive(Debug)]
 pub struct Menu {
     subject: Subject,
@@ -30,29 +30,31 @@ pub struct Menu {
 
 #[derive(Debug)]
 enum Subject {
-    /// The sort order of the process table. Row 0 is the default order.
+    /// Selects the sort order of the process table. Row 0 is the default order.
     Sort,
-    /// The columns of the process table.
+    /// Selects the columns of the process table.
     Columns,
-    /// The theme, previewed while the cursor is on it. The previous colours return if none is chosen.
+    /// Selects the theme, with a preview of the theme under the cursor. Contains the previous colours, which return if
+    /// none is chosen.
     Theme(Colours),
-    /// A signal to send to these processes.
+    /// Selects a signal for these target processes.
     Signal(Vec<Target>),
-    /// Confirms a signal with a key other than Enter, so that an accidental double press sends nothing.
+    /// Asks for confirmation of a signal. The confirmation key is not Enter, so that an accidental double press sends
+    /// nothing.
     SendSignal(Signal, Vec<Target>),
     Probe(ProbeQuestion),
 }
 
-/// A row: pieces of text with their roles.
+/// A menu row: pieces of text with their roles.
 type Row = Vec<(String, Role)>;
 
-/// True for a column that identifies a row and therefore cannot be hidden.
+/// Column that identifies a row and therefore cannot be hidden.
 const ALWAYS_SHOWN: &str = "PID";
 
-/// Width of menus with descriptions.
+/// Width of menus with descriptions, in columns.
 pub const WIDTH: u16 = 76;
 
-/// Returns the available sort orders: first the default order, then the sortable columns.
+/// Returns the available sort orders: the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
     let sortable = columns.filter(|(_, column)| column.sort.is_some());
@@ -61,12 +63,11 @@ pub fn sort_orders() -> Vec<Option<usize>> {
         .collect()
 }
 
-/// Returns the name of a sort order.
 pub fn sort_title(order: Option<usize>) -> &'static str {
     order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title)
 }
 
-/// Returns the columns that can be hidden.
+/// Returns the indices of the columns that can be hidden.
 fn hideable() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
     let others = columns.filter(|(_, column)| column.title != ALWAYS_SHOWN);
@@ -108,8 +109,8 @@ impl Menu {
         matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
     }
 
-    /// Handles `y`, the only key that confirms a question, regardless of the keymap, and the first letter of a column
-    /// to sort by. Returns `None` if the key is an action instead.
+    /// Handles two kinds of keys: `y`, the only key that confirms a question, regardless of the keymap, and the first
+    /// letter of a column to sort by. Returns `None` if the key is an action.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         let KeyCode::Char(letter) = key.code else {
             return None;
@@ -130,7 +131,7 @@ impl Menu {
         }
     }
 
-    /// Sorts by the column with this first letter, or by the next one if there are several.
+    /// Sorts by the column with this first letter, cycling if there are several.
     fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
             order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
@@ -219,7 +220,7 @@ impl Menu {
         Effect::Close
     }
 
-    /// Handles a click by moving to the row and choosing it. A click never confirms a question.
+    /// Handles a click, which moves the cursor to the row and chooses it. A click never confirms a question.
     pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         let (_, rows, _) = self.contents(app, area.width);
         let (_, inner) = panel_area(self.width(), height(&rows), area);
@@ -239,7 +240,7 @@ impl Menu {
         }
     }
 
-    /// Returns the title, the rows, and the effect of the main key.
+    /// Returns the menu's title, its rows, and the label of the main key.
     fn contents(&self, app: &App, width: u16) -> (String, Vec<Row>, &'static str) {
         match &self.subject {
             Subject::Sort => {
@@ -321,7 +322,8 @@ impl Menu {
     }
 }
 
-/// Returns the row of a process column. If the table does not show the column, the row is dimmed and states the reason.
+/// Returns the menu row of a process column. If the table does not show the column, the row is dimmed and states the
+/// reason.
 fn column_row(at: usize, app: &App, width: u16) -> Row {
     let column = &PROCESS_COLUMNS[at];
     let is_hidden = app.hidden_columns.has(at);
@@ -343,7 +345,7 @@ fn column_row(at: usize, app: &App, width: u16) -> Row {
     }
 }
 
-/// Returns a row with a name and its description.
+/// Returns a menu row with a name and its description.
 fn named(name: String, help: &str) -> Row {
     vec![(name, Role::Key), (help.to_owned(), Role::Text)]
 }

@@ -1,4 +1,4 @@
-//! The dashboard and its event loop: wait for one event, drain the queue, and draw at most once per interval.
+//! The dashboard and its event loop, which waits for one event, drains the queue, and draws at most once per interval.
 //!
 //! `App` (the state) and `View` (the display) are plain values without access to the terminal. Only [`run`] and the
 //! functions below it use the terminal. The screen is redrawn at most every 16 ms, or sooner after a key press.
@@ -81,41 +81,40 @@ use self::terminal::Terminal;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
-/// Minimum time between two draws. More than 60 frames per second are not visible and would load slow connections.
+/// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow
+/// connections.
 const MIN_DRAW_INTERVAL: Duration = Duration::from_millis(16);
-/// Minimum time between a draw and the next one caused by input. Only a held key or pasted text triggers draws faster.
+/// Minimum time between a draw and the next one caused by input. Only a held key or pasted text reaches this limit.
 const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 
-/// Interval between draws of the host list without input.
+/// Interval between draws of the host list while there is no input.
 const HOST_LIST_DRAW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The reason why the dashboard closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     User,
-    /// A signal with this number.
     Signal(i32),
-    /// The terminal has closed.
     TerminalClosed,
 }
 
-/// External resources that actions can access.
+/// External resources available to actions.
 #[derive(Debug, Clone)]
 pub struct Environment {
     pub clipboard: Clipboard,
     /// The directory for new files.
     pub directory: PathBuf,
-    /// The configuration file, which may not exist; `None` if the user has no home directory.
+    /// The configuration file, which may not exist, or `None` if the user has no home directory.
     pub config: Option<PathBuf>,
 }
 
-/// An event of the loop.
+/// An event handled by the event loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
     Host((usize, Arrival)),
     Incidents(Option<Vec<ListedIncident>>),
     Signal(Signal),
-    /// The message of a finished background job.
+    /// A background job finished with this message.
     JobDone(String),
     Draw,
 }
@@ -130,7 +129,7 @@ pub async fn run(
     run_host(Host::new(app, source), environment, inbox).await
 }
 
-/// Like [`run`], for a host that has already sent updates.
+/// Like [`run`], for a host from which updates have already been received.
 pub async fn run_host(
     host: Host,
     environment: Environment,
@@ -139,8 +138,7 @@ pub async fn run_host(
     run_sessions(None, vec![host], environment, inbox).await
 }
 
-/// Shows several hosts until the user quits. `fleet` is the state of the host list, with the list's own source if it
-/// has one.
+/// Shows several hosts until the user quits. `fleet` is the state of the host list, with the list's own source, if any.
 pub async fn run_fleet(
     hosts: Vec<Host>,
     (fleet, clock): (App, Option<Source>),
@@ -269,7 +267,7 @@ impl Dashboard {
                 self.sessions.follow();
             }
             Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
-            // The next draw uses the new size.
+            // Redraw; the next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => {}
             Wake::Signal(Signal::SIGTSTP) => suspend(&mut self.terminal)?,
             Wake::Signal(signal) => return Ok(Some(CloseReason::Signal(signal as i32))),
@@ -300,7 +298,7 @@ impl Dashboard {
         }
         if self.sessions.follow() && !self.redraw.is_due {
             self.redraw.is_due = true;
-            // With a hundred hosts, an update arrives every few milliseconds, faster than anyone can read the screen.
+            // Draw the host list less often: with a hundred hosts, an update arrives every few milliseconds.
             if self.sessions.shows_fleet() {
                 self.redraw.interval = HOST_LIST_DRAW_INTERVAL;
             }
@@ -346,7 +344,7 @@ impl Dashboard {
                     self.sessions.on_screen().app.message = Some("no other hosts".into());
                 }
             }
-            // Already performed by the view.
+            // Nothing to do: the view has already performed these effects.
             Effect::Done
             | Effect::Ignored
             | Effect::Open(_)
@@ -381,7 +379,7 @@ fn react(event: Event, area: Rect, session: &mut Session) -> Effect {
     effect
 }
 
-/// Copies a text to the clipboard. Returns a message, unless a background job will report one.
+/// Copies a text to the clipboard. Returns a message for the user, unless a background job will report one.
 fn copy(
     copied: Copied,
     environment: &Environment,
@@ -400,7 +398,7 @@ fn copy(
     }
 }
 
-/// Writes a document to a file in the background. Returns a message if the job cannot be started.
+/// Writes a document to a file in the background. Returns an error message if the job cannot be started.
 fn write(
     document: Document,
     app: &App,
@@ -417,7 +415,7 @@ fn write(
     jobs.start("the file", work).err()
 }
 
-/// Saves the theme in the configuration file in the background. Returns a message if the job cannot be started.
+/// Saves the theme in the configuration file in the background. Returns an error message if the job cannot be started.
 fn save_theme(
     name: &'static str,
     environment: &Environment,
@@ -430,10 +428,10 @@ fn save_theme(
         .err()
 }
 
-/// Restores the terminal and stops the process until the shell continues it.
+/// Restores the terminal and stops the gputop process until the shell continues it.
 fn suspend(terminal: &mut Terminal) -> io::Result<()> {
     terminal::restore();
-    // Not SIGTSTP, because gputop catches that signal.
+    // Use SIGSTOP, because gputop catches SIGTSTP.
     raise(Signal::SIGSTOP)?;
     terminal.resume()
 }

@@ -1,4 +1,4 @@
-//! Overlays: the help, menus and input lines.
+//! Overlays drawn over a screen: the help, menus and input lines.
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -20,12 +20,11 @@ use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
 
-/// Maximum length of a filter, in characters. Text beyond it is dropped.
+/// Maximum length of a filter, in characters. Excess text is dropped.
 const MAX_FILTER_CHARS: usize = 200;
-/// The kernel's limit for paths (`PATH_MAX`).
+/// Maximum length of a path, equal to the kernel's limit (`PATH_MAX`).
 const MAX_PATH_CHARS: usize = 4_096;
 
-/// An overlay on top of a screen.
 #[derive(Debug)]
 pub enum Overlay {
     Help(Help),
@@ -33,10 +32,10 @@ pub enum Overlay {
     Filter {
         field: TextField,
         previous: Filter,
-        /// An error in the typed text. While it is set, the last valid filter stays active.
+        /// Error in the typed filter. While it is set, the last valid filter stays active.
         error: Option<FilterError>,
     },
-    /// Prompts for the path of a log of this process.
+    /// Prompts for the path of a log for a process.
     Watch {
         process: ProcessKey,
         field: TextField,
@@ -59,7 +58,7 @@ impl Overlay {
         }
     }
 
-    /// Handles a key while text is being typed. Returns `None` if the key is an action instead.
+    /// Handles a key while text is being typed. Returns `None` if the key is an action.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         match self {
             Self::Help(help) => help.type_key(key).then_some(Effect::Done),
@@ -70,7 +69,7 @@ impl Overlay {
                 error,
             } => {
                 match key.code {
-                    // An invalid filter keeps the input open until the filter is corrected or cancelled.
+                    // Keep the input open while the filter is invalid.
                     _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
                     _ if is_enter(key) => return Some(Effect::Close),
                     KeyCode::Esc => {
@@ -98,7 +97,7 @@ impl Overlay {
         }
     }
 
-    /// Handles an action while the overlay is drawn over `screen` in `area`.
+    /// Performs an action for an overlay drawn over `screen` in `area`.
     pub fn act(
         &mut self,
         action: Action,
@@ -117,7 +116,7 @@ impl Overlay {
         }
     }
 
-    /// Handles a click, which selects a menu row. Returns the action to perform.
+    /// Handles a click, which selects a menu row. Returns the action to perform, if any.
     pub fn click(&mut self, position: Position, area: Rect, app: &App) -> Option<Action> {
         match self {
             Self::Menu(menu) => menu.click(position, area, app),
@@ -141,7 +140,7 @@ impl Overlay {
     }
 }
 
-/// Returns a centred box limited to the available size, and its interior.
+/// Returns a centred box limited to the available area, and the interior of the box.
 pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     let (width, height) = (width.min(area.width), height.min(area.height));
     let rect = Rect {
@@ -156,7 +155,7 @@ pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
     (rect, rect.inner(Margin::new(1, 1)))
 }
 
-/// Clears a centred box and draws its border. Returns its interior.
+/// Clears a centred box, draws its border, and returns its interior.
 pub fn panel(
     title: &str,
     width: u16,
@@ -175,7 +174,7 @@ pub fn panel(
     let rule = app.theme.glyphs.rule.repeat(usize::from(width));
     put(buffer, rect.x, rect.y, &rule, width, border);
     put(buffer, rect.x, rect.bottom() - 1, &rule, width, border);
-    // The border separates the box from adjacent screen content. A full-width box needs none.
+    // Draw a border to separate the box from the screen beside it, unless the box has the full width.
     if width < area.width {
         for y in inner.y..inner.bottom() {
             for x in [rect.x, rect.right() - 1] {
@@ -211,7 +210,7 @@ fn draw_filter(
     draw_input(app, " filter: ", field, note, area, buffer);
 }
 
-/// Draws the input line at the bottom, with a note on the right.
+/// Draws an input line at the bottom of the area, with a note on the right.
 fn draw_input(
     app: &App,
     label: &str,
@@ -224,7 +223,7 @@ fn draw_input(
     let line = row(area, y);
     let theme = &app.theme;
     let caret = field.draw(label, line, app, buffer);
-    // An error too long for the line is shown above it.
+    // Show an error above the input line if it does not fit beside the input.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);
     let y = if fits || role == Role::Dim {
         y

@@ -1,27 +1,26 @@
-//! The built-in themes. Each is a file in `assets/themes`.
+//! The built-in themes, each a file in `assets/themes`.
 
-/// A built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Palette {
     Dark,
     Light,
-    /// A theme for red-green colour blindness.
+    /// Theme for red-green colour blindness.
     ColourBlind,
-    /// A theme with the terminal's own 16 colours.
+    /// Theme with the terminal's own 16 colours.
     Sixteen,
     None,
 }
 
-/// The definition of a built-in theme.
+/// Definition of a built-in theme.
 #[derive(Debug)]
 pub struct PaletteDef {
     pub palette: Palette,
     pub name: &'static str,
     /// Alternative names.
     pub aliases: &'static [&'static str],
-    /// Description, a phrase without a period.
+    /// Theme description, a phrase without a period.
     pub help: &'static str,
-    /// The theme file, parsed by [`Colours::parse`](super::colours::Colours::parse).
+    /// Text of the theme file, for [`Colours::parse`](super::colours::Colours::parse).
     pub text: &'static str,
 }
 
@@ -70,7 +69,7 @@ impl Palette {
     }
 
     pub fn def(self) -> &'static PaletteDef {
-        // A test checks that every palette is listed.
+        // A test checks that every palette is in this list.
         PALETTES
             .iter()
             .find(|def| def.palette == self)

@@ -1,6 +1,6 @@
 //! Retains the frames of the last ten minutes, so that tables can be rewound together with the charts.
 //!
-//! At most one frame per second is retained. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, and a
+//! At most one frame per second is retained. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, or a
 //! tenth of that compressed.
 
 use std::collections::VecDeque;
@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use crate::model::frame::Frame;
 use crate::model::units::{Millis, Mono};
 
-/// Age at which frames are dropped.
+/// Age at which retained frames are dropped.
 const MAX_AGE: Millis = Millis(600_000);
-/// Maximum total size of the compressed frames. Beyond it, the oldest are dropped.
+/// Maximum total size of the compressed frames. Beyond it, the oldest frames are dropped.
 const MAX_BYTES: usize = 40 << 20;
 /// Maximum size of a decompressed frame.
 const MAX_FRAME_BYTES: usize = 64 << 20;
-/// Minimum time between two frames. Less than 1 s, because samples are not exactly 1 s apart.
+/// Minimum time between two retained frames. Less than 1 s, because samples are not exactly 1 s apart.
 const MIN_DISTANCE: Millis = Millis(900);
-/// The fastest compression level. Higher levels save little.
+/// The fastest compression level. Higher levels save little memory.
 const COMPRESSION_LEVEL: i32 = 1;
 
 #[derive(Debug, Default)]
@@ -66,8 +66,8 @@ impl PastFrames {
         }
     }
 
-    /// Returns the last frame at or before a time, or `None` if there is none or if it is too old to describe that
-    /// time.
+    /// Returns the last frame at or before a time, or `None` if there is no such frame or it is too old to describe
+    /// that time.
     pub fn at(&self, time: Mono) -> Option<Frame> {
         let after = self.frames.partition_point(|frame| frame.at <= time);
         let packed = self.frames.get(after.checked_sub(1)?)?;
@@ -79,18 +79,17 @@ impl PastFrames {
         serde_json::from_slice(&json).ok()
     }
 
-    /// Returns the time of the oldest frame.
+    /// Returns the time of the oldest retained frame.
     pub fn oldest(&self) -> Option<Mono> {
         self.frames.front().map(|frame| frame.at)
     }
 
-    /// Drops all frames at or after a time.
+    /// Drops all retained frames at or after a time.
     pub fn forget_from(&mut self, time: Mono) {
         self.frames.retain(|frame| frame.at < time);
         self.bytes = self.frames.iter().map(|frame| frame.json.len()).sum();
     }
 
-    /// Returns the total size of the compressed frames.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -114,11 +113,11 @@ mod tests {
         let mut past = PastFrames::default();
         (0..2_000).for_each(|tenths| past.push(&frame(tenths * 1_000 / 2)));
         assert_eq!(past.at(Mono(700_400)), Some(frame(700_000)));
-        // Ten minutes before the end.
+        // More than ten minutes before the last frame.
         assert_eq!(past.at(Mono(300_000)), None);
-        // Both ends of the ten-minute range.
+        // Both ends of the ten-minute range are retained.
         assert_eq!(past.frames.len(), 601);
-        // Long after the last frame.
+        // A time long after the last frame.
         assert_eq!(past.at(Mono(1_010_000)), None);
         past.forget_from(Mono(700_000));
         assert_eq!(past.at(Mono(700_400)), Some(frame(699_000)));

@@ -1,4 +1,4 @@
-//! Renders screens as text, SVG or animated SVG. The pictures in the README are generated this way.
+//! Renders screens as text, SVG or animated SVG, for example for the pictures in the README.
 
 use std::fmt::Write;
 
@@ -11,8 +11,8 @@ const CELL_HEIGHT: usize = 17;
 const BACKGROUND: &str = "#0f1216";
 const FOREGROUND: &str = "#d5d8dd";
 
-/// Renders a buffer as SVG. Each run of cells with the same style becomes one text element, stretched to the width of its
-/// cells so that the viewer's font does not shift columns.
+/// Renders a buffer as SVG. Each run of cells with the same style becomes one text element, stretched to the width of
+/// its cells so that the columns stay aligned in any font.
 pub fn svg(buffer: &Buffer) -> String {
     let mut out = opening(buffer.area);
     draw_cells(&mut out, buffer);
@@ -20,7 +20,7 @@ pub fn svg(buffer: &Buffer) -> String {
     out
 }
 
-/// Renders buffers of the same size as an SVG that shows each for this number of seconds, and then starts again.
+/// Renders buffers of the same size as an animated SVG that repeats. Each buffer is shown for its number of seconds.
 pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
     let area = frames.first().map_or(Rect::ZERO, |(buffer, _)| buffer.area);
     let total: u32 = frames.iter().map(|(_, seconds)| seconds).sum();
@@ -44,7 +44,7 @@ pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
     out
 }
 
-/// Returns the opening tag and the background.
+/// Returns the opening SVG tag and the background.
 fn opening(area: Rect) -> String {
     let (width, height) = (
         usize::from(area.width) * CELL_WIDTH,
@@ -176,7 +176,7 @@ fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// Returns the characters of a buffer, line by line.
+/// Returns the text of a buffer, line by line.
 pub fn text_of(buffer: &Buffer) -> String {
     let mut out = String::new();
     for y in buffer.area.top()..buffer.area.bottom() {

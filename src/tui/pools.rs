@@ -1,4 +1,4 @@
-//! Matches pools to rows and GPUs, and describes pools that could not be read.
+//! Matches allocator pools to table rows and GPUs, and describes pools that could not be read.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
 
-/// An index of pools by process, needed because pools are looked up for every row.
+/// Index of pools by process, because pools are looked up for every row.
 pub struct Index<'f> {
     frame: &'f Frame,
     positions: HashMap<ProcessKey, Vec<usize>>,
@@ -26,7 +26,7 @@ impl<'f> Index<'f> {
         Self { frame, positions }
     }
 
-    /// Returns the index of a process's pool on a GPU in the frame's pool list.
+    /// Returns the position, in the frame's pool list, of a process's pool on a GPU.
     pub fn position(&self, process: ProcessKey, gpu: &Gpu) -> Option<usize> {
         let list = &self.frame.pools.as_ref()?.list;
         let is_on = |&i: &usize| gpu_of(self.frame, &list[i]).is_some_and(|on| on.uuid == gpu.uuid);
@@ -34,12 +34,12 @@ impl<'f> Index<'f> {
     }
 }
 
-/// Returns the device memory reported by the driver for the owning process.
+/// Returns the driver-reported device memory of the pool's process.
 pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
 }
 
-/// Returns true if the frame contains any pool, so that the pool columns have data.
+/// Returns true if the frame contains any pool.
 pub fn any(frame: &Frame) -> bool {
     frame
         .pools
@@ -61,7 +61,7 @@ pub fn why_no_pool(frame: &Frame, process: ProcessKey) -> Missing {
     }
 }
 
-/// Returns a short name for the reason, such as `ptrace` or `cudaMallocAsync`.
+/// Returns a short name for the reason why an allocator is unreadable: `ptrace` or `cudaMallocAsync`.
 pub fn kind_text(unread: &Unread) -> &'static str {
     match (unread.allocator, unread.why.reason) {
         (allocator @ (Allocator::CudaMallocAsync | Allocator::Pluggable), _) => allocator.words(),
@@ -87,8 +87,8 @@ pub fn unread_text(frame: &Frame) -> Option<String> {
     (count > 0).then(|| format!("{count} {processes} unreadable ({})", kinds.join(", ")))
 }
 
-/// Returns the collector's first fix for an unreadable allocator: `run sudo gputop`. The hint consists of the cause, a
-/// colon, and the fixes available to this user.
+/// Returns the collector's first fix for an unreadable allocator: `run sudo gputop`. The collector's hint consists of
+/// the cause, a colon, and the fixes available to this user.
 pub fn first_fix(frame: &Frame) -> Option<String> {
     let mut unread = frame.pools.as_ref()?.unread.iter();
     let why = unread.find(|one| is_fixable(one))?.why.to_string();
@@ -96,7 +96,7 @@ pub fn first_fix(frame: &Frame) -> Option<String> {
     fixes.split(", or ").next().map(str::to_owned)
 }
 
-/// Returns true if the user can make the process's unreadable allocator readable.
+/// Returns true if the process's allocator is unreadable but the user can make it readable.
 pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
     let unread = frame
         .pools

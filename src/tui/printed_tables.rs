@@ -1,4 +1,4 @@
-//! The tables of the overview as plain text, printed by `gputop once`.
+//! The overview's tables as plain text, printed by `gputop once`.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,7 +9,7 @@ use super::screens::gpu_columns::{GpuRow, draw_gpus};
 use super::screens::process_table::draw_processes;
 use super::widgets::cells::replace_non_ascii;
 
-/// Returns all GPUs, an empty line and all processes. Lines have no trailing blanks.
+/// Returns the table of GPUs, an empty line and the table of processes, without trailing blanks.
 pub fn text(app: &App, width: u16) -> String {
     let gpus = GpuRow::of_frame(&app.frame);
     let heights =

@@ -1,5 +1,5 @@
-//! The confirmation before a probe. It states the effects on the GPU and shows the GPU's current memory use. `y` starts
-//! the probe.
+//! The confirmation before a GPU probe. It states the effects on the GPU and shows the GPU's current memory use. `y`
+//! starts the probe.
 
 use super::app::App;
 use super::menu::WIDTH;
@@ -12,17 +12,17 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::protocol::Request;
 
-/// The question, with the request sent by `y`.
+/// Probe confirmation, with the request that `y` sends.
 #[derive(Debug)]
 pub struct ProbeQuestion {
     request: ProbeRequest,
     pub title: String,
-    /// The process that provides the block sizes for the pattern: `418 train.py`.
+    /// Process whose block sizes the probe uses: `418 train.py`.
     process: Option<String>,
 }
 
 impl ProbeQuestion {
-    /// Returns the question for the GPU of the selected row, or for `gpu` if no row is selected.
+    /// Returns the confirmation for the GPU of the selected row, or for `gpu` if no row is selected.
     pub fn open(app: &App, row: Option<&ProcessRow>, gpu: Option<GpuUuid>) -> Result<Self, String> {
         is_allowed(app)?;
         let gpu = row.and_then(|row| row.id().gpu).or(gpu);
@@ -50,7 +50,7 @@ impl ProbeQuestion {
         Request::Probe(self.request.clone())
     }
 
-    /// Returns the wrapped sentences of the question.
+    /// Returns the wrapped sentences of the probe confirmation.
     pub fn lines(&self, app: &App, width: u16) -> Vec<Vec<(String, Role)>> {
         let room = usize::from(width.min(WIDTH).saturating_sub(4)).max(1);
         let sentences = self.sentences(app).into_iter();
@@ -90,7 +90,7 @@ impl ProbeQuestion {
     }
 }
 
-/// Checks whether probes are allowed.
+/// Returns an error if GPU probes are not allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
         return Err("cannot probe the GPU of a recording".into());
@@ -100,7 +100,6 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
         .map_err(|why| format!("cannot probe: {why}"))
 }
 
-/// Formats the name of a GPU: `GPU 3 NVIDIA H200`.
 pub fn gpu_text(uuid: &GpuUuid, app: &App) -> String {
     match find(uuid, app) {
         Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
-/// Maximum number of results retained per GPU; the oldest are dropped. A wide terminal shows this many side by side.
+/// Maximum number of probe results retained per GPU. Beyond it, the oldest are dropped. A wide terminal shows this many
+/// side by side.
 const MAX_PROBES: usize = 200;
 
-/// Probes of all GPUs.
 #[derive(Debug, Default)]
 pub struct Probes {
     gpus: HashMap<GpuUuid, GpuProbes>,
@@ -17,22 +17,22 @@ pub struct Probes {
 
 #[derive(Debug, Default)]
 struct GpuProbes {
-    /// Results, newest last.
+    /// Probe results, newest last.
     done: VecDeque<Arc<Probe>>,
-    /// The last request. It is repeated if a probe interval is set.
+    /// The last probe request, repeated if a probe interval is set.
     last_request: Option<ProbeRequest>,
     under_way: bool,
 }
 
 impl Probes {
-    /// Registers a requested probe.
+    /// Registers a requested GPU probe.
     pub fn ask(&mut self, request: ProbeRequest) {
         let probes = self.gpus.entry(request.gpu.clone()).or_default();
         probes.under_way = true;
         probes.last_request = Some(request);
     }
 
-    /// Adds a result.
+    /// Adds a probe result.
     pub fn take(&mut self, probe: Arc<Probe>) {
         let probes = self.gpus.entry(probe.gpu.clone()).or_default();
         probes.under_way = false;
@@ -46,7 +46,7 @@ impl Probes {
         self.gpus.get(gpu).is_some_and(|probes| probes.under_way)
     }
 
-    /// Returns the results for a GPU, newest first.
+    /// Returns the probe results for a GPU, newest first.
     pub fn of<'p>(&'p self, gpu: &GpuUuid) -> impl Iterator<Item = &'p Arc<Probe>> {
         let probes = self.gpus.get(gpu);
         probes
@@ -58,7 +58,7 @@ impl Probes {
         self.gpus.get(gpu)?.last_request.as_ref()
     }
 
-    /// Returns any GPU that was probed.
+    /// Returns one of the probed GPUs, if any.
     pub fn any(&self) -> Option<&GpuUuid> {
         self.gpus.keys().next()
     }

@@ -1,5 +1,5 @@
-//! A report of the GPUs and their processes in sentences, one fact per sentence, printed by `gputop once --watch`.
-//! Unlike a table, it can be read aloud and searched line by line.
+//! A report on the GPUs and their processes, one fact per sentence, printed by `gputop once --watch`. Unlike a table,
+//! the report can be read aloud and searched line by line.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::tui::app::App;
 use crate::tui::rows::ProcessRow;
 use crate::tui::screens::gpu_columns::notes;
 
-/// Returns one line for the time, one for each GPU and each process, and an empty line.
+/// Returns the report: one line for the time, one for each GPU and each process, and an empty line.
 #[must_use]
 pub fn of(app: &App) -> String {
     let (gpus, rows) = (&app.frame.gpus, &app.all_rows);

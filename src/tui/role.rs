@@ -1,24 +1,23 @@
-//! Roles of screen elements. Screens use roles instead of colours, and a theme assigns a style to each role.
+//! Roles of screen elements. Screens use roles instead of colours, and the theme assigns a style to each role.
 
 /// The meaning of a screen element, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Text,
-    /// Secondary elements: labels, units, rules.
+    /// Secondary text: labels, units, rules.
     Dim,
-    /// A title or a heading.
     Title,
     /// The row under the cursor.
     Cursor,
     /// Keys in the footer.
     Key,
-    /// Something the user should check.
+    /// Something to check.
     Warn,
-    /// Something that needs the user's attention.
+    /// Something that needs attention.
     Bad,
-    /// A state explicitly shown as good.
+    /// A state shown explicitly as good.
     Good,
-    /// A permanent notice, for example that a recording is playing.
+    /// A permanent notice, such as that a recording is playing.
     Banner,
     /// VRAM used by processes.
     Processes,
@@ -42,23 +41,22 @@ pub enum Role {
     ChartRange,
 }
 
-/// The contrast required by a role. A test checks it for every built-in theme.
+/// Contrast required by a role. A test checks it for every built-in theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContrastClass {
-    /// Text to be read.
+    /// Text that must be legible.
     Text,
-    /// A bar or a line, not text.
+    /// A bar or a line.
     Shape,
 }
 
-/// The definition of a role.
 #[derive(Debug)]
 pub struct RoleDef {
     pub role: Role,
-    /// Name in a theme.
+    /// Role name in a theme.
     pub name: &'static str,
     pub contrast: ContrastClass,
-    /// Description, a noun phrase without a period: `the row under the cursor`.
+    /// Role description, a noun phrase without a period: `the row under the cursor`.
     pub help: &'static str,
 }
 

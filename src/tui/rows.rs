@@ -1,7 +1,7 @@
-//! The rows of the process table: one per process and GPU, and one per exited process.
+//! The rows of the process table: one per running process and GPU, and one per exited process.
 //!
 //! A row references data in its frame and keeps the frame alive, so rows can be sorted, stored and drawn later without
-//! copying.
+//! copying data.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
-/// A process that used a GPU and has exited.
+/// An exited process that had used a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExitedProcess {
     pub key: ProcessKey,
     pub exit: Exit,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// True if the exit's incident is a fatal GPU out-of-memory error.
+    /// True if the process exited because of a fatal GPU out-of-memory error.
     pub is_gpu_oom: bool,
 }
 
 impl ExitedProcess {
-    /// Returns the exited process if the event reports an exit.
+    /// Returns the exited process, or `None` if the event is not an exit.
     pub fn from_event(event: &Event) -> Option<Self> {
         let Observation::Exit(exit) = &event.observation else {
             return None;
@@ -45,8 +45,8 @@ impl ExitedProcess {
         })
     }
 
-    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. Returns `None` if the exit was clean
-    /// or its cause is unknown.
+    /// Returns the cause of the exit: `OOM killer`, `OOM`, `signal 11`, `exit 1`. Returns `None` for a clean exit or an
+    /// unknown cause.
     pub fn cause(&self) -> Option<String> {
         if self.exit.oom.killed.get() == Some(true) {
             return Some("OOM killer".to_owned());
@@ -75,8 +75,8 @@ impl ExitedProcess {
 
 #[derive(Debug, Clone)]
 enum Origin {
-    /// A process in the driver's list. The fields are indices into the GPUs, the GPU's process list, the frame's
-    /// processes and its pools.
+    /// A process listed by the driver. The fields are indices into the GPUs, the GPU's process list, the frame's
+    /// processes and the frame's pools.
     Listed {
         frame: Arc<Frame>,
         gpu: usize,
@@ -84,7 +84,7 @@ enum Origin {
         facts: Option<usize>,
         pool: Option<usize>,
     },
-    /// A process found by its open device file. Used inside a container, where the PIDs in the driver's list do not
+    /// A process found by its open device file. Used inside containers, where the PIDs listed by the driver do not
     /// match.
     Local {
         frame: Arc<Frame>,
@@ -98,19 +98,18 @@ enum Origin {
     },
 }
 
-/// A row of the process table.
 #[derive(Debug, Clone)]
 pub struct ProcessRow {
     origin: Origin,
-    /// Clock ticks per second, the unit of start times; 0 if the source does not report it.
+    /// Clock ticks per second, the unit of process start times, or 0 if the source does not report it.
     ticks_per_second: u64,
-    /// The most severe early warning for the row's pool. Warnings are derived from several frames.
+    /// The most severe early warning for the row's pool, derived from several frames.
     warning: Option<NoteKind>,
     /// Change in VRAM over the last minute, in bytes per minute.
     growth: Option<f64>,
 }
 
-/// Identity of a row across frames, which lets the cursor follow the row.
+/// Identity of a process row across frames. The cursor uses it to follow the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowId {
     pub key: ProcessKey,
@@ -141,7 +140,7 @@ impl ProcessRow {
     fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<Origin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
-        // The process's exit is reported immediately, but the frame may still list it.
+        // Skip exited processes: an exit is reported immediately, but the frame may still list the process.
         let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {
@@ -202,7 +201,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the GPU of a running process.
+    /// Returns the GPU of a running process's row.
     pub fn gpu(&self) -> Option<&Gpu> {
         match &self.origin {
             Origin::Listed { frame, gpu, .. } | Origin::Local { frame, gpu, .. } => {
@@ -219,7 +218,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the index of the GPU and, if any, the MIG instance: `3`, `3:1`.
+    /// Returns the index of the GPU, with the MIG instance if there is one: `3`, `3:1`.
     pub fn gpu_label(&self) -> Option<String> {
         let index = match &self.origin {
             Origin::Exited { gpu, .. } => gpu.as_ref()?.0,
@@ -245,7 +244,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns kernel data about the process, or its last state if the process has exited.
+    /// Returns the kernel's data about the process, or the last known data if the process has exited.
     pub fn facts(&self) -> Option<&Process> {
         match &self.origin {
             Origin::Listed { frame, facts, .. } => frame.processes.as_ref()?.list.get((*facts)?),
@@ -254,7 +253,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns the process's pool on this GPU, if it could be read.
+    /// Returns the process's PyTorch pool on this GPU, if it could be read.
     pub fn pool(&self) -> Option<&Pool> {
         let (frame, pool) = match &self.origin {
             Origin::Listed { frame, pool, .. } | Origin::Local { frame, pool, .. } => {
@@ -265,7 +264,7 @@ impl ProcessRow {
         frame.pools.as_ref()?.list.get(pool?)
     }
 
-    /// Returns pools on this GPU reported by other frameworks in the process.
+    /// Returns the pools on this GPU that other frameworks in the process report.
     pub fn reported_pools(&self) -> impl Iterator<Item = &ReportedPool> {
         let frame = match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
@@ -283,7 +282,7 @@ impl ProcessRow {
             .map(|(_, pool)| pool)
     }
 
-    /// Returns the memory in use by tensors on this GPU, or `None` if one of the allocators does not report it.
+    /// Returns the memory in live tensors on this GPU, or `None` if one of the process's allocators does not report it.
     pub fn allocated(&self) -> Option<Bytes> {
         self.sum(|stats| stats.allocated.last(), |pool| pool.allocated.get())
     }
@@ -327,8 +326,8 @@ impl ProcessRow {
         self.growth
     }
 
-    /// Returns the VRAM as a share of the GPU's memory. A process on a MIG instance has no share, because it uses only
-    /// a part of the GPU.
+    /// Returns the VRAM as a share of the GPU's memory. A process on a MIG instance has no share, because the instance
+    /// is only a part of the GPU.
     pub fn share_of_gpu(&self) -> Option<f64> {
         if self.ended().is_some() || self.listed()?.gpu_instance.is_some() {
             return None;
@@ -347,7 +346,7 @@ impl ProcessRow {
         }
     }
 
-    /// Returns true if the user can make the process's unreadable allocator readable.
+    /// Returns true if the process's allocator is unreadable but the user can make it readable.
     pub fn is_unreadable(&self) -> bool {
         match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
@@ -371,7 +370,6 @@ impl ProcessRow {
         }
     }
 
-    /// Returns true if the row's data is outdated.
     pub fn is_stale(&self) -> bool {
         self.gpu()
             .is_none_or(|gpu| gpu.health.state != HealthState::Answering)
@@ -381,7 +379,7 @@ impl ProcessRow {
         self.id().key.pid
     }
 
-    /// Returns the current device memory, or the peak of an exited process.
+    /// Returns the process's current device memory, or its peak if the process has exited.
     pub fn vram(&self) -> Reading<Bytes> {
         match &self.origin {
             Origin::Listed { .. } => self.listed().map(|l| l.vram.clone()).unwrap_or_default(),
@@ -417,9 +415,9 @@ impl ProcessRow {
         )
     }
 
-    /// Returns the run time, which stops at the exit. Uses the monotonic clock, like the start time.
+    /// Returns the run time, up to the exit of an exited process. Uses the monotonic clock, like the start time.
     pub fn shown_age(&self) -> Option<Millis> {
-        // The start time is unknown if the process could not be opened.
+        // Return no run time if the start time is unknown because the process could not be opened.
         let start = self.facts()?.key.start;
         if start == StartTicks(0) || self.ticks_per_second == 0 {
             return None;
@@ -479,7 +477,7 @@ impl ProcessRow {
             })
     }
 
-    /// Returns the sort key of the default order: running processes by GPU and descending size, then exited ones,
+    /// Returns the sort key of the default order: running processes by GPU and descending size, then exited processes,
     /// newest first.
     pub fn default_order(&self) -> impl Ord + use<> {
         let ended = self.ended().map(|e| Reverse(e.mono));

@@ -114,7 +114,7 @@ impl View {
         (effect, self.follow(app))
     }
 
-    /// Handles a key while text is being typed. Returns `None` if the key is an action instead.
+    /// Handles a key while text is being typed. Returns `None` if the key is an action.
     fn type_key(&mut self, key: KeyEvent, action: Option<Action>, app: &mut App) -> Option<Effect> {
         let is_for_program = action.is_some_and(|action| action.def().scope == Scope::Program);
         if is_for_program && key.modifiers.contains(KeyModifiers::CONTROL) {

@@ -208,7 +208,7 @@ impl Group {
         next
     }
 
-    /// Returns how long to wait for requests, or `None` to wait indefinitely.
+    /// Returns how long to wait for requests, or `None` to wait until a request arrives.
     fn wait(&self) -> Option<Duration> {
         match self.next() {
             NextStep::ReadAhead(_) => Some(Duration::ZERO),
@@ -265,7 +265,8 @@ impl Group {
         }
     }
 
-    /// Handles all pending requests before seeking, so that a held key does not decode a minute per repeat.
+    /// Handles all pending requests before seeking, so that holding down a seek key does not decode one minute per key
+    /// repeat.
     fn handle_requests(&mut self, asked: impl Iterator<Item = GroupRequest>) {
         let (mut target, mut is_move) = (None, false);
         for (member, request) in asked {

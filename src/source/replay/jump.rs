@@ -1,4 +1,4 @@
-//! Seeking in a recording: executes requests, and sends the data that a screen needs after a jump.
+//! Seeks in a recording: executes seek requests, and sends the data that a screen needs after a jump.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
-/// Number of minutes before the target to send after a jump.
+/// Minutes of history before the target that a jump sends.
 const PAST_MINUTES: usize = 60;
-/// Number of earlier minutes sent per request; few enough for a screen to process between two frames.
+/// Minutes of history sent per request for earlier data. Few enough for a screen to process between two frames.
 const MORE_PAST_MINUTES: usize = 15;
 /// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
-/// Approximate maximum number of frames sent by a jump. The stream has no room for more, and the finest chart
-/// resolution is one second.
+/// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
+/// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
-/// Maximum number of frames to step forward. Longer distances use a jump.
+/// Maximum number of frames to step forward. Greater distances use a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
@@ -55,7 +55,8 @@ fn why_not(request: &Request) -> Missing {
 }
 
 impl Player {
-    /// Handles all pending requests before seeking, so that a held key does not decode a minute per repeat.
+    /// Handles all pending requests before seeking, so that holding down a seek key does not decode one minute per key
+    /// repeat.
     pub fn handle_requests(&mut self, requests: impl Iterator<Item = Request>) {
         let mut target = None;
         let mut map = self.reader.wanted_map;
@@ -127,7 +128,7 @@ impl Player {
         let shown = self.shown.map_or(0, |shown| {
             seek_target::ordinal(&self.reader.recording, shown.position)
         });
-        // Includes requested steps that are still pending.
+        // Count requested steps that are still pending.
         shown.saturating_add(self.pending_frames)
     }
 
@@ -156,7 +157,7 @@ impl Player {
     }
 
     /// Returns the number of frames to step forward to a target, or `None` if the target is not near. The recording may
-    /// end earlier, because frame counts are not trusted.
+    /// end sooner than its frame counts claim.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
@@ -166,13 +167,13 @@ impl Player {
         (steps <= MAX_FORWARD_STEPS).then_some(steps)
     }
 
-    /// Jumps to a target. If its minute contains no readable frame, shows the next readable frame immediately, or the
+    /// Jumps to a target. If the target's minute contains no readable frame, shows the next readable frame, or the
     /// previous one if there is no next.
     pub fn jump(&mut self, target: Target) {
         self.jump_into_minute(target);
         while self.shown.is_none() && matches!(self.reader.next_frame(), NextFrame::End) {
-            // The count shrinks with every attempt, because reading a minute replaces its frame count with the real
-            // one.
+            // Each attempt lowers the total frame count, because reading a minute replaces its claimed frame count with
+            // the actual one.
             match seek_target::count(&self.reader.recording).checked_sub(1) {
                 Some(last) => self.jump_into_minute(Target::Frame(last)),
                 None => break,
@@ -198,8 +199,8 @@ impl Player {
         self.send_minute(minute, until);
     }
 
-    /// Returns the minute whose frames a jump sends first: the one before the target's, if both have few enough frames.
-    /// A failure soon after the jump is then explained from at least a minute of history.
+    /// Returns the first minute whose frames a jump sends: the minute before the target's, if both have few enough
+    /// frames. A failure soon after the jump then has at least a minute of history to explain it.
     fn first_minute(&self, minute: usize) -> usize {
         let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
         let frames = |at| self.reader.frames_of(at);
@@ -258,8 +259,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time, limited to the boot of the shown frame, because times of different boots
-    /// are not comparable.
+    /// Returns the last minutes before a time, limited to the boot of the shown frame. Times from different boots are
+    /// not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);

@@ -1,4 +1,4 @@
-//! The lines of one minute, decompressed on demand, with limits on line length, size and memory.
+//! Reads the lines of one recorded minute, decompressed on demand, with limits on line length, size and memory.
 
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::contents::{Contents, Section};
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// The remaining part of a minute is unreadable, because it is truncated or damaged.
+/// Error for a minute that is unreadable from some point on, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
 pub struct Lines {
-    // The writer closes a minute only after a line has exceeded the limit, so allow one more line.
+    // Allows one line more than the limit, because the writer closes a minute only after a line has exceeded the limit.
     text: Take<BufReader<Decoder<'static, BufReader<Section>>>>,
     line: Vec<u8>,
 }
@@ -53,14 +53,13 @@ impl Lines {
         }
     }
 
-    /// Returns the maximum number of bytes left in the minute. The difference between two calls is the amount
-    /// decompressed.
+    /// Returns the maximum number of bytes left to decompress in the minute.
     pub fn left(&self) -> u64 {
         self.text.limit()
     }
 }
 
-/// A line for which only the frame time is parsed, because parsing the whole line is slower.
+/// A recorded line of which only the frame time is parsed, which is faster than parsing the whole line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct TimedLine {
@@ -69,7 +68,6 @@ pub struct TimedLine {
     pub map: Option<IgnoredAny>,
 }
 
-/// Time of a frame.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct FrameTime {

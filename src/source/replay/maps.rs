@@ -1,9 +1,9 @@
-//! The map of the pool shown on screen: the newest one recorded before the replay position.
+//! Selects the memory map shown for a pool: the newest map recorded before the replay position.
 //!
-//! Maps are passed on as they are read. After a jump, or when another pool is selected, the newest map may be at an
-//! earlier position: in the current minute, which is then read again, or in an earlier minute. Only a few minutes with
-//! maps are searched. A recorder writes the maps of all pools in one round, so a round without a map of this pool means
-//! that the map could not be read.
+//! Maps are sent as they are read. After a jump, or after another pool is selected, the newest map may be at an earlier
+//! position: in the current minute, which is then reread, or in an earlier minute. Only a few minutes with maps are
+//! searched. A recorder writes the maps of all pools in one round, so a round without a map of this pool means that the
+//! map could not be read.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::model::reading::{Missing, Reason};
 use crate::protocol::map_line::MapLine;
 use crate::protocol::{Line, Update};
 
-/// Maximum number of minutes with maps to search.
+/// Maximum number of minutes to search for a map.
 const MAX_MINUTES: usize = 8;
 
 impl Player {
-    /// Selects another pool, or no pool.
+    /// Selects the pool whose maps are sent, or none.
     pub fn select_map(&mut self, wanted: Option<(ProcessKey, u32)>) {
         if self.reader.wanted_map == wanted {
             return;
@@ -33,7 +33,7 @@ impl Player {
         }
     }
 
-    /// Rereads the current minute up to the shown frame and sends only its maps.
+    /// Rereads the current minute up to the shown frame, and sends only the maps found.
     fn read_minute_again(&mut self) {
         let Some(shown) = self.shown else { return };
         let was_at_end = matches!(self.reader.next_frame(), NextFrame::End);
@@ -56,13 +56,13 @@ impl Player {
         self.send_notices();
     }
 
-    /// Discards events, because they were already sent when this minute was first read.
+    /// Discards the events of a reread minute, because they were already sent.
     fn discard_events(&mut self) {
         self.reader.take_events();
         self.send_map();
     }
 
-    /// Sends the map read along with the frames, if any.
+    /// Sends the map that was read together with the frames, if any.
     pub fn send_map(&mut self) {
         if let Some(map) = self.reader.take_map() {
             self.is_map_sent = true;
@@ -70,7 +70,8 @@ impl Player {
         }
     }
 
-    /// Sends an earlier map, or the reason why no map exists. Does nothing if a map was already sent.
+    /// Sends the newest map before the replay position, or the reason why no map exists. Does nothing if a map was
+    /// already sent.
     pub fn send_earlier_map(&mut self) {
         let (Some(wanted), Some(shown), false) =
             (self.reader.wanted_map, self.shown, self.is_map_sent)
@@ -95,7 +96,7 @@ fn missing_map(recording: &Recording) -> Missing {
     Missing::new(Reason::NotRead, why)
 }
 
-/// Returns the newest map of a pool in the minutes up to this one.
+/// Returns the newest map of a pool, searching backward from this minute.
 fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> Option<PoolMap> {
     let mut later = recording.minutes.get(minute)?.start;
     let same_boot = recording.minutes[..minute].iter().rev().take_while(|m| {
@@ -109,7 +110,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
         .find_map(|minute| {
             let mut lines = recording.lines(minute).ok()?;
             let mut newest = None;
-            // Data after a damaged part is unreadable.
+            // Stop at the first damaged line; data after it is unreadable.
             while let Ok(Some(line)) = lines.next() {
                 if MapLine::is_map(line)
                     && let Ok(Line::Map(map)) = Line::read(line)

@@ -1,11 +1,11 @@
-//! Plays a recording as a source with the same updates as a live host, at the recorded speed.
+//! Plays a recording at its recorded speed, as a source that sends the same updates as a live host.
 //!
 //! A jump sends everything that a screen would show if it had been open all along: summaries and events of the
-//! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier ones if it lacks the
+//! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier minutes if it lacks the
 //! map of the selected pool; only the next frame is buffered. Earlier data is sent in 15-minute steps when the charts
-//! need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do not grow
-//! with the length of the recording. Damage costs only the seconds it affects: a notice reports it, and playback
-//! continues after the damaged part.
+//! need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do not depend
+//! on the recording's length. Damage affects only the damaged seconds: a notice reports the damage, and playback
+//! continues after it.
 
 mod contents;
 mod file;
@@ -28,12 +28,12 @@ use crate::model::units::Millis;
 /// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// True to start paused on the first frame.
+    /// True if playback starts paused on the first frame.
     pub paused: bool,
     pub speed: f32,
-    /// True to start over at the end instead of pausing there.
+    /// True if playback restarts at the end of the recording instead of pausing.
     pub repeat: bool,
-    /// Playback start, as an offset from the start of the recording.
+    /// Offset from the start of the recording at which playback starts.
     pub start: Millis,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the next frame, across minute boundaries and damaged parts.
+//! Reads the next frame of a recording, across minute boundaries and damaged parts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::units::Mono;
 use crate::protocol::map_line::MapLine;
 use crate::protocol::{Line, Update};
 
-/// Position of a frame: its minute, and its number within the minute.
+/// Position of a frame in a recording: its minute, and its number within the minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramePosition {
     pub minute: usize,
@@ -20,7 +20,7 @@ pub struct FramePosition {
 }
 
 pub enum NextFrame {
-    /// Not yet read. Also the state when reading pauses at the end of a minute or after many events.
+    /// The next frame has not been read yet, or reading paused at the end of a minute or after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
@@ -28,21 +28,20 @@ pub enum NextFrame {
 
 /// Batch size at which events are passed on without waiting for the next frame.
 const EVENT_BATCH_SIZE: usize = 1_000;
-/// Number of events at which reading pauses until they are passed on. No recorder writes this many between two
-/// frames.
+/// Number of buffered events at which reading pauses. No recorder writes this many events between two frames.
 const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {
     pub recording: Recording,
-    /// Position of the next line.
+    /// Position of the next line to read.
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,
-    /// Events before the next frame, with their stacks and maps.
+    /// Events recorded before the next frame, with their stacks and maps.
     events: Vec<Update>,
     /// The pool whose maps are read. Maps of other pools are skipped.
     pub wanted_map: Option<(ProcessKey, u32)>,
-    /// The newest map before the next frame.
+    /// The newest map recorded before the next frame.
     map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
     /// Minutes already reported as damaged.
@@ -101,7 +100,7 @@ impl Reader {
         self.take_if(|_, _| true)
     }
 
-    /// Reads ahead and takes the frame if it is wanted; otherwise leaves it as the next frame.
+    /// Reads ahead, and takes the next frame if it is wanted.
     pub fn take_if(
         &mut self,
         wanted: impl FnOnce(FramePosition, &Frame) -> bool,
@@ -131,7 +130,7 @@ impl Reader {
             Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
             Err(Broken) => {
-                // Unfinished recordings always end with an incomplete minute.
+                // Do not report the last minute: unfinished recordings always end with an incomplete minute.
                 if self.position.minute + 1 < self.recording.minutes.len() {
                     self.report_damage();
                 }
@@ -187,7 +186,7 @@ impl Reader {
     }
 
     fn leave_minute(&mut self) {
-        // Set the real frame count, so that steps are correct after unreadable parts.
+        // Set the minute's actual frame count, so that steps are correct after unreadable parts.
         if let Some(minute) = self.recording.minutes.get_mut(self.position.minute) {
             minute.frames = self.position.frame;
         }

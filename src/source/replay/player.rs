@@ -1,4 +1,4 @@
-//! The clock of a replay: shows each frame when it is due, and handles requests in between.
+//! Plays a recording by the clock: shows each frame when it is due, and handles requests in between.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,8 +13,8 @@ use crate::model::units::{Millis, Mono};
 use crate::protocol::{Position, Request, Update};
 use crate::source::stream::Feed;
 
-/// Maximum time to wait for the next frame. Longer gaps, for example from a suspended laptop, are shortened to this
-/// time.
+/// Maximum time between two frames during playback. Longer gaps, for example from a suspended laptop, are shortened to
+/// this time.
 const MAX_GAP: Millis = Millis(5_000);
 pub(super) struct Player {
     pub reader: Reader,
@@ -22,26 +22,27 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
-    /// Position where playback begins, also on each repeat.
+    /// Target at which playback starts and restarts.
     start: Target,
-    /// True if a group controls the clock and sends the position.
+    /// True if this player belongs to a group, which controls the clock and sends the position.
     is_in_group: bool,
     pub shown: Option<Shown>,
-    /// Number of frames to show immediately, even if paused: for steps, or for the first frame after a jump to a
-    /// damaged part.
+    /// Number of frames to show immediately, even if playback is paused: for steps, or for the first frame after a jump
+    /// into a damaged part.
     pub pending_frames: u64,
-    /// True if the selected map, or the reason why it is missing, was sent since the last jump.
+    /// True if the selected map, or the reason for its absence, was sent since the last jump.
     pub is_map_sent: bool,
 }
 
-/// The frame on the screen.
+/// The recorded frame that is shown on the screen.
 #[derive(Clone, Copy)]
 pub(super) struct Shown {
     pub position: FramePosition,
     pub mono: Mono,
     /// Recorded interval between frames.
     pub interval: Millis,
-    /// The instant at which the frame was due, not when it was sent, so that delays do not accumulate.
+    /// Instant at which the frame was due. Scheduling from the due time instead of the send time prevents delays from
+    /// accumulating.
     pub due: Instant,
 }
 
@@ -65,7 +66,7 @@ impl Player {
         }
     }
 
-    /// Creates a group member, which stays inactive until the group controls it.
+    /// Creates a member of a replay group. The member is inactive until the group controls it.
     pub fn in_group(recording: Recording, feed: Feed) -> Self {
         Self {
             is_in_group: true,
@@ -102,7 +103,7 @@ impl Player {
         }
     }
 
-    /// Returns how long to wait for requests, or `None` to wait indefinitely.
+    /// Returns how long to wait for requests, or `None` to wait until a request arrives.
     fn wait(&self) -> Option<Duration> {
         match (self.reader.next_frame(), self.shown) {
             (NextFrame::Unread, _) => Some(Duration::ZERO),
@@ -126,7 +127,7 @@ impl Player {
         playback_duration(gap, self.speed)
     }
 
-    /// Reads ahead, shows the next frame, or starts over.
+    /// Reads ahead, then shows the next frame or restarts playback.
     fn advance(&mut self) {
         match self.reader.next_frame() {
             NextFrame::Unread => self.read_ahead(),
@@ -135,7 +136,7 @@ impl Player {
         }
     }
 
-    /// Reads ahead to the end of one minute at most, so that requests are handled even in a damaged file.
+    /// Reads ahead to the end of the current minute at most, so that requests are handled even if the file is damaged.
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
         self.send_notices();
@@ -173,7 +174,7 @@ impl Player {
         let due = self
             .shown
             .map(|shown| shown.due + self.playback_duration(frame.mono.since(shown.mono)));
-        // After a long delay, for example while a laptop is suspended, playback continues from now instead of catching
+        // Continue playback from the current time after a long delay, such as a suspended laptop, instead of catching
         // up.
         due.filter(|due| *due <= now && now - *due < Duration::from_secs(1))
             .unwrap_or(now)
@@ -188,7 +189,7 @@ impl Player {
         });
     }
 
-    /// Completes a frame: sends the position, and whether this is the last frame.
+    /// Completes a frame: sends the replay position, and whether this frame is the last one.
     pub fn finish_frame(&mut self) {
         if matches!(self.reader.next_frame(), NextFrame::Unread) {
             self.reader.read_ahead();
@@ -217,7 +218,7 @@ impl Player {
         })
     }
 
-    /// Sends the events before the next frame, and the newest map.
+    /// Sends the events recorded before the next frame, and the newest map.
     pub fn send_events(&mut self) {
         for event in self.reader.take_events() {
             self.feed.wait_for_room();
@@ -233,13 +234,13 @@ impl Player {
     }
 }
 
-/// Returns how long a gap between two frames lasts in playback.
+/// Returns the playback time for a gap between two frames.
 pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
     let gap = Duration::from_millis(gap.0.min(MAX_GAP.0));
     gap.div_f32(speed)
 }
 
-/// Limits the speed to the supported range. A non-finite value becomes 1.
+/// Limits the playback speed to the supported range. A non-finite speed becomes 1.
 pub(super) fn clamp_speed(speed: f32) -> f32 {
     if speed.is_finite() {
         speed.clamp(0.125, 64.0)

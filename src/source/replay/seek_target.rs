@@ -1,4 +1,4 @@
-//! Jump targets: a time or a frame number.
+//! Jump targets in a recording: a time or a frame number.
 
 use super::file::Recording;
 use super::next_frame::FramePosition;
@@ -7,13 +7,13 @@ use crate::model::units::Mono;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// The last frame at or before this time.
+    /// The last frame at or before a time.
     Time(Mono),
     /// Frame number in the whole recording.
     Frame(u64),
 }
 
-/// End of the frames to show within a minute.
+/// The point in a minute up to which frames are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     Time(Mono),
@@ -45,8 +45,8 @@ impl Target {
     }
 }
 
-/// Returns the minute that covers a time, or the last minute that started before it. A file may contain minutes from
-/// several boots.
+/// Returns the minute that covers a time, or the last minute that started before the time. Minutes in a file may be
+/// from several boots.
 fn minute_at(recording: &Recording, time: Mono) -> usize {
     let minutes = &recording.minutes;
     let covers =

@@ -1,11 +1,11 @@
 //! Finds the minutes of a recording without an index: one that is still being written, was truncated, or is damaged.
 //!
-//! zstd frames contain the length of each of their blocks, so the walk reads only a few bytes per second of recording
-//! and decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. A false start
-//! contains no frame and is dropped when the minute is measured.
+//! Each zstd frame contains the lengths of its blocks, so the search reads only a few bytes per second of recording and
+//! decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. A false start contains
+//! no frame and is dropped when its minute is measured.
 //!
-//! Example of a block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed), size
-//! = 0x804.
+//! Example of a zstd block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed),
+//! size = 0x804.
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use crate::source::layout::{
     HELLO_MAGIC, INDEX_MAGIC, MAX_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
 };
 
-/// Maximum block size of zstd.
 const MAX_BLOCK_BYTES: u64 = 128 << 10;
-/// Maximum length of the uncompressed first line of a note; real ones are far shorter.
+/// Maximum length of the uncompressed first line of a note. Real first lines are far shorter.
 const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 /// Minutes without a note are decompressed to find their times: a crash leaves one such minute, damage leaves a few.
 /// The limit is a number of bytes plus a multiple of the file size. Minutes beyond it are skipped, so that a malicious
@@ -26,7 +25,7 @@ const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
-/// Returns the minutes from `at` to the end.
+/// Returns the minutes from the file offset `at` to the end of the file.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
     let mut walk = Walk {
         window: Window::new(contents),
@@ -64,7 +63,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the part that starts at `at` and its end position, if the part is complete and followed by a part of a
+    /// Returns the part that starts at `at` and the part's end, if the part is complete and followed by a part of a
     /// known type.
     fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
         let Some((part, end)) = self.complete_part(at)? else {
@@ -135,8 +134,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Adds a note to the directly preceding minute. The offset in the note is ignored, because the file may be
-    /// concatenated from several recordings.
+    /// Adds a note to the directly preceding minute. Ignores the offset in the note, because the file may be several
+    /// recordings joined together.
     fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
         let text = self
             .window
@@ -158,7 +157,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Continues at the next known start. A truncated minute is retained, because its first seconds may be intact.
+    /// Skips damaged data up to the next known start of a minute. Retains a truncated minute, because its first seconds
+    /// may be intact.
     fn skip_damage(&mut self, at: u64) -> io::Result<u64> {
         let next = self.next_known(at + 1)?;
         if self.magic(at)? == Some(ZSTD_MAGIC) {
@@ -199,7 +199,7 @@ fn number<const N: usize>(bytes: &[u8]) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
 }
 
-/// Returns the length of a zstd frame header after its descriptor byte.
+/// Returns the length of a zstd frame header without its magic number and descriptor byte.
 fn header_rest(descriptor: u8) -> u64 {
     let single = descriptor >> 5 & 1;
     let window = u64::from(1 - single);
@@ -208,7 +208,7 @@ fn header_rest(descriptor: u8) -> u64 {
     window + dictionary + content
 }
 
-/// Measures the minutes without a note, and drops those without a frame.
+/// Measures the minutes that have no note, and drops the minutes without a frame.
 fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) -> Vec<Minute> {
     for minute in minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;

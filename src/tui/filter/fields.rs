@@ -1,4 +1,4 @@
-//! The fields of filter terms. The help is generated from this list.
+//! The fields of filter terms. The filter help is generated from this list.
 
 use super::parse::{Compare, Comparison};
 use crate::allocator::fits::stuck;
@@ -7,18 +7,18 @@ use crate::model::process::RunState;
 use crate::model::units::Bytes;
 use crate::tui::rows::{ExitedProcess, ProcessRow};
 
-/// The definition of a field.
+/// Definition of a filter field.
 #[derive(Debug)]
 pub struct FieldDef {
     pub name: &'static str,
-    /// A valid term.
+    /// Example of a valid filter term.
     pub example: &'static str,
-    /// Description for the help: a noun phrase with a period.
+    /// Field description for the help: a noun phrase with a period.
     pub help: &'static str,
     pub kind: Kind,
 }
 
-/// The type of a field, with an accessor for its value.
+/// Type of a filter field, with an accessor for its value.
 #[derive(Debug)]
 pub enum Kind {
     Text {
@@ -32,18 +32,17 @@ pub enum Kind {
     State,
 }
 
-/// How to compare the typed text with a field's value.
+/// How the typed text is compared with a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
     Prefix,
     Contains,
-    /// Like [`Prefix`](Self::Prefix); `me` is the current user.
+    /// Like [`Prefix`](Self::Prefix), with `me` for the current user.
     User,
-    /// Like [`Prefix`](Self::Prefix), but also matches the container's name and runtime.
+    /// Like [`Prefix`](Self::Prefix), but also matches the name and runtime of the container.
     Container,
 }
 
-/// The unit of a numeric field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Size,
@@ -53,13 +52,13 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the factor for a unit suffix.
+    /// Returns the factor for a unit suffix, or `None` if the suffix is unknown.
     pub fn scale(self, suffix: &str) -> Option<f64> {
         const KIB: f64 = 1024.0;
         Some(match (self, suffix) {
             (Self::Size, "k" | "kb" | "kib") => KIB,
             (Self::Size, "m" | "mb" | "mib") => KIB * KIB,
-            // Sizes without a suffix are in GiB, as in the table.
+            // Interpret sizes without a suffix as GiB, as in the table.
             (Self::Size, "" | "g" | "gb" | "gib") => KIB * KIB * KIB,
             (Self::Size, "t" | "tb" | "tib") => KIB * KIB * KIB * KIB,
             (Self::Percent, "" | "%") | (Self::Count, "") | (Self::Seconds, "s") => 1.0,
@@ -80,7 +79,7 @@ impl Unit {
     }
 }
 
-/// A process state that can be filtered by.
+/// A process state for use in filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Oom,
@@ -92,12 +91,11 @@ pub enum State {
     Stopped,
 }
 
-/// The definition of a state.
 #[derive(Debug)]
 pub struct StateDef {
     pub name: &'static str,
     pub state: State,
-    /// Description for the help, with a period.
+    /// State description for the help, with a period.
     pub help: &'static str,
 }
 
@@ -301,7 +299,7 @@ fn whole(value: u64) -> f64 {
     value as f64
 }
 
-/// Returns true if the row matches the term. A missing value never matches.
+/// Returns true if a row matches a filter term. A missing value never matches.
 pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option<u32>) -> bool {
     match (&field.kind, compare) {
         (Kind::State, Compare::States(states)) => states.iter().any(|state| is(row, *state)),
@@ -326,7 +324,7 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
             })
         }
         (Kind::Number { of, .. }, Compare::Numbers(numbers)) => {
-            // Counts are integers that a float can represent exactly.
+            // Counts are integers, which a float represents exactly, so this comparison is exact.
             of(row).is_some_and(|value| numbers.iter().any(|n| (n - value).abs() < 0.5))
         }
         (Kind::Number { of, .. }, Compare::Bound(order, limit)) => {

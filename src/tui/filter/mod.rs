@@ -1,6 +1,7 @@
 //! The filter of the process table: free text and terms such as `user:me vram>10g -state:dead`.
 //!
-//! `parse` converts text to terms without access to processes. `fields` evaluates terms. This module combines the two.
+//! `parse` converts text to filter terms without access to processes. `fields` evaluates the terms. This module
+//! combines the two.
 
 mod fields;
 mod parse;
@@ -14,7 +15,7 @@ use self::fields::accepts;
 use self::parse::{Term, Test};
 use super::rows::ProcessRow;
 
-/// Filter syntax for the help: examples with descriptions.
+/// Filter syntax for the help: examples with their descriptions.
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
@@ -28,7 +29,7 @@ pub const SYNTAX: &[(&str, &str)] = &[
     ("-user:ana !eval", "Processes that do not match the term."),
 ];
 
-/// A valid filter.
+/// A parsed, valid filter.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     text: String,
@@ -36,7 +37,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Parses a filter.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let text = text.to_lowercase();
         Ok(Self {
@@ -49,7 +49,7 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// Removes free text that is now the field name of an incomplete term. After `vram>` is typed, `vram` must no
+    /// Removes free text that has become the field name of an incomplete term. After `vram>` is typed, `vram` must no
     /// longer match as text.
     pub fn without(mut self, error: &FilterError) -> Self {
         let is_prefix =
@@ -58,7 +58,7 @@ impl Filter {
         self
     }
 
-    /// Returns true if the row matches all terms. `me` is the user ID for `user:me`.
+    /// Returns true if a row matches all terms. `me` is the user ID for `user:me`.
     pub fn matches(&self, row: &ProcessRow, me: Option<u32>) -> bool {
         self.terms.iter().all(|term| {
             let matches = match &term.test {
@@ -70,7 +70,7 @@ impl Filter {
     }
 }
 
-/// Shows the filter as typed, in lower case.
+/// Formats the filter as typed, in lower case.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text.trim())

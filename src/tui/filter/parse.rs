@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
 
-/// A filter error. The messages are shown next to the input, so they are short and have no period.
+/// A filter error. Error messages are shown beside the input, so they are short and have no period.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum FilterError {
     #[error("unknown field `{word}`; {}", suggestion(.nearest))]
@@ -62,24 +62,23 @@ fn suggestion(nearest: &Option<&'static str>) -> String {
     }
 }
 
-/// A term of a filter.
 #[derive(Debug, Clone)]
 pub struct Term {
     pub negated: bool,
     pub test: Test,
 }
 
-/// A term's condition.
+/// Condition of a filter term.
 #[derive(Debug, Clone)]
 pub enum Test {
     Text(String),
     Field(&'static FieldDef, Compare),
 }
 
-/// A condition on a field's value.
+/// Comparison with a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compare {
-    /// Text fields: the value must match one of these texts.
+    /// For text fields: the value must match one of these texts.
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
@@ -94,7 +93,7 @@ pub enum Comparison {
     AtMost,
 }
 
-/// A character, with a flag that is true if the character is quoted.
+/// A character, and true if the character is quoted.
 type Letter = (char, bool);
 
 /// Operators, longest first, so that `>=` is not parsed as `>`.
@@ -129,7 +128,7 @@ fn term(word: &[Letter]) -> Result<Term, FilterError> {
     let (negated, word) = match word {
         [('!', false)] => return Err(FilterError::EmptyNegation),
         [('!', false), rest @ ..] => (true, rest),
-        // `-2` and `--lr` are free text.
+        // Require a word after the minus sign: `-2` and `--lr` are free text.
         [('-', false), rest @ ..] if rest[..].first().is_some_and(starts_word) => (true, rest),
         word => (false, word),
     };
@@ -144,7 +143,7 @@ fn starts_word((letter, quoted): &Letter) -> bool {
     *quoted || letter.is_alphabetic()
 }
 
-/// Splits `vram>=10g` into name, operator and value. Returns `None` for free text.
+/// Splits a filter word such as `vram>=10g` into name, operator and value. Returns `None` for free text.
 fn split(word: &[Letter]) -> Option<(String, &'static str, &[Letter])> {
     let is_name = |(letter, quoted): &Letter| !quoted && letter.is_ascii_alphabetic();
     let end = word.iter().position(|letter| !is_name(letter))?;
@@ -205,7 +204,7 @@ fn compare(
             let number = number(&values.join(","), *unit, field)?;
             Ok(Compare::Bound(order, number))
         }
-        // Only counts can be compared for equality with a typed number.
+        // Allow equality only for counts, the only numbers that can equal a typed number.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
             let number = |value: &String| number(value, *unit, field);
             Ok(Compare::Numbers(

@@ -1,42 +1,41 @@
-//! Parses bytes sent by a terminal into events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a click in column 3 of row 4.
+//! Parses the bytes sent by a terminal into events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a click in column 3 of row 4.
 //!
 //! Supports xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") and the deviations of
-//! rxvt, the Linux console and tmux. The markers of a bracketed paste are skipped and its text is treated as typed, so
-//! an unterminated paste is harmless.
+//! rxvt, the Linux console and tmux. Skips the markers of a bracketed paste and treats the pasted text as typed, so an
+//! unterminated paste is harmless.
 
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-/// How long to wait after an escape character before it is treated as the Esc key.
+/// How long to wait after an escape character before treating it as the Esc key.
 const ESCAPE_TIMEOUT: Duration = Duration::from_millis(25);
-/// How long to wait for the rest of a longer sequence, which a slow connection may delay.
+/// How long to wait for the rest of a longer escape sequence, which a slow connection may delay.
 const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(250);
-/// Maximum length of supported sequences.
+/// Maximum length of supported escape sequences.
 const MAX_SEQUENCE_BYTES: usize = 32;
 
 const ESCAPE: u8 = 0x1b;
 const INTERRUPT: u8 = 0x03;
 
-/// Returns true for Ctrl-C.
 pub(super) fn is_interrupt(event: &Event) -> bool {
     *event == control('c')
 }
 
-/// A parser for a byte stream.
+/// A parser for terminal input.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    /// An incomplete sequence or character.
+    /// Bytes of an incomplete sequence or character.
     pending: Vec<u8>,
 }
 
-/// The parse state of a sequence.
+/// Result of parsing a byte sequence.
 enum Parsed {
     Unfinished,
-    /// A complete sequence; `None` if it is not supported.
+    /// A complete sequence, with `None` if it is unsupported.
     Whole(Option<Event>),
-    /// The last byte cannot be part of the sequence.
+    /// A sequence whose last byte is not allowed at that position.
     Broken,
 }
 
@@ -59,7 +58,7 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // A single byte cannot be an invalid sequence.
+                    // Parse the byte again on its own. A single byte is never an invalid sequence.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();
@@ -79,7 +78,7 @@ impl Parser {
         }
     }
 
-    /// Ends an incomplete sequence: a single escape character becomes the Esc key, and anything longer is dropped.
+    /// Ends an incomplete sequence: a single escape character becomes the Esc key, and a longer sequence is dropped.
     pub(super) fn give_up(&mut self, push: impl Fn(Event)) {
         if self.pending == [ESCAPE] {
             push(key(KeyCode::Esc, KeyModifiers::NONE));
@@ -145,7 +144,7 @@ fn control_key(byte: u8) -> Event {
 fn parse_character(bytes: &[u8]) -> Parsed {
     match std::str::from_utf8(bytes) {
         Ok(text) => Parsed::Whole(text.chars().next().map(character_key)),
-        // The error has no length if the character is incomplete.
+        // Wait for more bytes: an error without a length means an incomplete character.
         Err(error) if error.error_len().is_none() => Parsed::Unfinished,
         Err(_) if bytes.len() > 1 => Parsed::Broken,
         Err(_) => Parsed::Whole(None),
@@ -167,7 +166,7 @@ fn parse_csi(rest: &[u8]) -> Parsed {
         return Parsed::Unfinished;
     };
     match (before, last) {
-        // F1 to F5 on the Linux console.
+        // `\x1b[[A` to `\x1b[[E`: F1 to F5 on the Linux console.
         ([], b'[') => Parsed::Unfinished,
         ([b'['], b'A'..=b'E') => {
             Parsed::Whole(Some(key(KeyCode::F(1 + last - b'A'), KeyModifiers::NONE)))
@@ -183,7 +182,7 @@ fn parse_csi(rest: &[u8]) -> Parsed {
             )),
             _ => Parsed::Unfinished,
         },
-        // Parameters and intermediates.
+        // Parameter and intermediate bytes, which do not end a sequence.
         (_, 0x20..=0x3f) => Parsed::Unfinished,
         (_, 0x40..=0x7e) => Parsed::Whole(csi_event(before, last)),
         _ => Parsed::Broken,
@@ -201,7 +200,7 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
             _ => None,
         };
     }
-    // For example `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
+    // Parse parameters such as `1;5A`. Sub-parameters (`1;5:3A`) are ignored.
     let mut numbers = text.split(';').map(|number| {
         let number = number.split(':').next().unwrap_or_default();
         number.parse::<u32>().ok()
@@ -217,7 +216,7 @@ fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// Parses a modifier parameter: 1 plus bits for Shift, Alt, Control and Super.
+/// Parses a modifier parameter, which is 1 plus bits for Shift, Alt, Control and Super.
 fn modifiers(parameter: u32) -> KeyModifiers {
     let bits = parameter.saturating_sub(1);
     let each = [
@@ -264,7 +263,7 @@ fn numbered_key(number: u32) -> Option<KeyCode> {
     })
 }
 
-/// Returns a key sent as a code point by tmux (`extended-keys`) or xterm (`modifyOtherKeys`).
+/// Returns the key for a code point sent by tmux (`extended-keys`) or xterm (`modifyOtherKeys`).
 fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     let code = match char::from_u32(code)? {
         '\x1b' => KeyCode::Esc,
@@ -278,8 +277,8 @@ fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// Returns a mouse event. Column and row are 1-based. Bits of `button`: 3 button number, 4 Shift, 8 Alt, 16 Control, 32
-/// movement, 64 wheel.
+/// Returns the event for a mouse report. Column and row are 1-based. Bits of `button`: 3 button number, 4 Shift, 8 Alt,
+/// 16 Control, 32 movement, 64 wheel.
 fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> {
     let is_moved = button & 32 != 0;
     let number = (button & 3) | ((button & 0xc0) >> 4);
@@ -323,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses bytes that arrive in a single read and are followed by no others.
+    /// Parses bytes that arrive in a single read and are the end of the input.
     fn events(bytes: &[u8]) -> Vec<Event> {
         let events = RefCell::new(Vec::new());
         let push = |event| events.borrow_mut().push(event);
@@ -451,7 +450,7 @@ mod tests {
         assert_eq!(parser.timeout(), None);
         parser.advance(b"q", push);
         assert_eq!(parsed.into_inner(), [plain(KeyCode::Char('q'))]);
-        // Control characters and further escapes cannot be part of a sequence.
+        // A control character or another escape ends the incomplete sequence.
         assert_eq!(events(b"\x1b[<0;1\r"), [plain(KeyCode::Enter)]);
         assert_eq!(events(b"\x1b[<0;1\x1b[A"), [plain(KeyCode::Up)]);
         assert_eq!(events(b"\xe2q"), [plain(KeyCode::Char('q'))]);

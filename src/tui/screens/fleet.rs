@@ -1,4 +1,4 @@
-//! The host list: one row per watched host. Hosts with incidents or link problems come first.
+//! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
 use super::ScreenDef;
 use super::incident::role;
@@ -35,7 +35,6 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// A row of the host list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetRow {
     /// Host name from the command line.
@@ -45,12 +44,12 @@ pub struct FleetRow {
     gpus: String,
     used: Option<Bytes>,
     total: Option<Bytes>,
-    /// Mean over the host's GPUs.
+    /// Mean SM utilisation of the host's GPUs.
     sm: Option<f64>,
     processes: Option<usize>,
     pub time: UnixMillis,
     pub interval: Millis,
-    /// Newest unread incident: its severity, headline, and the number of unread incidents.
+    /// Newest unread incident: its severity, its headline, and the total number of unread incidents.
     incident: Option<(Severity, String, usize)>,
 }
 
@@ -65,7 +64,7 @@ impl FleetRow {
                 .map(|part| Some(part?.0))
                 .sum::<Option<u64>>()
                 .map(Bytes)
-                // Without GPUs the memory is unknown, not 0.
+                // The memory of a host without GPUs is unknown, not 0.
                 .filter(|_| !frame.gpus.is_empty())
         };
         let sms: Vec<f64> = frame
@@ -102,7 +101,7 @@ impl FleetRow {
         }
     }
 
-    /// Returns true if the link is lost.
+    /// Returns true if the connection to the host is lost.
     pub fn is_lost(&self) -> bool {
         matches!(self.link, Some(Link::Lost { .. }))
     }
@@ -112,7 +111,7 @@ impl FleetRow {
         (total > 0).then(|| used as f64 / total as f64)
     }
 
-    /// Returns the rank in the default order. Lower ranks come first.
+    /// Returns the row's rank in the default order. Lower ranks come first.
     fn rank(&self) -> (u8, u8) {
         let link = match &self.link {
             Some(Link::Lost { .. }) => 0,
@@ -238,7 +237,7 @@ impl ListRow for FleetRow {
     const NOUN: &'static str = "hosts";
     const EMPTY: &'static str = "No hosts";
 
-    /// Returns the hosts that need attention first. Hosts with equal rank keep their command-line order.
+    /// Returns the host rows, those that need attention first. Hosts of equal rank keep their command-line order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));

@@ -1,4 +1,4 @@
-//! The GPU table: one row for each GPU and each MIG instance, drawn the same way on every screen that lists GPUs.
+//! The GPU table: one row for each GPU and each MIG instance, drawn the same way on every screen with a list of GPUs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,12 +27,12 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
-    /// The holder of memory that grows.
+    /// The memory holder that grows on this GPU, if any.
     growth: Option<String>,
 }
 
 impl GpuRow {
-    /// Returns all GPUs in NVML order, each followed by its MIG instances.
+    /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
         let row = |gpu, mig| Self {
             frame: Arc::clone(frame),
@@ -51,7 +51,7 @@ impl GpuRow {
             .collect()
     }
 
-    /// Returns the rows of the newest frame, with the notes that need more than the frame.
+    /// Returns the GPU rows of the newest frame, including notes that need data from outside the frame.
     pub fn of_app(app: &App) -> Vec<Self> {
         let mut rows = Self::of_frame(&app.frame);
         for row in &mut rows {
@@ -68,7 +68,7 @@ impl GpuRow {
         self.gpu().mig.get(self.mig?)
     }
 
-    /// Returns the index among the GPUs, not counting MIG instances.
+    /// Returns the index of the row's GPU, not counting MIG instances.
     pub fn position(&self) -> usize {
         self.gpu
     }
@@ -85,7 +85,7 @@ impl GpuRow {
         self.gpu().health.state != HealthState::Answering
     }
 
-    /// Returns the cell of a GPU, or a dash for a MIG instance.
+    /// Returns the cell of a GPU, or a dash in the row of a MIG instance.
     fn gpu_only(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
         if self.is_instance() {
             Cell::absent(theme)
@@ -112,7 +112,7 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
 /// Percentage of memory in use above which the next request may fail.
 const NEARLY_FULL: f64 = 95.0;
 
-/// Returns the percentage of memory in use: `42`, or `!97` in the error colour.
+/// Returns a cell with the percentage of memory in use: `42`, or `!97` in the error colour.
 pub fn share(memory: &Memory, theme: &Theme) -> Cell {
     let (Some(total), Some(used)) = (memory.total.get(), memory.taken()) else {
         return Cell::absent(theme);
@@ -125,7 +125,7 @@ pub fn share(memory: &Memory, theme: &Theme) -> Cell {
     }
 }
 
-/// Returns the cell of a metric, or a dash for a MIG instance, which has no metrics.
+/// Returns the cell of a GPU metric, or a dash in the row of a MIG instance, for which there are no metrics.
 fn figure_cell(figure: &GpuFigure, row: &GpuRow, theme: &Theme) -> Cell {
     row.gpu_only(theme, |gpu| match figure.field.read(gpu) {
         Ok(value) if (figure.is_bad)(gpu) => Cell::new(value.cell(), Role::Bad),
@@ -227,11 +227,11 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     notes
 }
 
-/// Titles of the columns drawn over the table as graphics instead of text.
+/// Titles of the columns that contain graphics instead of text.
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
-/// The metric columns, shown between the memory and notes columns.
+/// Columns for GPU metrics, shown between the memory and notes columns.
 pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
     let mut columns = Vec::from(MEMORY_COLUMNS);
     for figure in GPU_FIGURES {
@@ -255,7 +255,7 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
     columns
 });
 
-/// The cell of a column drawn by [`draw_gpus`] itself.
+/// Returns the empty cell of a column drawn by [`draw_gpus`].
 fn drawn_elsewhere(_: &GpuRow, _: &Theme) -> Cell {
     Cell::text("")
 }
@@ -312,13 +312,13 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
     ),
 ];
 
-/// Returns true if the memory of at least one process on the GPU can be split into pool and other memory.
+/// Returns true if the memory of at least one process on the GPU can be split into the pool and other memory.
 pub fn has_pools(split: &Accounting) -> bool {
     split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
 }
 
-/// Returns the glyph and role of each part in drawing order. If any bar shows pools (`pooled`), processes with an
-/// unreadable allocator get their own glyph.
+/// Returns the glyph and role of each memory part, in drawing order. If any bar shows pools (`pooled`), processes with
+/// an unreadable allocator get their own glyph.
 fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     let glyphs = &theme.glyphs;
     let processes = if pooled {
@@ -337,7 +337,7 @@ fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     ]
 }
 
-/// Returns the parts of a bar in drawing order.
+/// Returns the parts of a memory bar, in drawing order.
 pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>; 7] {
     let amounts = [
         split.allocated,
@@ -356,7 +356,7 @@ pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>;
     })
 }
 
-/// Splits the memory of a MIG instance into used and free, because an instance has no process list.
+/// Splits the memory of a MIG instance into used and free only, because an instance has no process list.
 fn instance_split(memory: &Memory) -> Option<Accounting> {
     let (total, free) = (memory.total.get()?, memory.free.get()?);
     Some(Accounting {
@@ -367,7 +367,7 @@ fn instance_split(memory: &Memory) -> Option<Accounting> {
     })
 }
 
-/// Draws the table. `rows` are the visible rows.
+/// Draws the GPU table, where `rows` are the visible rows.
 pub fn draw_gpus(
     rows: &[GpuRow],
     cursor: Option<usize>,
@@ -445,7 +445,7 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     );
 }
 
-/// Legend labels, longest first. A part with an empty label is omitted.
+/// Sets of legend labels, longest first. A part with an empty label is omitted.
 const LEGENDS: [[&str; 7]; 4] = [
     ["", "", "", "processes", "unattributed", "driver", "free"],
     ["", "", "", "proc", "unattr", "drv", "free"],
@@ -468,7 +468,7 @@ const POOLED_LEGENDS: [[&str; 7]; 5] = [
     ["alloc", "idle", "other", "", "", "", ""],
 ];
 
-/// Draws the legend for the bar above it, with the longest labels that fit.
+/// Draws the legend of the memory bar above it, using the longest labels that fit.
 pub fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
     let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
     let fits = |words: &&[&str; 7]| {

@@ -1,4 +1,4 @@
-//! The tensors in one holder group, and the references that keep the tensor under the cursor alive.
+//! The tensors in one holder group, and the references that keep the selected tensor alive.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -45,7 +45,6 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// The process and group whose tensors are listed.
 type Subject = (ProcessKey, GroupKey);
 
 pub type HolderGroupScreen = HolderScreen<HeldTensor>;
@@ -143,7 +142,7 @@ impl ListRow for HeldTensor {
 }
 
 impl HolderGroupScreen {
-    /// Returns the areas of the title, the table, and the sentences about the tensor under the cursor.
+    /// Returns the areas for the title, the table, and the sentences about the selected tensor.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 3] {
         let [title, rest] = split_top(area, 1);
         let width = margin(area).width;
@@ -152,13 +151,13 @@ impl HolderGroupScreen {
         let gap = u16::from(!is_small(area));
         let [table, _] = split_bottom(rest, height.min(max_height) + gap);
         let rows = group(app, &self.subject).map_or(0, |group| group.tensors.len());
-        // The filter takes a row of the table.
+        // Reserve a row for the filter.
         let rows = u16::try_from(rows + 2).unwrap_or(u16::MAX);
         let [table, words] = split_top(rest, table.height.min(rows));
         [margin(title), table, margin(words)]
     }
 
-    /// Returns the reason why the tensor under the cursor is alive.
+    /// Describes why the selected tensor is alive.
     fn words(&self, app: &App, width: u16) -> Vec<(String, Role)> {
         let Some(tensor) = self.list.selected(app) else {
             return Vec::new();
@@ -169,7 +168,7 @@ impl HolderGroupScreen {
         lines.map(|line| (line, Role::Text)).collect()
     }
 
-    /// Returns the title, such as `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.
+    /// Returns the screen title, such as `trainer.history[*], saved by autograd: 512.00 MiB in 40 blocks, 18 %`.
     fn title(&self, app: &App) -> String {
         let (process, key) = &self.subject;
         let name = match key.name.as_str() {

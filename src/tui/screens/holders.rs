@@ -1,5 +1,4 @@
-//! The objects that hold one process's GPU memory, largest first, and their growth. A group opens the list of its
-//! tensors.
+//! The holders of one process's GPU memory, largest first, with their growth. Opening a group lists its tensors.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -61,12 +60,12 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-/// A list about the holders of one process: the table, and what is drawn around it.
+/// A list related to the holders of one process: the table, and what is drawn around it.
 pub(super) trait HolderList: ListRow<Subject: Clone> {
-    /// Returns the process that the list is about.
+    /// Returns the process of the list.
     fn process(subject: &Self::Subject) -> ProcessKey;
 
-    /// Returns the area of the table when the screen is drawn into `area`.
+    /// Returns the table's area when the screen is drawn into `area`.
     fn table_area(screen: &HolderScreen<Self>, app: &App, area: Rect) -> Rect;
 
     fn draw(screen: &HolderScreen<Self>, app: &App, area: Rect, buffer: &mut Buffer);
@@ -74,7 +73,7 @@ pub(super) trait HolderList: ListRow<Subject: Clone> {
     fn copied(subject: &Self::Subject, app: &App) -> Option<Copied>;
 }
 
-/// The screen of a list about holders.
+/// Screen with a list related to memory holders.
 pub struct HolderScreen<R: ListRow> {
     pub(super) subject: R::Subject,
     pub(super) list: ListScreen<R>,
@@ -149,7 +148,7 @@ const DEVICE: &str = "DEV";
 const GROWTH: &str = "MiB/min";
 const CHANGE: &str = "CHANGE";
 
-/// The columns of the group table, also used by `gputop memory`.
+/// The columns of the holder group table, also used by `gputop memory`.
 const COLUMNS: &[Column<HolderRow>] = &[
     Column::right(
         "MiB",
@@ -230,7 +229,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
     .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
 ];
 
-/// Formats a size in MiB with one decimal. A size that would be 0.0 has its own unit.
+/// Formats a size in MiB with one decimal. A size that would be printed as 0.0 is given in a smaller unit.
 fn mib(size: Bytes) -> String {
     match size.0 as f64 / Bytes::mib(1).0 as f64 {
         mib if mib < 0.05 && size.0 > 0 => size.short(),
@@ -310,7 +309,7 @@ impl ListRow for HolderRow {
         }
     }
 
-    /// Hides the device if there is only one, and the growth columns if growth is unknown.
+    /// Hides the device column if there is only one device, and the growth columns if the growth is unknown.
     fn hidden(rows: &[(usize, &Self)]) -> Hidden {
         let rows = rows.iter().map(|(_, row)| *row);
         hidden(rows)
@@ -335,7 +334,7 @@ fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
     hidden
 }
 
-/// Returns the table of the groups as text.
+/// Returns the table of holder groups as text.
 pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
     let view = View {
         cursor: None,
@@ -357,7 +356,7 @@ impl HoldersScreen {
         app.holders.of(self.subject)
     }
 
-    /// Returns the areas for the title, bar, legend, sentences and table.
+    /// Returns the areas of the holders screen: title, bar, legend, sentences and table.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 5] {
         let is_small = is_small(area);
         let width = margin(area).width;
@@ -414,7 +413,7 @@ impl HoldersScreen {
     }
 }
 
-/// Returns `train.py 418`.
+/// Returns the program's name and PID, such as `train.py 418`.
 pub(super) fn program(process: ProcessKey, app: &App) -> String {
     let row = app.all_rows.iter().find(|row| row.id().key == process);
     let command = row.map(ProcessRow::command);
@@ -423,7 +422,7 @@ pub(super) fn program(process: ProcessKey, app: &App) -> String {
     format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
-/// Returns the bytes that a process on one GPU could allocate in addition: free on the GPU, or cached by the allocator.
+/// Returns how many more bytes a single-GPU process could allocate: free on the GPU, or cached by the allocator.
 fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
     let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
     let mut own = pools.filter(|pool| pool.process == holders.process);
@@ -436,7 +435,7 @@ fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
     Some(Bytes(free.0.saturating_add(cached)))
 }
 
-/// Returns the text above the table: a sentence about the holders, growth, and unreadable data.
+/// Returns the text above the holders table: a summary, growth, and unreadable data.
 fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
     if let Some(holders) = reading.holders() {

@@ -61,7 +61,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Maximum width of the text. Wider lines are hard to read.
+/// Maximum width of the text. Longer lines are hard to read.
 const MAX_WIDTH: u16 = 110;
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl IncidentScreen {
     fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
         let mut shown = (*self.incident).clone();
         let time = incident_time(&shown);
-        // Shown in the user's time zone, like every time on the screen.
+        // Show the time in the user's time zone, like all other times on the screen.
         shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
         let mut all: Vec<StyledLine> = lines(&shown, width);
         let text = |text: String| StyledLine(vec![(Tone::Dim, text)]);
@@ -113,7 +113,6 @@ impl IncidentScreen {
             .collect()
     }
 
-    /// Returns true if the text is a shell command.
     fn is_shell(&self, text: &str) -> bool {
         let mut fixes = self.incident.fixes.iter();
         let fix = fixes.find(|fix| fix.change == text);
@@ -125,7 +124,8 @@ impl IncidentScreen {
         Copied::new("the incident as Markdown", &text)
     }
 
-    /// Copies the command that writes a report. gputop sends nothing itself, so the user sees the report first.
+    /// Copies the command that writes an incident report. gputop itself sends nothing, so that the user sees the report
+    /// first.
     fn report(&self) -> Effect {
         match &self.incident.uid {
             Some(uid) => Effect::Copy(Copied::new(
@@ -136,7 +136,7 @@ impl IncidentScreen {
         }
     }
 
-    /// Returns the row of this incident's process, if listed. Ignores a later process with the same PID.
+    /// Returns the table row of the incident's process, if listed. Ignores a later process with the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.incidents.again(&self.incident)?;
         let key = known
@@ -153,12 +153,12 @@ impl IncidentScreen {
     }
 }
 
-/// Returns the text width. There is no margin, so that text to copy starts at the beginning of its line.
+/// Returns the width of the incident text. The text has no margin, so that text to copy starts in the first column.
 fn text_width(area: Rect) -> usize {
     usize::from(area.width.min(MAX_WIDTH))
 }
 
-/// Returns the area for this number of lines, and a row for the number of hidden lines. That row is empty if all lines
+/// Returns the area for the lines of an incident, and a row for the number of hidden lines, which is empty if all lines
 /// fit.
 fn areas(lines: usize, area: Rect) -> [Rect; 2] {
     let [text, _] = split_left(area, MAX_WIDTH);
@@ -166,8 +166,8 @@ fn areas(lines: usize, area: Rect) -> [Rect; 2] {
     split_bottom(text, u16::from(is_cut))
 }
 
-/// Breaks an overlong line at a blank or within a path, without cutting anything off. A continued shell command line
-/// ends with a backslash, so that copying all its lines yields the same command.
+/// Wraps an overlong line at a blank or within a path, without losing text. A continued shell command line ends with a
+/// backslash, so that copying all its lines yields the same command.
 fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
@@ -195,7 +195,7 @@ fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) ->
     lines
 }
 
-/// Returns the number of characters in the first line, or `None` if everything fits.
+/// Returns the number of characters in the first wrapped line, or `None` if the whole line fits.
 fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
     let mut used = 0;
     let mut end = None;
@@ -211,7 +211,7 @@ fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
     None
 }
 
-/// Joins characters of the same tone.
+/// Joins consecutive characters of the same tone.
 fn styled(text: &[(Tone, char)]) -> StyledLine {
     let mut pieces: Vec<(Tone, String)> = Vec::new();
     for (tone, c) in text {
@@ -223,7 +223,6 @@ fn styled(text: &[(Tone, char)]) -> StyledLine {
     StyledLine(pieces)
 }
 
-/// Returns the colour role of a severity.
 #[must_use]
 pub fn role(severity: Severity) -> Role {
     match severity {
@@ -288,8 +287,8 @@ impl Screen for IncidentScreen {
         Ok(Copied::new(what, &fix.change))
     }
 
-    /// Returns the first fix that can be copied and does not shut down the machine, or the whole explanation if there
-    /// is no such fix.
+    /// Returns the text of the first fix that can be copied and does not shut down the machine, or the whole
+    /// explanation if there is no such fix.
     fn copied(&self, app: &App) -> Option<Copied> {
         let is_safe = |fix: &Fix| !fix.change.is_empty() && !fix.change.contains("poweroff");
         if let Some(at) = self.incident.fixes.iter().position(is_safe) {

@@ -1,4 +1,4 @@
-//! All incidents known to the dashboard, newest first. Unread ones are marked.
+//! All incidents known to the dashboard, newest first. Unread incidents are marked.
 
 use std::sync::Arc;
 
@@ -31,7 +31,6 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Text shown if there are no incidents.
 pub const NO_INCIDENTS: &str = "No incidents here. To list saved incidents, run `gputop incidents`";
 
 pub type IncidentList = ListScreen<ListedIncident>;

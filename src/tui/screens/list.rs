@@ -1,5 +1,5 @@
 //! A screen with one table. Cursor, clicks, paging, sorting and filter work the same in every list; a list defines only
-//! its rows, its columns and what opens from a row.
+//! its rows, its columns and the screen opened from a row.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -14,20 +14,20 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 
-/// A row of a list.
+/// Row type of a list screen.
 pub trait ListRow: Sized + 'static {
-    /// Key that identifies a row, so that the cursor stays on the row when it moves.
+    /// Identifies a row, so that the cursor follows the row when it moves.
     type Key;
-    /// Subject of the list, if there are several lists of this kind.
+    /// Subject of the list, such as a process, for lists that exist once per subject.
     type Subject;
 
     const DEF: &'static ScreenDef;
     const COLUMNS: &'static [Column<Self>];
-    /// Actions for the footer, most useful first.
+    /// Footer actions, most useful first.
     const FOOTER: &'static [Action];
     /// Plural noun for the rows: `hosts`.
     const NOUN: &'static str;
-    /// Text shown in place of an empty list.
+    /// Text shown if the list is empty.
     const EMPTY: &'static str;
 
     /// Returns the rows in their default order, each with its index for [`Self::act`].
@@ -40,12 +40,12 @@ pub trait ListRow: Sized + 'static {
     /// Performs an action on the row under the cursor. At least [`Action::Open`] is handled.
     fn act(&self, index: usize, action: Action) -> Effect;
 
-    /// Returns true if the values in the row are outdated.
+    /// Returns true if the row's values are outdated.
     fn is_stale(&self) -> bool {
         false
     }
 
-    /// Returns the redundant columns for these rows.
+    /// Returns the columns that are redundant for these rows.
     fn hidden(_rows: &[(usize, &Self)]) -> Hidden {
         Hidden::default()
     }
@@ -53,12 +53,12 @@ pub trait ListRow: Sized + 'static {
 
 pub struct ListScreen<R: ListRow> {
     subject: R::Subject,
-    /// The row under the cursor, initially the first.
+    /// Key of the row under the cursor, or `None` for the first row.
     selected: Option<R::Key>,
-    /// Index of the sort column, or `None` for the default order.
+    /// Index of the list's sort column, or `None` for the default order.
     sort: Option<usize>,
     inverted: bool,
-    /// Words that every shown row must contain.
+    /// Filter text. Each of its words must occur in a shown row.
     filter: TextField,
 }
 
@@ -79,7 +79,6 @@ impl<R: ListRow> ListScreen<R> {
         }
     }
 
-    /// Returns the row under the cursor.
     pub fn selected<'a>(&'a self, app: &'a App) -> Option<&'a R> {
         let rows = self.rows(app);
         rows.get(self.cursor(&rows)).map(|(_, row)| *row)
@@ -118,13 +117,13 @@ impl<R: ListRow> ListScreen<R> {
         }
     }
 
-    /// Splits the area into the table and the filter line, which is empty if no filter is set.
+    /// Splits the area into the table and the filter line, which is empty without a filter.
     fn areas(&self, area: Rect) -> [Rect; 2] {
         let line = u16::from(self.filter.is_open() && area.height >= 3);
         Layout::vertical([Constraint::Fill(1), Constraint::Length(line)]).areas(area)
     }
 
-    /// Selects the next or previous sortable column. After the last one, returns to the default order.
+    /// Sorts by the next or previous sortable column, or by the default order after the last column.
     fn cycle(&mut self, is_next: bool) {
         let sortable = |at: &usize| R::COLUMNS[*at].sort.is_some();
         let count = R::COLUMNS.len();
@@ -137,7 +136,7 @@ impl<R: ListRow> ListScreen<R> {
         self.inverted = false;
     }
 
-    /// Sorts by the column of a heading, or reverses the order if already sorted by it.
+    /// Sorts by the clicked column heading, or reverses the order if that column is already the sort column.
     fn sort_by_heading(&mut self, x: u16, view: &View, table: Rect) {
         let placed = placed(R::COLUMNS, view, table);
         let mut columns = placed.iter();
@@ -165,7 +164,7 @@ impl<R: ListRow> ListScreen<R> {
     }
 }
 
-/// Returns true if every word occurs in one of the row's cells.
+/// Returns true if every word occurs in at least one of the row's cells.
 fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
     let cells = R::COLUMNS
         .iter()
@@ -174,7 +173,7 @@ fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
     words.split_whitespace().all(|word| text.contains(word))
 }
 
-/// Returns the number of rows below the heading.
+/// Returns the number of table rows below the heading.
 fn page(table: Rect) -> usize {
     usize::from(table.height.saturating_sub(1))
 }

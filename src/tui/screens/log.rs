@@ -1,6 +1,6 @@
-//! The log of a process since gputop attached to it. The view follows the end of the log, or pauses for reading.
+//! The log of a process since gputop attached to it. The view follows the end of the log, or is paused for reading.
 //!
-//! The source sends the text on request, once per frame, escaped and limited to 256 KiB. Moving up pauses the view;
+//! On request, the source sends the log text once per frame, escaped and limited to 256 KiB. Moving up pauses the view;
 //! moving to the end resumes it, as in `less +F`. Lines with a known error are marked `!`.
 
 use std::sync::Arc;
@@ -44,18 +44,18 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// Number of columns scrolled by the left and right keys.
+/// Number of columns by which the left and right keys scroll the log.
 const SCROLL_COLUMNS: usize = 16;
 
 #[derive(Debug)]
 pub struct LogScreen {
     id: RowId,
     view: Option<Arc<LogView>>,
-    /// First visible line while paused, or `None` while following the end.
+    /// First visible log line while paused, or `None` while following the end of the log.
     paused_at: Option<usize>,
-    /// Index of the last visited error line while paused.
+    /// Index of the last visited error line while the log view is paused.
     error: Option<usize>,
-    /// Number of columns scrolled to the right.
+    /// First visible column of the log.
     first_column: usize,
     /// Sequence number of the frame at the last request.
     requested_at: Option<u64>,
@@ -78,7 +78,7 @@ impl LogScreen {
         text.map_or("", String::as_str)
     }
 
-    /// Returns the first visible line of the last page.
+    /// Returns the first visible line of the log's last page.
     fn last_top(&self, page: usize) -> usize {
         self.text().lines().count().saturating_sub(page.max(1))
     }
@@ -88,8 +88,8 @@ impl LogScreen {
         top.min(self.last_top(page))
     }
 
-    /// Moves to the next or previous error line. The first move goes to the first error on or below the visible page,
-    /// or to the last error if there is none below.
+    /// Moves to the next or previous error line in the log. The first move goes to the first error on or below the
+    /// visible page, or to the last error if there is none below.
     fn go_to_error(&mut self, forward: bool, page: usize) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -110,7 +110,7 @@ impl LogScreen {
         self.view.as_ref().map_or(&[], |view| &view.errors)
     }
 
-    /// Returns the text to show if no log is available.
+    /// Returns the text shown if there is no log.
     fn absence(&self) -> String {
         let Some(view) = &self.view else {
             return "Reading the log".into();
@@ -130,7 +130,7 @@ impl LogScreen {
         sources.join(", ")
     }
 
-    /// Returns the log position for the last row.
+    /// Describes the position in the log, for the last row.
     fn position(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {
@@ -150,7 +150,7 @@ impl LogScreen {
     }
 }
 
-/// Returns the log's title, such as `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
+/// Returns the title of the log, such as `train.log (tee, shared by 8 processes, sampled: grows too fast)`.
 fn source_text(source: &LogSource) -> String {
     let mut remarks = Vec::new();
     if let Some(words) = source.origin.words() {
@@ -227,7 +227,7 @@ impl Screen for LogScreen {
                 let Some(to) = moved(self.top(page), last + 1, page, action) else {
                     return Effect::Ignored;
                 };
-                // Moving down to the end resumes following.
+                // Resume following when moving down reaches the end of the log.
                 let is_end = to == last && matches!(action, Action::Down | Action::PageDown);
                 self.paused_at = (!is_end).then_some(to);
                 self.error = self.error.filter(|_| !is_end);
@@ -271,7 +271,8 @@ impl Screen for LogScreen {
     }
 }
 
-/// Returns the process of a row, or a message if the process has exited. A log can be named only for a running process.
+/// Returns the process of a row, or a message if the process has exited, because a log can be named only for a running
+/// process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {
         Some(_) => Err(format!("Process {} has exited", row.id().key.pid)),

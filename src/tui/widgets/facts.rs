@@ -43,7 +43,6 @@ impl Fact {
     }
 }
 
-/// Width of the name column.
 const NAME_WIDTH: u16 = 22;
 
 /// Returns the lines of `facts` for a width. Long text is wrapped; every other fact takes one line.

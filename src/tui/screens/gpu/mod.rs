@@ -1,4 +1,4 @@
-//! One GPU: its memory, history and processes, and everything NVML reports about it.
+//! The screen of one GPU: its memory, history and processes, and everything that NVML reports about it.
 
 mod facts;
 mod timelines;
@@ -69,14 +69,14 @@ pub struct GpuScreen {
     scroll: Scroll,
 }
 
-/// Areas below the title and the bar. Areas that do not fit are empty.
+/// Areas of the GPU screen below the title and the bar. Areas that do not fit are empty.
 struct Parts {
     chart: Rect,
     processes: Rect,
     facts: Rect,
 }
 
-/// Minimum width of a facts column.
+/// Minimum width of a facts column, in terminal columns.
 const MIN_FACTS: u16 = 58;
 
 impl GpuScreen {
@@ -103,7 +103,7 @@ impl GpuScreen {
         self.gpu_rows(app).cloned().collect()
     }
 
-    /// Moves by this number of GPUs in the list. Does nothing beyond the first or last GPU.
+    /// Moves forward or backward by a number of GPUs. Does nothing beyond the first or last GPU.
     fn switch(&mut self, app: &App, step: isize) {
         let gpus = &app.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
@@ -176,7 +176,7 @@ impl GpuScreen {
     }
 }
 
-/// Returns the fact lines for an area. Facts of a GPU that does not respond are dimmed.
+/// Returns the fact lines of a GPU for an area. Facts of an unresponsive GPU are dimmed.
 fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
     let facts = facts_of(gpu, &app.frame, &app.theme);
     let facts = match gpu.health.state {
@@ -186,7 +186,7 @@ fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
     fact_lines(&facts, line_width(area, MIN_FACTS))
 }
 
-/// Draws `GPU 0  NVIDIA H200  0000:3b:00` and the messages about the GPU.
+/// Draws the title `GPU 0  NVIDIA H200  0000:3b:00` and the messages about the GPU.
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);

@@ -1,4 +1,4 @@
-//! GPU charts over time: memory, utilisation and power.
+//! Charts of a GPU over time: memory, utilisation and power.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +12,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
 
-/// Draws as many charts as fit.
+/// Draws as many of the GPU charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let series = |metric| {
         app.history

@@ -1,4 +1,4 @@
-//! Layout and drawing of the memory screen. Its parts are placed from top to bottom; the lowest are omitted first.
+//! Layout and drawing of the memory screen. The parts are placed from top to bottom, and the lowest are omitted first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -19,7 +19,7 @@ use crate::tui::widgets::histogram;
 use crate::tui::widgets::pool_chart::PoolChart;
 use crate::tui::widgets::segment_map::CellContents;
 
-/// Areas of the screen's parts. Parts that do not fit are empty.
+/// Areas of the memory screen's parts. Parts that do not fit are empty.
 #[derive(Default)]
 pub(super) struct Areas {
     title: Rect,
@@ -29,7 +29,7 @@ pub(super) struct Areas {
     note: Rect,
     stack: Rect,
     pub(super) chart: Rect,
-    /// Used in a small area: the bar, and the lines that replace everything above the panes.
+    /// In a small area: the bar, and the lines that replace everything above the panes.
     bar: Rect,
     lines: Rect,
     pub(super) panes: PaneAreas,
@@ -37,18 +37,17 @@ pub(super) struct Areas {
 
 #[derive(Default)]
 pub(super) struct PaneAreas {
-    /// The reason why the map is missing.
+    /// Area for the reason why the memory map is missing.
     missing: Rect,
-    /// The cells of the map, below its title.
+    /// Area of the map's cells, below the title of the map.
     pub(super) map: Rect,
-    /// The description line for the cell under the cursor.
+    /// Area of the line that describes the cell under the cursor.
     under: Rect,
     histogram: Rect,
     metrics: Rect,
 }
 
 impl PaneAreas {
-    /// Returns the pane at a position.
     pub(super) fn pane_at(&self, at: Position) -> Option<Pane> {
         [
             (Pane::Metrics, self.metrics),
@@ -128,7 +127,7 @@ impl Shown<'_> {
         }
     }
 
-    /// Places as many of the map, histogram and metrics as fit. Tab selects the others.
+    /// Places as many of the panes (map, histogram, metrics) as fit. Tab selects the others.
     fn pane_areas(&self, area: Rect) -> PaneAreas {
         let mut areas = PaneAreas::default();
         if area.height < 2 {
@@ -164,7 +163,7 @@ impl Shown<'_> {
         areas
     }
 
-    /// Returns the stack to show in a large area. A stack that was not requested does not replace the chart.
+    /// Returns the stack shown in a large area. Only a requested stack replaces the chart.
     fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
         let min_height = if self.is_stack_requested() { 16 } else { 26 };
         if area.height < min_height {
@@ -217,7 +216,7 @@ impl Shown<'_> {
         put_lines(buffer, area, &lines, self.theme);
     }
 
-    /// Draws the map, and the content of the cell under the cursor.
+    /// Draws the memory map, and the content of the cell under the cursor.
     fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
         let (pane, theme) = (&self.screen.map, self.theme);
         let flags = (read.map.exact, !self.screen.is_embedded);
@@ -233,8 +232,8 @@ impl Shown<'_> {
         }
     }
 
-    /// Returns the largest allocated block in a cell and its owner, if a reading of the holders of memory named it:
-    /// `# 27M held by model.emb.weight (parameters)`.
+    /// Describes the largest allocated block in a cell with its holder, if a reading of the memory holders named it: `#
+    /// 27M held by model.emb.weight (parameters)`.
     fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
         let reading = self.app.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter();
@@ -290,10 +289,10 @@ impl Shown<'_> {
         put_line(buffer, area, &text, role, self.theme);
     }
 
-    /// Draws the bar with the headings in its row, and the lines below the bar.
+    /// Draws the memory bar with the headings in its row, and the accounting lines below the bar.
     fn table(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
-        // In a wider table, a name and its size would be too far apart.
+        // Limit the table's width, so that a name and its size stay close together.
         let area = Rect {
             width: area.width.min(120),
             ..area

@@ -1,8 +1,8 @@
-//! Values of the memory screen: a process's memory, in parts whose printed values add up.
+//! Values of the memory screen: a process's memory in parts, rounded so that the printed values add up.
 //!
-//! Statistics, map and driver values are read at slightly different times. Sizes that other screens show as well come from
-//! the statistics. The parts of idle memory come from the map if it is recent, because only the map shows what is stuck.
-//! A part of another instant, and a remainder between values of different instants, is approximate.
+//! Allocator statistics, map and driver values are read at slightly different times. Sizes that also appear on other
+//! screens come from the statistics. The parts of idle memory come from the map if it is recent, because only the map
+//! shows fragmentation. Parts of another instant, and remainders between values of different instants, are approximate.
 
 use super::AnalysedMap;
 use crate::allocator::fits::{FitConditions, Fits, returnable, stuck};
@@ -13,25 +13,25 @@ use crate::model::pool::Pool;
 use crate::model::units::{Bytes, apportion};
 use crate::tui::pools;
 
-/// Printed sizes are in GiB with two decimals.
+/// Resolution of printed sizes, which are in GiB with two decimals.
 pub const STEP: u64 = Bytes::gib(1).0 / 100;
 
-/// Sizes as printed: multiples of [`STEP`], so that printed sums are correct.
+/// Sizes as printed: multiples of [`STEP`], so that printed sums add up.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub allocated: Bytes,
     pub idle: Bytes,
-    /// Parts of `idle`, or `None` if the breakdown is unknown.
+    /// Parts of `idle`, or `None` if they are unknown.
     pub idle_parts: Option<IdleParts>,
-    /// Memory of the process outside its pool, or `None` if the driver does not report the process.
+    /// Memory of the process outside its pool, or `None` if the driver does not list the process.
     pub other: Option<Bytes>,
     /// Sum of the fields above.
     pub process: Bytes,
-    /// Driver values for the GPU, if they were read.
+    /// Driver values for the GPU, or `None` if they were not read.
     pub card: Option<Card>,
-    /// True if memory outside the pool is a difference between values of different instants.
+    /// True if the memory outside the pool is a difference between values of different instants.
     pub is_other_approximate: bool,
-    /// True if the parts of idle memory are those of an earlier or later instant.
+    /// True if the parts of idle memory come from a different instant.
     pub is_split_approximate: bool,
     pub fits: Fits,
 }
@@ -40,7 +40,7 @@ pub struct Figures {
 pub struct IdleParts {
     pub stuck: Bytes,
     pub returnable: Bytes,
-    /// Entirely free segments of private pools.
+    /// Free segments of private pools.
     pub private: Bytes,
     /// Freed blocks that another stream may still use.
     pub waiting: Bytes,
@@ -51,12 +51,12 @@ pub struct Card {
     /// Sum of the parts below.
     pub total: Bytes,
     pub driver: Bytes,
-    /// Memory of other processes, or memory not attributed to a visible process.
+    /// Memory of other processes, and memory not attributed to any visible process.
     pub elsewhere: Bytes,
     pub free: Bytes,
 }
 
-/// Exact sizes of one pool's parts.
+/// Exact sizes of one pool's memory parts.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     allocated: Bytes,
@@ -71,7 +71,8 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    /// Splits idle memory like a map. If the map is of another instant, its parts are limited to the idle memory.
+    /// Splits idle memory into the parts of a map. The parts are limited to the idle memory, because the map may be of
+    /// another instant.
     fn split_like(self, map: &Fragmentation) -> Self {
         let mut left = self.idle.0;
         let mut part = |size: Bytes| {
@@ -100,8 +101,8 @@ impl Parts {
         let split = stuck(stats)
             .zip(returnable(stats))
             .map(|(stuck, returnable)| {
-                // Statistics that changed during the reading may not add up, so the last part is computed as the
-                // remainder.
+                // Compute the last part as the remainder, because statistics that changed during the reading may not
+                // add up.
                 let waiting = stats.waiting();
                 let stuck = stuck.0.min(idle.0 - waiting.0);
                 IdleParts {
@@ -129,7 +130,7 @@ impl Parts {
     }
 }
 
-/// Returns the exact driver values for a GPU, and whether they contradict the process's size.
+/// Returns the exact driver values of a GPU, and true if they contradict the process's size.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
@@ -168,7 +169,7 @@ impl Figures {
         figures
     }
 
-    /// Rounds all parts of the GPU's memory together, so that every printed sum is correct.
+    /// Rounds all parts of the GPU's memory together, so that every printed sum adds up.
     fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
         let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
         exact.extend(parts.idle_list());
@@ -181,7 +182,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // Any remaining idle memory in the statistics must be whole segments.
+            // Remaining idle memory in the statistics can only be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -196,13 +197,13 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the memory that is not in tensors: idle memory plus the driver's free memory.
+    /// Returns the unused memory: idle memory plus the driver's free memory.
     pub fn unused(&self) -> Option<Bytes> {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
 
-    /// Summarizes unused memory in one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB is
-    /// fragmented`.
+    /// Summarizes the unused memory in one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB
+    /// is fragmented`.
     pub fn headline(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
             return format!("{} GiB is cached but not in tensors", gib(self.idle));
@@ -214,7 +215,7 @@ impl Figures {
                 gib(unused)
             );
         }
-        // A difference below 10 % does not deserve a warning.
+        // Do not warn about a difference below 10 %.
         if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
             return format!(
                 "{} GiB is unused, and a request of up to {fits} fits",

@@ -1,4 +1,4 @@
-//! GPU memory in parts that add up.
+//! Shows GPU memory in parts that add up to the total.
 
 use super::section_facts;
 use crate::model::accounting::{Accounting, account_pools};
@@ -9,7 +9,7 @@ use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
-/// Returns the memory accounting, or the driver's values if no accounting is possible.
+/// Returns the memory accounting of a GPU, or the driver's values if no accounting is possible.
 pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
         return accounting_facts(gpu, &split);
@@ -22,7 +22,7 @@ fn heading() -> Fact {
     Fact::Heading(Section::Memory.title().into())
 }
 
-/// Returns the accounting lines: parts in GiB, and their sum.
+/// Returns the lines of the memory accounting: the parts in GiB, and their sum.
 fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let step = Bytes::gib(1).0 / 100;
     let printed = apportion(

@@ -1,4 +1,4 @@
-//! The MIG instances of a GPU, each with its memory.
+//! Shows the MIG instances of a GPU, each with its memory.
 
 use crate::model::gpu::{Gpu, MigInstance, Period};
 use crate::model::units::Bytes;

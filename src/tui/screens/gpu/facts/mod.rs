@@ -1,4 +1,4 @@
-//! All NVML data about one GPU, and how often each value is read.
+//! All NVML data about one GPU, with the read interval of each value.
 
 mod memory;
 mod mig;
@@ -32,7 +32,7 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the values in a section.
+/// Returns the GPU values in a section.
 fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<Item = Fact> {
     let figures = GPU_FIGURES
         .iter()
@@ -46,7 +46,7 @@ fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<It
     })
 }
 
-/// Returns the facts that state whether the GPU responds, and its UUID.
+/// Returns the facts that identify a GPU: whether it responds, and its UUID.
 fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     let health = match gpu.health.state {
         HealthState::Answering => "answering".to_owned(),
@@ -61,7 +61,7 @@ fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     ]
 }
 
-/// Returns the age of each group of values.
+/// Returns facts with the age of each group of values.
 fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     let ago = |at: Option<Mono>| {
         at.map_or("never".into(), |at| {
@@ -78,7 +78,7 @@ fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     ]
 }
 
-/// Dims the last known values of a GPU that does not respond.
+/// Dims the last known values of an unresponsive GPU.
 pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
     let dim = |fact| match fact {
         Fact::Value(name, text, _, _) => Fact::Value(name, text, Role::Dim, "last known"),
