@@ -29,9 +29,12 @@ def activations():
 
 
 def large_buffer():
-    """Attention over a long sequence, written out."""
-    weights = block(90 * GIB)
-    tokens = torch.ones(1, 32, 40000, 64, dtype=torch.float16, device="cuda")
+    """Two thirds of the GPU are in use, and attention over a long sequence requests almost half of it."""
+    total = torch.cuda.mem_get_info()[1]
+    weights = block(total * 2 // 3)
+    heads = 32
+    length = int((total * 0.45 / heads / 2) ** 0.5)
+    tokens = torch.ones(1, heads, length, 64, dtype=torch.float16, device="cuda")
     scores = tokens @ tokens.transpose(-1, -2)
     print(scores.shape, weights.shape)
 

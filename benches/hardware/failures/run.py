@@ -31,7 +31,7 @@ CASES = {
     "fraction": (("oom-memory-fraction-limit",), "fraction", None),
     "first_step": (("oom-first-step-states",), "states-created", "no optimizer step had finished"),
     "eval_no_grad": (("oom-eval-no-grad",), "graph-recorded", None),
-    "eval_keeps_outputs": (("oom-capacity", "oom-leak-growth"), "leak", None),
+    "eval_keeps_outputs": (("oom-capacity", "oom-leak-growth", "oom-eval-no-grad"), "results-kept", None),
     "running_loss": (("oom-capacity", "oom-leak-growth"), None, None),
     "pinned_memory": (("host-pinned-exhaustion", "cuda-invalid-argument", "oom-raw-cuda-alloc"), None, None),
     "attention_matrix": (("oom-capacity",), "one-large-buffer", None),
