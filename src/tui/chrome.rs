@@ -376,6 +376,15 @@ fn is_available(action: Action, app: &App) -> bool {
     }
 }
 
+/// Returns the word after a footer key, which for the pause keys is their effect at this time.
+fn footer_word(action: Action, app: &App) -> &'static str {
+    match (action, &app.recording) {
+        (Action::PlayPause, Some(recording)) if recording.position.paused => "play",
+        (Action::Pause, None) if app.paused => "resume",
+        _ => action.def().short,
+    }
+}
+
 /// Number of screen keys listed before the playback keys.
 const MAIN_KEYS: usize = 4;
 
@@ -421,7 +430,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let (main, other) = (own.clone().take(before_play), own.skip(before_play));
     let mut at = area.x + 1;
     for action in main.chain(play).chain(other) {
-        let Some(hint) = Hint::new(*action, action.def().short, app) else {
+        let Some(hint) = Hint::new(*action, footer_word(*action, app), app) else {
             continue;
         };
         let end = at + hint.width();
