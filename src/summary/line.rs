@@ -4,17 +4,22 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::model::bounded_json;
-use crate::model::gpu::{GpuProcess, Health, HealthState, Memory, Throttle};
+use crate::model::gpu::{Health, HealthState, Memory, Throttle};
 use crate::model::pool::Pools;
-use crate::model::process::Process;
+use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
-use crate::model::units::{MilliWatts, Millis, Mono, Percent, UnixMillis};
+use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMillis};
 
-/// Maximum memory for the lists parsed from one line.
-const MAX_LINE_MEMORY: usize = 12 << 20;
+/// Maximum memory for the processes, and for the pools, parsed from one line.
+const MAX_SECTION_MEMORY: usize = 12 << 20;
+/// Maximum number of GPUs in a frame, more than any host has.
+const MAX_GPUS: usize = 256;
+/// Maximum number of processes on one GPU.
+const MAX_GPU_PROCESSES: usize = 4_096;
 /// Age at which a section is stale compared with its frame.
 const STALE: Millis = Millis(15_000);
 
@@ -43,11 +48,12 @@ pub struct FrameLine<'a> {
     pub time: UnixMillis,
     pub mono: Mono,
     pub interval: Millis,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "bounded_json::list::<_, _, MAX_GPUS>")]
     pub gpus: Vec<GpuLine<'a>>,
     #[serde(borrow)]
     processes: Option<ProcessesLine<'a>>,
-    pub pools: Option<Pools>,
+    #[serde(borrow)]
+    pools: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -64,7 +70,34 @@ pub struct GpuLine<'a> {
     pub sm: Reading<Percent>,
     pub power: Reading<MilliWatts>,
     pub throttle: Reading<Vec<Throttle>>,
-    pub processes: Reading<Vec<GpuProcess>>,
+    pub processes: Reading<GpuProcesses>,
+}
+
+/// The process list of one GPU.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct GpuProcesses(
+    #[serde(deserialize_with = "bounded_json::list::<_, _, MAX_GPU_PROCESSES>")]
+    pub  Vec<GpuProcessLine>,
+);
+
+/// The parts of an entry in a GPU's process list that a summary needs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GpuProcessLine {
+    pid: Pid,
+    process: Option<ProcessKey>,
+    pub vram: Reading<Bytes>,
+}
+
+impl GpuProcessLine {
+    /// Returns the kernel's key of the process if known, otherwise the driver's PID alone.
+    pub fn key(&self) -> ProcessKey {
+        self.process.unwrap_or(ProcessKey {
+            pid: self.pid,
+            ..ProcessKey::default()
+        })
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +115,9 @@ pub fn read(line: &[u8]) -> serde_json::Result<RecordedLine<'_>> {
     if !line.starts_with(b"{\"frame\"") {
         return Ok(RecordedLine::Other);
     }
-    let (entry, _) = bounded_json::read::<FrameEntry<'_>>(line, MAX_LINE_MEMORY)?;
+    // Whole texts are checked for UTF-8 faster than string by string.
+    let line = std::str::from_utf8(line).map_err(serde_json::Error::custom)?;
+    let entry: FrameEntry<'_> = serde_json::from_str(line)?;
     Ok(match entry.frame.filter(|_| entry.from == 0) {
         Some(frame) => RecordedLine::Frame(frame),
         None => RecordedLine::Other,
@@ -98,8 +133,9 @@ impl FrameLine<'_> {
         self.gpus.iter().filter(is_live)
     }
 
-    pub fn live_pools(&self) -> Option<&Pools> {
-        self.pools.as_ref().filter(|pools| self.is_fresh(pools.at))
+    pub fn live_pools(&self) -> Option<Pools> {
+        let pools: Pools = section(self.pools?)?;
+        self.is_fresh(pools.at).then_some(pools)
     }
 
     fn is_fresh(&self, at: Mono) -> bool {
@@ -110,8 +146,12 @@ impl FrameLine<'_> {
     /// Returns the process details read from the kernel, or an empty list if they are unreadable.
     pub fn described_processes(&self) -> Vec<Process> {
         let list = self.processes.as_ref().and_then(|list| list.list);
-        let list = list.map(|list| bounded_json::read(list.get().as_bytes(), MAX_LINE_MEMORY));
-        list.and_then(Result::ok)
-            .map_or_else(Vec::new, |(list, _)| list)
+        list.and_then(section).unwrap_or_default()
     }
+}
+
+/// Parses a section of a line, or returns `None` if it is unreadable or needs too much memory.
+fn section<T: for<'de> Deserialize<'de>>(text: &RawValue) -> Option<T> {
+    let read = bounded_json::read(text.get().as_bytes(), MAX_SECTION_MEMORY);
+    read.ok().map(|(section, _)| section)
 }

@@ -52,6 +52,8 @@ struct Recent {
     checked: Mono,
     power: HashMap<String, (Mono, f64)>,
     pools: HashMap<(ProcessKey, u32), PoolSamples>,
+    /// Number of processes in the last frame, as the capacity for the next.
+    process_count: usize,
 }
 
 #[derive(Debug, Default)]
@@ -99,14 +101,15 @@ struct PoolTotals {
 
 /// Device memory of one process in one frame.
 #[derive(Debug, Default)]
-struct InFrame {
+struct InFrame<'a> {
     vram: Option<u64>,
     /// Total reserved memory of the process's PyTorch pools.
     reserved: Option<u64>,
     /// Highest utilisation among the process's GPUs. The driver lists no utilisation for a process that runs no
     /// kernels.
     sm: Option<f64>,
-    gpus: Vec<String>,
+    /// UUIDs of the process's GPUs.
+    gpus: Vec<&'a str>,
 }
 
 impl Totals {
@@ -122,10 +125,11 @@ impl Totals {
     pub fn push(&mut self, frame: &FrameLine<'_>) {
         let time = self.advance(frame);
         self.samples += 1;
-        let mut seen: HashMap<ProcessKey, InFrame> = HashMap::new();
+        let mut seen: HashMap<ProcessKey, InFrame<'_>> =
+            HashMap::with_capacity(self.recent.process_count);
         for gpu in frame.live_gpus() {
             self.push_gpu(frame.mono, gpu, time);
-            for process in gpu.processes.value().into_iter().flatten() {
+            for process in gpu.processes.value().into_iter().flat_map(|list| &list.0) {
                 let seen = seen.entry(process.key()).or_default();
                 if let Some(vram) = process.vram.get() {
                     seen.vram = Some(seen.vram.unwrap_or(0).saturating_add(vram.0));
@@ -133,10 +137,11 @@ impl Totals {
                 if let Some(sm) = gpu.sm.get() {
                     seen.sm = Some(seen.sm.unwrap_or(0.0).max(sm.0));
                 }
-                seen.gpus.push(gpu.uuid.clone().into_owned());
+                seen.gpus.push(&gpu.uuid);
             }
         }
         self.push_pools(frame, time, &mut seen);
+        self.recent.process_count = seen.len();
         let is_check_due = frame.mono < self.recent.checked
             || frame.mono.since(self.recent.checked) >= CHECK_INTERVAL;
         let mut is_new = false;
@@ -197,7 +202,7 @@ impl Totals {
         }
         if let Some(sm) = gpu.sm.get() {
             totals.known += time.0;
-            let has_processes = gpu.processes.value().is_some_and(|list| !list.is_empty());
+            let has_processes = gpu.processes.value().is_some_and(|list| !list.0.is_empty());
             match (sm.0 > 0.0, has_processes) {
                 (true, _) => {}
                 (false, true) => totals.waiting += time.0,
@@ -229,7 +234,7 @@ impl Totals {
         &mut self,
         frame: &FrameLine<'_>,
         time: Millis,
-        seen: &mut HashMap<ProcessKey, InFrame>,
+        seen: &mut HashMap<ProcessKey, InFrame<'_>>,
     ) {
         let Some(pools) = frame.live_pools() else {
             return;
@@ -484,11 +489,11 @@ impl GpuTotals {
 }
 
 impl ProcessTotals {
-    fn push(&mut self, seen: InFrame, time: Millis) {
+    fn push(&mut self, seen: InFrame<'_>, time: Millis) {
         self.time += time.0;
         for gpu in seen.gpus {
-            if !self.gpus.contains(&gpu) {
-                self.gpus.push(gpu);
+            if !self.gpus.iter().any(|known| known == gpu) {
+                self.gpus.push(gpu.to_owned());
             }
         }
         if let Some(vram) = seen.vram.map(Bytes) {
