@@ -1,6 +1,6 @@
 //! gputop: a `top` for NVIDIA GPUs that shows who uses GPU memory, and why it is full.
 //!
-//! Data flows in one direction, as frames and events. Requests flow back:
+//! Frames and events flow in one direction, requests in the other:
 //!
 //! ```text
 //! collect (NVML, /proc) ─► agent ─► Frame / Event ─► source (this host, a recording) ─► tui, record, once

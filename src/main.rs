@@ -11,13 +11,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code.into(),
     };
-    // The report hook is installed first. The terminal's hook wraps it, so the screen is restored before anything is printed.
+    // The report hook is installed first. The terminal's hook wraps it, so that the screen is restored before anything
+    // is printed.
     let hooks = HookBuilder::default().theme(Theme::new());
     let (panic_hook, report_hook) = hooks.into_hooks();
     if let Err(error) = report_hook.install() {
         cli::say(&format!("gputop: {error}\n"));
     }
-    // A panic message may quote untrusted text, so it is escaped as well.
+    // Panic messages are escaped too, because they may quote untrusted text.
     std::panic::set_hook(Box::new(move |panic| {
         cli::say(&format!("{}\n", panic_hook.panic_report(panic)));
     }));
@@ -26,11 +27,11 @@ fn main() -> ExitCode {
         cli::say(&format!("gputop: {}\n", one_line(&report)));
         2
     });
-    // Threads may hang in a driver call. Exiting here does not wait for them.
+    // Exits without waiting for threads, which may hang in a driver call.
     std::process::exit(code.into())
 }
 
-/// Returns the report and its causes on one line. Skips causes that the preceding text already contains.
+/// Returns an error report and its causes on one line. Skips causes already contained in the preceding text.
 fn one_line(report: &color_eyre::Report) -> String {
     let mut line = String::new();
     for cause in report.chain().map(ToString::to_string) {

@@ -1,15 +1,16 @@
 //! The limit on open files (`ulimit -n`): raised for gputop, divided among its long-lived files, and restored for its
 //! child processes.
 //!
-//! Most systems have a soft limit of 1,024, because some programs still use select(2), and a much higher hard limit. A
-//! watched process needs two files, its stat file and its pidfd, and a third one if its log is followed.
+//! Most systems have a soft limit of 1,024 open files, because some programs still use select(2), and a much higher
+//! hard limit. Each watched process needs two files, its stat file and its pidfd, and a third one if its log is
+//! followed.
 
 use std::process::Command;
 
 #[cfg(local)]
 pub use self::local::{Limit, LongLivedFile, limit, raise, room_for};
 
-/// Makes the child inherit the limit that gputop was started with.
+/// Makes a child process inherit the open files limit with which gputop was started.
 pub fn restore_in(command: &mut Command) -> &mut Command {
     #[cfg(local)]
     local::restore_in(command);
@@ -28,28 +29,27 @@ mod local {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// Limit to raise to. It allows about ten files for each of a few thousand processes.
+    /// Target for raising the open files limit: about ten files for each of a few thousand processes.
     const MAX_LIMIT: u64 = 65_536;
 
-    /// The limit before it was raised.
+    /// Open files limit before gputop raised it.
     static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-    /// The current soft limit, and the one when gputop started.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limit {
         pub original: u64,
         pub now: u64,
     }
 
-    /// The purpose of a long-lived file. The files of each purpose may use only a share of the limit. The last quarter
-    /// is reserved for the terminal, the driver and short-lived files.
+    /// Purpose of a long-lived file. The files of each purpose may use only a share of the open files limit. The last
+    /// quarter is reserved for the terminal, the driver and short-lived files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum LongLivedFile {
-        /// Kept open to avoid opening the file for each read.
+        /// `/proc/PID/stat`, kept open to avoid opening the file for each read.
         Stat,
-        /// Without a pidfd the exit of a process is detected later.
+        /// pidfd of a process. Without it, the process's exit is detected later.
         Pidfd,
-        /// Without this file, the log is not followed.
+        /// Log file. If it cannot be kept open, the log is not followed.
         Log,
     }
 
@@ -63,7 +63,7 @@ mod local {
         }
     }
 
-    /// Raises the soft limit as far as the hard limit permits.
+    /// Raises the soft limit on open files as far as the hard limit permits.
     pub fn raise() {
         let original = *ORIGINAL.get_or_init(|| getrlimit(Resource::Nofile));
         let wanted = original
@@ -81,7 +81,6 @@ mod local {
         }
     }
 
-    /// Returns the soft limit now and before it was raised.
     pub fn limit() -> Limit {
         let soft = |limit: Rlimit| limit.current.unwrap_or(u64::MAX);
         let now = getrlimit(Resource::Nofile);
@@ -91,8 +90,8 @@ mod local {
         }
     }
 
-    /// Fails if a file that was just opened exceeds the share of its purpose. The kernel assigns the lowest free
-    /// descriptor, so the descriptor's number shows how many files are open.
+    /// Fails if a newly opened file exceeds the share of its purpose. The kernel assigns the lowest free descriptor, so
+    /// its number shows how many files are open.
     pub fn room_for(purpose: LongLivedFile, file: impl AsFd) -> io::Result<()> {
         let number = u64::from(file.as_fd().as_raw_fd().unsigned_abs());
         let limit = limit().now;

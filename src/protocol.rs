@@ -58,7 +58,7 @@ pub enum Update {
     Map(Arc<PoolMap>),
     /// The reason why the map of a pool is not available. An earlier map remains the newest.
     NoMap((ProcessKey, u32), Missing),
-    /// A map that was read because an allocation failed.
+    /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
     /// The response to [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),

@@ -17,7 +17,7 @@ use crate::model::units::Bytes;
 /// Histogram bucket of free blocks larger than `up_to / 2` and at most `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Bucket {
-    /// Upper size limit, a power of two.
+    /// Upper limit of the block size, a power of two.
     #[serde(rename = "up_to_bytes")]
     pub up_to: Bytes,
     pub count: u64,
@@ -50,7 +50,7 @@ pub struct Fragmentation {
     /// Bytes in fully free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
-    /// Freed blocks that another stream may still use.
+    /// A freed block that another stream may still use.
     pub active: Bytes,
     /// Bytes by which blocks of live tensors are larger than requested, where known.
     pub rounding: Bytes,

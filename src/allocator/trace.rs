@@ -34,7 +34,7 @@ pub enum Op {
         block: BlockId,
         /// Requested size, before rounding.
         requested: Bytes,
-        /// Handle of the CUDA stream; 0 is the default stream.
+        /// CUDA stream handle. 0 is the default stream.
         stream: u64,
         pool: PoolId,
     },

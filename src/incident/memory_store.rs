@@ -5,17 +5,17 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 
-/// Equal to the limit of the store on disk.
+/// Maximum number of incidents, equal to the on-disk store's limit.
 const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    /// Each record with the key under which it was first reported, which replaces the name in a store on disk.
+    /// Records, each with the key under which it was first reported. The on-disk store uses a name instead.
     entries: Vec<(IncidentKey, Record)>,
 }
 
 impl MemoryStore {
-    /// Merges a record. Returns the result and the key under which it is reported.
+    /// Merges an incident record into the store. Returns the merged record and the key under which it is reported.
     pub fn write(&mut self, record: Record) -> (&IncidentKey, &Record) {
         let is_known = |(_, known): &(IncidentKey, Record)| known.is_same(&record);
         let at = match self.entries.iter().rposition(is_known) {
@@ -36,7 +36,7 @@ impl MemoryStore {
         (key, record)
     }
 
-    /// Merges an incident of a remote host's store. Returns the result, or `None` if the incident is invalid.
+    /// Merges an incident from a remote host's store. Returns the merged record, or `None` if the incident is invalid.
     pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Record> {
         let (key, record) = self.write(Record::from_remote(remote)?);
         Some(Record {
@@ -45,7 +45,7 @@ impl MemoryStore {
         })
     }
 
-    /// Discards all incidents after a jump in the recording.
+    /// Discards all incidents after the playback position jumps.
     pub fn forget(&mut self) {
         self.entries.clear();
     }

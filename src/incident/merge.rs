@@ -1,8 +1,8 @@
-//! Decides whether two records describe one incident, and merges them.
+//! Decides whether two incident records describe the same incident, and merges them.
 //!
-//! Several observers may see one failure: a dashboard connected to the host's agent, another one elsewhere, a recorder,
-//! and `gputop run`, whose record reaches other hosts from its own store. Each has different data and does not know of
-//! the others. Their conclusions arrive in any order, some of them repeatedly.
+//! Several observers may report the same failure: dashboards connected to the host's agent, a recorder, and `gputop
+//! run`, whose record reaches other hosts from its own store. Each has different data and does not know of the others.
+//! Their conclusions arrive in any order, some of them repeatedly.
 //!
 //! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much.
 //! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
@@ -12,8 +12,9 @@
 //!   one with the higher confidence.
 //! - If they are equal, the existing one stays, so that the result does not flip.
 //!
-//! The order of arrival therefore does not change the final result, and neither do repetitions. Data of the other
-//! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is used.
+//! The final result therefore does not depend on the order of arrival or on repetitions. Data from the rejected
+//! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is
+//! used.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -37,14 +38,14 @@ impl Record {
             record.key.process.is_some() && record.incident.severity == Severity::Fatal
         };
         self.key.is_same(&other.key)
-            // A command may outlive one of its processes.
+            // The command may exit later than one of its processes.
             || (self.key.has_same_subject(&other.key) && is_exit(self) && is_exit(other))
             || (self.key.shares_subject(&other.key)
                 && (self.is_exit_after(other) || other.is_exit_after(self)))
     }
 
-    /// Returns true if `self` was concluded at the exit of the process, from log text of unknown time, and `before` may
-    /// be the error in that text. Interpreters may take a long time to exit.
+    /// Returns true if `self` was concluded at process exit, from log text of unknown time, and `before` may be the
+    /// error in that text. Interpreters may take a long time to exit.
     fn is_exit_after(&self, before: &Self) -> bool {
         let exited = self.key.first;
         self.evidence.events.is_empty()
@@ -56,8 +57,8 @@ impl Record {
             && exited.since(before.key.first) <= MAX_EXIT_DELAY
     }
 
-    /// Merges both records: the better explanation, the higher severity, and all data of both. If the explanations are
-    /// equally good, this record's is used. Keeps this record's name.
+    /// Merges both records: uses the better explanation (`self`'s if equal), the higher severity, and all data of both.
+    /// Keeps `self`'s name.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let is_better = is_better(&other, &self);
@@ -95,10 +96,10 @@ impl Record {
     }
 }
 
-/// Fields that describe where the failure happened instead of what happened.
+/// Incident fields that describe where the failure happened instead of what happened.
 const LOCATION_FIELDS: [&str; 5] = ["pid", "gpu_index", "rank", "pci_bus", "exit_code"];
 
-/// Returns true if the conclusion of `new` replaces that of `old`.
+/// Returns true if `new`'s conclusion replaces `old`'s.
 fn is_better(new: &Record, old: &Record) -> bool {
     let has_same_observer = new.concluded_by.is_some() && new.concluded_by == old.concluded_by;
     let by_source = source_rank(&new.incident).cmp(&source_rank(&old.incident));
@@ -113,8 +114,8 @@ fn is_better(new: &Record, old: &Record) -> bool {
         .is_gt()
 }
 
-/// Returns true if `new` is based on at least as many events. Compares the latest event of one agent, because the old
-/// record also contains events of other agents.
+/// Returns true if the `new` conclusion is based on at least as many events. Compares the latest event of one agent,
+/// because the `old` record also contains other agents' events.
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
     let Some(last) = new.last() else { return true };
     let latest = |events: &[Event]| {
@@ -134,7 +135,7 @@ fn source_rank(incident: &Incident) -> u8 {
     }
 }
 
-/// Compares how well informed two conclusions with equal sources are.
+/// Compares the amount of information in two conclusions whose sources rank equally.
 fn compare_information(new: &Incident, old: &Incident) -> Ordering {
     let known = |incident: &Incident| {
         let causes = incident.causes.iter();
@@ -147,7 +148,7 @@ fn compare_information(new: &Incident, old: &Incident) -> Ordering {
         .then_with(|| new.confidence.total_cmp(&old.confidence))
 }
 
-/// Counts the fields that describe what happened.
+/// Counts the fields that describe the failure itself, not its location.
 fn count_fields(fields: &Fields) -> usize {
     let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
         return 0;
@@ -160,7 +161,7 @@ fn is_replayed(incident: &Incident) -> bool {
     incident.fixes.iter().any(|fix| fix.replayed.is_some())
 }
 
-/// Returns `b`'s conclusion if it is better, or else `a`'s, and adds the other's data. Keeps `a`'s name.
+/// Merges incidents `a` and `b`: returns the better conclusion with the other's data added. Keeps `a`'s name.
 fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
@@ -168,12 +169,12 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
         (a.clone(), b.clone())
     };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
-        // `needs` contains the basis of the replayed values.
+        // `needs` explains the basis of the replayed values, so both are copied.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
     }
     chosen.uid = a.uid.or(b.uid);
     chosen.severity = match (a.severity, b.severity) {
-        // An unknown value is from a later version, so any known value is preferred.
+        // `Unknown` comes from a later gputop version, so any known severity is preferred.
         (Severity::Unknown, known) | (known, Severity::Unknown) => known,
         (a, b) => a.max(b),
     };
@@ -201,7 +202,7 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     chosen
 }
 
-/// Returns the earlier RFC 3339 time. Texts with different time zones cannot be compared directly.
+/// Returns the earlier RFC 3339 time. Parses both, because texts with different time zones cannot be compared directly.
 fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     let parse = |text: &String| text.parse::<jiff::Timestamp>().ok();
     match (a, b) {
@@ -214,7 +215,7 @@ fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     }
 }
 
-/// Adds the entries of `b` that `a` does not have.
+/// Adds the entries of `b` that are missing in `a`.
 fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in b {
         a.entry(name).or_insert(value);

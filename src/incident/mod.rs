@@ -1,4 +1,4 @@
-//! Incidents: from the observations of this host, remote hosts and recordings to one saved record for each failure.
+//! Turns observations from this host, remote hosts and recordings into one saved incident record per failure.
 //!
 //! ```text
 //! Update ─► Watcher::see ─► thread "incidents": live::Observer ─► Record ─► IncidentSaver ───┐ is_same, merge
@@ -8,10 +8,11 @@
 //!                                                                         └─► banner and incident screen
 //! ```
 //!
-//! Several observers may see one failure. An [`IncidentKey`](crate::model::incident_key::IncidentKey) identifies it for
-//! all of them. Each observer writes its conclusion with [`Store::write`], which finds the record of the same incident
-//! ([`Record::is_same`](crate::model::incident_record::Record::is_same)) and merges both (`merge`), in whatever order they arrive. The incident's name does
-//! not change. It stays marked as read, unless it got worse or turned out to be something else.
+//! Several observers may report the same failure, identified by an
+//! [`IncidentKey`](crate::model::incident_key::IncidentKey). Each observer writes its conclusion with [`Store::write`],
+//! which finds the record of the same incident ([`Record::is_same`](crate::model::incident_record::Record::is_same))
+//! and merges both (`merge`), in whatever order they arrive. The incident's name does not change. A read incident stays
+//! marked as read, unless it gets worse or its diagnosis changes.
 //!
 //! ```text
 //! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user
@@ -20,8 +21,8 @@
 //!   lock                                     held while any of these is written
 //! ```
 //!
-//! If the store cannot be written, read or locked in time, gputop reports that in one line and continues. The store does
-//! not redact secrets: the collectors have removed them before a record is made.
+//! If the store cannot be written, read or locked in time, gputop reports that in one line and continues. The store
+//! does not redact secrets: collectors remove them before creating a record.
 
 mod activity;
 mod memory_store;

@@ -21,23 +21,23 @@ use super::uid::Uid;
 use crate::model::text::visible;
 use crate::open_files::restore_in;
 
-/// Maximum duration of the command.
+/// Maximum duration of the user's `on_incident` command.
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_STDERR: usize = 4 << 10;
 
-/// The result of a notification.
+/// The result of running the `on_incident` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     Sent,
-    /// The command was already run for this incident.
+    /// The command already ran for this incident.
     AlreadySent,
-    /// An error message without a period: `on_incident: the command failed (exit 3): no such channel`.
+    /// Error message without a period: `on_incident: the command failed (exit 3): no such channel`.
     Failed(String),
 }
 
-/// Runs `command` for an incident of the store, unless it was already run. Blocks up to `limit`, so do not call it from
-/// a task that draws the screen.
+/// Runs the user's `command` for a stored incident, unless it already ran for that incident. Blocks up to `limit`, so a
+/// task that draws the screen must not call it.
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
 }
@@ -70,7 +70,7 @@ pub fn notify_until(
     }
 }
 
-/// Runs the command and waits for it. The error is a phrase.
+/// Runs the user's command and waits for it. Errors are phrases without a period.
 pub(super) fn run(
     command: &str,
     json: Vec<u8>,
@@ -86,7 +86,7 @@ pub(super) fn run(
         .spawn()
         .map_err(|error| format!("cannot start sh: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // Write on a separate thread, because the command may not read its input. A command that exits before it has
+        // Writes on a separate thread, because the command may not read its input. A command that exits before it has
         // read everything is not an error.
         let feeder = thread::Builder::new().name("on_incident".into());
         let _ = feeder.spawn(move || stdin.write_all(&json));
@@ -130,7 +130,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Kills the command and all processes of its group.
+/// Kills the user's command and all processes in its process group.
 fn stop(child: &mut Child) {
     if let Ok(group) = i32::try_from(child.id()) {
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
@@ -139,8 +139,8 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The beginning of the command's standard error. Reads never block, because a process started by the command may keep
-/// the other end open forever.
+/// The beginning of the user command's standard error. Reads never block, because a process started by the command may
+/// keep the pipe open forever.
 struct StderrText {
     text: Vec<u8>,
     can_read: bool,
@@ -177,7 +177,7 @@ impl StderrText {
         }
     }
 
-    /// Returns the last line, like `: no such channel`, or an empty string.
+    /// Returns the last line of standard error, like `: no such channel`, or an empty string.
     fn last_line(&self) -> String {
         let lines = self.text.split(|byte| *byte == b'\n');
         let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty());

@@ -10,14 +10,14 @@ use super::timeout::with_timeout;
 use super::uid::Uid;
 use crate::model::incident_record::Record;
 
-/// Timeout for a store access. Access to an unreachable home directory blocks forever.
+/// Timeout for an access to the incident store. Accessing an unreachable home directory blocks forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Additional time for the store accesses of one notification.
+/// Additional time for the store accesses of one `on_incident` run.
 const STORE_MARGIN: Duration = Duration::from_secs(2);
 
 const NOT_RESPONDING: &str = "the state directory does not respond";
 
-/// Runs `work`, which uses the store and may hang. The error is a phrase without a period.
+/// Runs `work`, which uses the incident store and may hang, with a timeout. Errors are phrases without a period.
 pub fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
@@ -25,22 +25,21 @@ pub fn in_time<T: Send + 'static>(
     done.map_err(|error| error.to_string())
 }
 
-/// Writes an incident. The error is a phrase without a period.
+/// Writes an incident to the store. Errors are phrases without a period.
 pub fn put(store: Store, record: Record) -> Result<Stored, String> {
     in_time(move || store.write(record))
 }
 
-/// The result of saving an incident.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveResult {
-    /// Its ID in the store, if it was saved.
+    /// The incident's ID in the store, if it was saved.
     pub uid: Option<Uid>,
-    /// An error message without a period.
+    /// Error message without a period.
     pub fault: Option<String>,
 }
 
-/// Saves an incident of this user, and runs `on_incident` unless it was already run for this incident. May block for
-/// seconds, so do not call it from a task that draws. Setting `is_cancelled` stops the command early.
+/// Saves this user's incident, and runs `on_incident` unless it already ran for that incident. May block for seconds,
+/// so a drawing task must not call it. Setting `is_cancelled` stops the command early.
 pub fn save(
     record: Record,
     on_incident: Option<&str>,

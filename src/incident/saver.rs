@@ -1,7 +1,7 @@
 //! Converts diagnosed incidents to records with evidence, and saves them in the store.
 //!
-//! If the store cannot be written, because another writer has locked it or the disk is slow, the record is saved later.
-//! A remote host sends each incident only once.
+//! If the store cannot be written, because another process has locked it or the disk is slow, the incident record is
+//! saved later. Dropping the record would lose it: a remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +17,15 @@ use crate::model::incident_record::{Evidence, Record, Track};
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum number of recent events that are retained as evidence.
+/// Maximum number of recent events retained as evidence.
 const MAX_EVENTS: usize = 256;
-/// Maximum number of unsaved incidents. Beyond this number, the oldest is dropped.
+/// Maximum number of unsaved incidents. If it is exceeded, the oldest incident is dropped.
 const MAX_UNSAVED: usize = 64;
-/// Time between attempts to save unsaved incidents.
 const RETRY_INTERVAL: Millis = Millis(5_000);
 
-/// Maximum number of attempts. The limit is needed because the store never accepts an invalid record.
+/// Maximum number of attempts to save an incident. Without a limit, an invalid record would be retried forever.
 const MAX_TRIES: u32 = 100;
 
-/// An incident that could not be saved yet.
 struct UnsavedIncident {
     what: UnsavedRecord,
     tries: u32,
@@ -39,8 +37,8 @@ enum UnsavedRecord {
     Remote(Arc<RemoteIncident>),
 }
 
-/// Lets one thread use the store at a time. When a job on a hundred hosts fails, all threads save an incident at once,
-/// and a thread gives up after waiting two seconds for the store's own lock.
+/// Lets one thread at a time use the store. When a job on a hundred hosts fails, all threads save an incident at once,
+/// and each waits only two seconds for the store's own lock.
 fn store_access() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -55,9 +53,9 @@ pub struct IncidentSaver {
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
     unsaved: VecDeque<UnsavedIncident>,
-    /// Time of the last attempt, or the time since which an incident has been unsaved.
+    /// Time of the last attempt to save, or since when an incident has been unsaved.
     tried: Option<Mono>,
-    /// True after an error was reported. Each error is reported once, because every attempt would repeat it.
+    /// True after a save error was reported. It is reported only once, because every further attempt would repeat it.
     is_error_reported: bool,
 }
 
@@ -94,8 +92,8 @@ impl IncidentSaver {
         }
     }
 
-    /// Saves a conclusion, and replaces it with the merged one from the store, including its name there. A conclusion
-    /// that could not be saved has no name, and the failure is reported.
+    /// Saves an incident record and replaces it with the store's merged record and name. If saving fails, reports the
+    /// error; the record then has no name.
     pub fn save(&mut self, record: &mut Record) {
         self.add_evidence(record);
         if self.sink.is_none() {
@@ -105,12 +103,12 @@ impl IncidentSaver {
         {
             record.incident = *stored.incident;
         }
-        // The store contains the evidence and the blocks of the map, which screens do not show.
+        // Screens do not show evidence and block maps, so only the stored record keeps them.
         record.evidence = Evidence::default();
         record.forget_blocks();
     }
 
-    /// Writes a record to the store, or adds it to the unsaved ones.
+    /// Writes an incident record to the store, or queues it as unsaved on failure.
     fn try_save(&mut self, what: UnsavedRecord, tries: u32) -> Option<Stored> {
         let store = self.sink.as_ref()?.store.clone();
         let lock = store_access();
@@ -150,7 +148,8 @@ impl IncidentSaver {
             return;
         }
         self.tried = Some(now);
-        // An incident that fails again is moved to the end of the queue, and the others wait for the next attempt.
+        // An incident that fails again moves to the end of the queue, and the other incidents wait for the next
+        // attempt.
         while let Some(UnsavedIncident { what, tries }) = self.unsaved.pop_front() {
             if self.try_save(what, tries + 1).is_none() {
                 return;
@@ -180,7 +179,8 @@ impl IncidentSaver {
         self.try_save(UnsavedRecord::Remote(Arc::clone(remote)), 1);
     }
 
-    /// Handles a remote incident that is part of a recording. Returns `None` for a live source, which has no such events.
+    /// Returns the incident record for a remote incident in a recording, or `None` for a live source, which has no such
+    /// events.
     pub fn replay(&mut self, remote: &RemoteIncident) -> Option<Record> {
         match self.sink {
             Some(_) => None,
@@ -188,13 +188,13 @@ impl IncidentSaver {
         }
     }
 
-    /// Discards all state after a jump in a recording.
+    /// Discards all state after the playback position jumps.
     pub fn forget(&mut self) {
         self.events.clear();
         self.recording.forget();
     }
 
-    /// Adds the values that the dashboard's charts show around an incident to its record.
+    /// Adds the chart values measured around an incident to its saved record.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let Some(sink) = &self.sink else { return };
         let (store, uid) = (sink.store.clone(), uid.clone());
@@ -218,8 +218,8 @@ impl IncidentSaver {
         }
     }
 
-    /// Runs `on_incident` for fatal and caught errors, but not for notes. For incidents of a remote store the command is run
-    /// on that host.
+    /// Runs the user's `on_incident` command for fatal and caught errors, but not for notes. For incidents of a remote
+    /// store, the remote host runs the command.
     fn notify(&self, stored: &Stored) {
         let Some(sink) = &self.sink else { return };
         let Some(command) = sink.on_incident.clone() else {
@@ -230,7 +230,7 @@ impl IncidentSaver {
         }
         let (store, uid) = (sink.store.clone(), stored.uid.clone());
         let report = self.report.clone();
-        // On a separate thread, so that a command that hangs does not delay the next incident.
+        // Runs on a separate thread, so that a hanging command does not delay the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
                 let _ = report.send(WatchResult::Error(why));
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(count(), 1);
         assert!(matches!(results.try_recv(), Ok(WatchResult::Error(_))));
         drop(lock);
-        // Not retried before the interval has passed.
+        // Saving is not retried before the retry interval has passed.
         saver.retry(Mono(1_000));
         assert_eq!(count(), 1);
         saver.retry(Mono(1_000 + RETRY_INTERVAL.0));

@@ -1,4 +1,4 @@
-//! The state of incidents: which were read, and for which `on_incident` was run.
+//! The saved state of incidents: which were opened, and for which `on_incident` ran.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,21 +13,21 @@ use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
-/// Maximum file size. Two times for each incident of a full store need far less.
+/// Maximum size of the state file. Two times for each incident in a full store need far less.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of notifications about processes that are remembered.
+/// Maximum number of remembered notifications about processes.
 const MAX_ACTIVITY: usize = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct State {
     pub(super) schema: u32,
-    /// Time when each incident was opened.
+    /// Time at which the user opened each incident.
     pub(super) read: BTreeMap<Uid, UnixMillis>,
-    /// Time when `on_incident` was started for each incident.
+    /// Time at which `on_incident` started for each incident.
     #[serde(rename = "told")]
     pub(super) notified: BTreeMap<Uid, UnixMillis>,
-    /// Time of the last notification about each process that exited or was idle.
+    /// Time of the last notification about each exited or idle process.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) activity: BTreeMap<String, UnixMillis>,
     #[serde(flatten)]
@@ -35,15 +35,15 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the state. A missing or damaged file is treated as empty, which makes all incidents unread again. Returns
-    /// the schema version if a newer gputop wrote the state, which must not be overwritten then.
+    /// Reads the saved incident state. A missing or damaged file is treated as empty, so all incidents are unread
+    /// again. If a newer gputop wrote the file, returns its schema version; the file must then not be overwritten.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
             let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
-        // Check the version first, because the remaining content of a newer file may have any format.
+        // Checks the version first, because the remaining content of a newer file may have any format.
         match state.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema > SCHEMA.into() => Err(schema),
             _ => Ok(serde_json::from_value(state).unwrap_or_default()),
@@ -57,7 +57,7 @@ impl State {
         user_files::replace(&folder.join(NAME), &bytes)
     }
 
-    /// Removes the oldest notifications about processes beyond the maximum.
+    /// Removes the oldest process notifications beyond the maximum.
     pub(super) fn forget_old_activity(&mut self) {
         let mut times: Vec<UnixMillis> = self.activity.values().copied().collect();
         if let Some(surplus) = times.len().checked_sub(MAX_ACTIVITY + 1) {
@@ -67,7 +67,6 @@ impl State {
         }
     }
 
-    /// Removes incidents that no longer exist.
     pub(super) fn retain(&mut self, exists: impl Fn(&Uid) -> bool) {
         self.read.retain(|uid, _| exists(uid));
         self.notified.retain(|uid, _| exists(uid));

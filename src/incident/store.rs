@@ -1,4 +1,4 @@
-//! The directory of incidents: finds, reads, writes and deletes them.
+//! The incident store directory: finds, reads, writes and deletes incidents.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -21,54 +21,50 @@ use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::{Millis, UnixMillis};
 use crate::user_files::{self, Base, DirectoryError};
 
-/// Retention limits: number of incidents and total size. If a limit is exceeded, the oldest incidents are deleted, read
-/// ones first.
+/// Maximum number of stored incidents. If the number or the total size exceeds its limit, the oldest incidents are
+/// deleted, read ones first.
 const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum size of a file. Larger files are never written.
+/// Maximum size of an incident file. Larger files are never written.
 const MAX_FILE: u64 = 4 << 20;
-/// Maximum memory for the lists of one file while it is read.
+/// Maximum memory for the lists in one incident file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
-/// Maximum number of directory entries to examine.
 const MAX_ENTRIES: usize = 10_000;
-/// Timeout for another writer to finish. A write takes milliseconds.
+/// Timeout for waiting until another process has written to the store. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time between attempts to lock, far shorter than a write, so that a process that writes repeatedly does not starve
-/// the others.
+/// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
+/// does not starve the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
-/// Refers to the newest incident.
+/// Command-line name of the newest incident.
 const LAST: &str = "last";
-/// Age beyond which a temporary file is deleted. Its writer must have been killed.
+/// Age at which a temporary file is deleted, because its writer must have been killed.
 const MAX_PART_AGE: Duration = Duration::from_mins(10);
-/// Maximum number of IDs to try if the subjects of two incidents have the same hash.
+/// Maximum number of IDs tried if two subjects (processes or GPUs) have the same hash.
 const MAX_NAMES: u64 = 60;
 
-/// The store of this user.
 #[derive(Debug, Clone)]
 pub struct Store {
     folder: PathBuf,
 }
 
-/// The result of writing a record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
-    /// The stored incident. Its conclusion may be that of another observer.
+    /// The stored incident. Its conclusion may come from another observer.
     pub incident: Box<Incident>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     New,
-    /// The record added data to an incident that was already stored.
+    /// The record added data to a stored incident.
     Revised,
     /// The record contained no new data.
     Known,
 }
 
-/// An incident of the store.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub uid: Uid,
@@ -76,21 +72,21 @@ pub struct Entry {
     pub is_read: bool,
 }
 
-/// A file that cannot be read as an incident, and the reason as a phrase without a period.
+/// A file that cannot be read as an incident, and the reason without a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     pub file: String,
     pub why: String,
 }
 
-/// All incidents, the oldest first.
+/// All stored incidents, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
     pub entries: Vec<Entry>,
     pub unreadable: Vec<Unreadable>,
 }
 
-/// An error of the store. Each message is one sentence.
+/// An error of the incident store. Each message is one sentence.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -103,7 +99,7 @@ pub enum StoreError {
     Unwritable { path: PathBuf, why: io::Error },
     #[error("cannot read {}: {why}", path.display())]
     Unreadable { path: PathBuf, why: String },
-    #[error("cannot import the incident {name} of another host: {why}")]
+    #[error("cannot import incident {name} from another host: {why}")]
     Foreign { name: String, why: String },
     #[error("{} was written by a newer gputop (schema {schema}); update gputop on this host", path.display())]
     Newer { path: PathBuf, schema: u64 },
@@ -114,13 +110,13 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Returns the store of this user: `gputop/incidents` in the XDG state directory.
-    /// Returns an error if the user does not have a home directory, or if root uses the home directory of another user.
+    /// Returns this user's store: `gputop/incidents` in the XDG state directory. Returns an error if the user does not
+    /// have a home directory, or if root uses another user's home directory.
     pub fn of_this_user() -> Result<Self, StoreError> {
         Ok(Self::at(&user_files::directory(Base::State, "incidents")?))
     }
 
-    /// Returns a store in this directory. The first write creates the directory.
+    /// Opens the store in `folder`, which the first write creates.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self {
@@ -132,7 +128,7 @@ impl Store {
         &self.folder
     }
 
-    /// Saves an incident. If the same incident is stored already, it is revised.
+    /// Saves an incident. If the same incident is already stored, merges both.
     pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
         let _lock = self.lock()?;
         let mut files = self.files()?;
@@ -168,7 +164,7 @@ impl Store {
         })
     }
 
-    /// Returns all incidents, oldest first. A store that was never written to is empty.
+    /// Returns all stored incidents, oldest first. The list is empty if nothing was ever saved.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         let mut entries = Vec::new();
@@ -179,7 +175,7 @@ impl Store {
         Ok(listing)
     }
 
-    /// Calls `take` for each incident, the newest first, without loading all at once. Returns the unreadable files.
+    /// Calls `take` for each stored incident, newest first, without loading all at once. Returns the unreadable files.
     pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
@@ -198,7 +194,7 @@ impl Store {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
-                // Another gputop has deleted it in the meantime.
+                // Another gputop process has deleted the incident in the meantime.
                 Err(_) => {}
             }
         }
@@ -206,7 +202,6 @@ impl Store {
         Ok(unreadable)
     }
 
-    /// Reads an incident.
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
         let unreadable = |why: String| StoreError::Unreadable {
@@ -220,7 +215,7 @@ impl Store {
             },
             _ => unreadable(error.to_string()),
         })?;
-        // Sanitize the text, because screens and exports show it and the file may have been manipulated.
+        // Sanitizes the text, because screens and exports show it and the file may have been manipulated.
         let bytes =
             harmless_json(&bytes, MAX_MEMORY).ok_or_else(|| unreadable("too large".to_owned()))?;
         let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
@@ -233,12 +228,12 @@ impl Store {
                     },
                     UnreadableRecord::Damaged(_) => unreadable(why.to_string()),
                 })?;
-        // The file name is the incident's name, regardless of the content.
+        // The file name determines the incident's name, regardless of the file's content.
         record.incident.uid = Some(uid.to_string());
         Ok(record)
     }
 
-    /// Reads an incident. Also returns whether it was opened before.
+    /// Reads an incident and whether the user has opened it.
     pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         Ok(Entry {
@@ -248,14 +243,14 @@ impl Store {
         })
     }
 
-    /// Lists the files that were modified within this time, without opening them, the newest incident first.
+    /// Lists incident files modified within `max_age`, newest first, without opening them.
     pub fn recent_files(&self, max_age: Duration) -> Result<Vec<IncidentFile>, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         let mut files = self.files()?;
         files.reverse();
         let recent = files.into_iter().filter_map(|file| {
             let modified = self.path(&file.uid).metadata().ok()?.modified().ok()?;
-            // A time in the future counts as new.
+            // A modification time in the future counts as recent.
             let is_old = modified.elapsed().is_ok_and(|age| age > max_age);
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
             (!is_old).then(|| IncidentFile {
@@ -268,8 +263,8 @@ impl Store {
         Ok(recent.collect())
     }
 
-    /// Saves an incident from another host's store. If the same incident is stored already, it is revised. A new
-    /// incident that was read on the other host is marked as read.
+    /// Saves an incident from another host's store. If the same incident is already stored, merges both. A new incident
+    /// that was read on the other host is marked as read.
     pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(remote.uid.as_bytes(), 60),
@@ -288,7 +283,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Finds an incident by its name, the beginning or the end of its name, or `last` for the newest.
+    /// Finds an incident by its name, the beginning or end of its name, or `last` for the newest incident.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
         let newest = uids.last().filter(|_| word == LAST);
@@ -309,7 +304,6 @@ impl Store {
         }
     }
 
-    /// Marks incidents as read.
     pub fn mark_read(&self, uids: &[Uid]) -> Result<(), StoreError> {
         self.change_state(|state, now| {
             let before = state.read.len();
@@ -322,8 +316,8 @@ impl Store {
     }
 
     /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`. Returns
-    /// an error if the store cannot be locked in time or cannot be written. In that case the caller must not run the
-    /// command, because another process may run it too.
+    /// an error if the store cannot be locked in time or written; the caller must then not run the command, because
+    /// another process may run it too.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
             let is_first = !state.notified.contains_key(uid);
@@ -332,7 +326,7 @@ impl Store {
         })
     }
 
-    /// Claims the notification about a process. Returns true unless it was claimed within `window`.
+    /// Claims a notification about a process. Returns true unless it was already claimed within `window`.
     pub(super) fn claim_activity(&self, key: &str, window: Millis) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
             let window = i64::try_from(window.0).unwrap_or(i64::MAX);
@@ -346,7 +340,7 @@ impl Store {
         })
     }
 
-    /// Calls `change` under the lock, and writes the state if it returns true.
+    /// Locks the store, calls `change`, and writes the state if `change` returns true.
     fn change_state(
         &self,
         change: impl FnOnce(&mut State, UnixMillis) -> bool,
@@ -388,7 +382,7 @@ impl Store {
         written.map_err(|why| StoreError::Unwritable { path, why })
     }
 
-    /// Finds the stored record of the same incident.
+    /// Finds the stored record that describes the same incident.
     fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
         let suffix = Uid::subject_suffix(&record.key);
         let candidates = files
@@ -400,7 +394,7 @@ impl Store {
         })
     }
 
-    /// Writes a record and returns its size.
+    /// Writes an incident record to its file and returns the file size.
     fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
         if record.incident.time.is_none() {
             let time = jiff::Timestamp::from_second(record.key.time.0.div_euclid(1_000));
@@ -416,7 +410,7 @@ impl Store {
         Ok(bytes.len() as u64)
     }
 
-    /// Deletes incidents beyond the retention limits, except the one that was just written.
+    /// Deletes incidents beyond the retention limits, except the one just written.
     fn delete_excess(&self, written: &Uid, mut files: Vec<StoreFile>) {
         let exceeds_limits = |files: &[StoreFile]| {
             files.len() > MAX_RECORDS
@@ -428,7 +422,7 @@ impl Store {
         let state = State::read(&self.folder).unwrap_or_default();
         files.retain(|file| file.uid != *written);
         files.sort_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
-        // Reserve room for the incident that was just written.
+        // Reserve room for the incident just written.
         let own = self.path(written).metadata().map_or(0, |file| file.len());
         let mut oldest = files.into_iter();
         loop {
@@ -438,7 +432,7 @@ impl Store {
                 break;
             }
             let Some(file) = oldest.next() else { break };
-            // Files written by a newer version are left for that version to delete.
+            // Files written by a newer gputop are left for that version to delete.
             if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
                 let _ = fs::remove_file(self.path(&file.uid));
             }
@@ -449,7 +443,7 @@ impl Store {
         self.folder.join(file_name(uid))
     }
 
-    /// Lists the files whose names are incident IDs, sorted by name. Returns an empty list if the store does not exist.
+    /// Lists the incident files, sorted by name. Returns an empty list if the store does not exist.
     fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
@@ -476,7 +470,7 @@ impl Store {
         Ok(files)
     }
 
-    /// Locks the store until the result is dropped. Creates the directory if needed.
+    /// Locks the store until the returned file is dropped. Creates the directory if needed.
     fn lock(&self) -> Result<File, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
@@ -510,7 +504,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Deletes temporary files of writers that were killed.
+    /// Deletes temporary files left by killed writers.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return;
@@ -527,7 +521,6 @@ impl Store {
     }
 }
 
-/// A file of the store.
 #[derive(Debug, Clone)]
 struct StoreFile {
     uid: Uid,
@@ -538,7 +531,7 @@ fn file_name(uid: &Uid) -> String {
     format!("{uid}.json")
 }
 
-/// Returns an unused ID, because two subjects may have the same hash.
+/// Returns an unused incident ID. Two subjects (processes or GPUs) may have the same hash.
 fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
         .map(|offset| Uid::of(&record.key, offset))
@@ -549,10 +542,10 @@ fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
         })
 }
 
-/// Serializes a record. Omits the largest sections if the file would exceed its maximum size.
+/// Serializes an incident record. Omits the largest sections if the file would exceed its maximum size.
 fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
     let to_json = |record: &Record| -> io::Result<Vec<u8>> {
-        // Write one line, because a block map has thousands of small entries.
+        // Writes JSON on one line, because a block map has thousands of small entries.
         let mut bytes = serde_json::to_vec(record)?;
         bytes.push(b'\n');
         Ok(bytes)
@@ -580,7 +573,7 @@ fn unknown(word: &str, uids: &[Uid]) -> StoreError {
         word: word.to_owned(),
         instead: match nearest(&typed, names) {
             _ if uids.is_empty() => ": the store is empty".to_owned(),
-            Some(name) => format!("; the nearest is {name}"),
+            Some(name) => format!("; the closest ID is {name}"),
             None => ". `gputop incidents` lists all; `last` is the newest".to_owned(),
         },
     }

@@ -1,20 +1,20 @@
-//! Detects changes to the store, for callers that poll it every few seconds.
+//! Detects changes in the incident store, for callers that poll it every few seconds.
 
 use std::time::{Duration, SystemTime};
 
 use super::store::Store;
 
-/// Longer than the clock resolution of any file system.
+/// Upper limit for the clock resolution of any file system.
 const MAX_CLOCK_TICK: Duration = Duration::from_millis(100);
 
-/// Modification time of a store at the last check.
+/// The incident store's modification time at the last check.
 #[derive(Debug, Default)]
 pub struct Changes {
     seen: Option<SystemTime>,
 }
 
 impl Changes {
-    /// Returns true if the store has changed since the last call. A store that does not exist has not changed.
+    /// Returns true if the store has changed since the last call, or false if it does not exist.
     pub fn are_new(&mut self, store: &Store) -> bool {
         let modified = || store.folder().metadata().ok()?.modified().ok();
         let now = modified();

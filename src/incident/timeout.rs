@@ -12,8 +12,8 @@ use crate::user_files::survive_file_limits;
 /// Runs `work` on a separate thread and returns its result. Returns `None` if no thread could be started, or if `work`
 /// takes longer than `limit`; `work` then continues in the background.
 ///
-/// The thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be delivered
-/// to this thread and kill the process.
+/// The new thread blocks all signals. Otherwise a signal that the caller has blocked on its own thread would be
+/// delivered to the new thread and kill the process.
 pub fn with_timeout<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -31,7 +31,7 @@ pub fn with_timeout<T: Send + 'static>(
     }
     let thread = thread.ok()?;
     let result = receiver.recv_timeout(limit).ok()?;
-    // Wait for the thread to exit, so that the process has one thread fewer when the caller forks next.
+    // Waits for the thread to exit, so that the process has one thread fewer when the caller forks next.
     let _ = thread.join();
     Some(result)
 }

@@ -1,4 +1,4 @@
-//! The ID of an incident: `01kq3v7-x2c9`. IDs sort by time, are easy to type and are valid file names.
+//! Incident IDs like `01kq3v7-x2c9`, which sort by time, are easy to type and are valid file names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::incident_key::IncidentKey;
 
-/// Digits and lower-case letters in byte order, without characters that look alike (Crockford's base 32).
+/// Digits of an incident ID in byte order, without characters that look alike (Crockford's base 32).
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Number of digits of the time, in seconds since 1970. Sufficient until the year 3058.
+/// Number of base-32 digits for the time in seconds since 1970. Sufficient until the year 3058.
 const TIME_LENGTH: usize = 7;
-/// Number of digits of the hash of the subject. The IDs of all incidents of one process have the same suffix.
+/// Number of base-32 digits for the hash of the subject (process or GPU). The IDs of all incidents of one process have
+/// the same suffix.
 const SUBJECT_LENGTH: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(String);
 
-/// The error for a text that is not a valid incident ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidUid;
 
 impl Uid {
-    /// Returns the ID for an incident. `offset` seconds are added to the time if the ID is already in use.
+    /// Returns the ID for an incident. Adds `offset` seconds to the time if the ID is already in use.
     pub(super) fn of(key: &IncidentKey, offset: u64) -> Self {
         let seconds = u64::try_from(key.time.0 / 1_000).unwrap_or(0);
         let time = letters(seconds.saturating_add(offset), TIME_LENGTH);
         Self(format!("{time}-{}", Self::subject_suffix(key)))
     }
 
-    /// Returns the suffix of the IDs of all incidents with the key's subject.
+    /// Returns the ID suffix shared by all incidents with the key's subject (process or GPU).
     pub(super) fn subject_suffix(key: &IncidentKey) -> String {
-        // A command and the processes that it started have the same suffix.
+        // A `gputop run` command and its child processes have the same suffix.
         let process = key.run.or(key.process);
         let process = process.map(|key| (key.pid.0, key.start.0));
         let gpu = key.gpu.as_ref().filter(|_| process.is_none());
@@ -44,7 +44,7 @@ impl Uid {
         &self.0
     }
 
-    /// Returns true if `word` is the beginning or the end of the ID.
+    /// Returns true if the incident ID starts or ends with `word`.
     pub(super) fn matches(&self, word: &str) -> bool {
         !word.is_empty() && (self.0.starts_with(word) || self.0.ends_with(word))
     }
@@ -84,7 +84,8 @@ fn letters(mut number: u64, count: usize) -> String {
     digits.iter().rev().collect()
 }
 
-/// FNV-1a, which gives the same result in every process and version. std's hasher does not guarantee that.
+/// Returns the FNV-1a hash of a text, which is the same in every process and version. std's hasher does not guarantee
+/// that.
 fn hash(text: &str) -> u64 {
     let mixed = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,14 +1,14 @@
 //! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
-//! The watcher reports the stored result, never its own conclusion alone, and always under the same name and key. Other
-//! conclusions arrive in two ways: another gputop writes to the same store, or a remote agent sends the incidents of its
-//! host's store ([`Update::RemoteIncident`]). It sends each once and again after changes;
-//! [`source::remote`](crate::source::remote) requests them again after the connection was lost. A failure on a remote host
-//! that happens while no gputop runs there is not recorded.
+//! The watcher always reports the stored result under one name and key, never its own conclusion alone. Other
+//! conclusions arrive in two ways: another gputop process writes to the same store, or a remote agent sends the
+//! incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once and again after
+//! changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. A failure on a
+//! remote host is not recorded if no gputop runs there at that time.
 //!
-//! Diagnosing text takes tens of milliseconds, and writing a file may block. Both happen on the thread, so the drawing task
-//! only passes on updates. A recording is watched in the same way, but its incidents are not stored, because they were
-//! stored when they happened. Incidents from remote stores are part of a recording as events
+//! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the
+//! drawing task only passes on updates. A recording is watched in the same way, but its incidents are not stored,
+//! because they were stored when they happened. A recording contains the incidents of remote stores as events
 //! ([`Observation::RemoteIncident`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,28 +27,27 @@ use crate::model::incident_record::{Record, Track};
 use crate::model::units::Millis;
 use crate::protocol::Update;
 
-/// Maximum number of frames queued for the thread. Further frames are dropped, because the next one has newer data. A jump
-/// in a recording sends up to 125 at once, which show whether memory grew.
+/// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer
+/// data. Jumping in a recording queues up to 125 frames at once, which show whether memory grew.
 pub const MAX_WAITING_FRAMES: usize = 128;
 
-/// The store for incidents and the command to run for each.
+/// The incident store and the user's commands to run for incidents and processes.
 #[derive(Debug, Clone)]
 pub struct IncidentSink {
     pub store: Store,
-    /// The user's command, run with the incident's JSON on its standard input.
+    /// The user's shell command, run with the incident's JSON on its standard input.
     pub on_incident: Option<String>,
-    /// Time after which the command is run for a process that holds GPU memory without using the GPU.
+    /// Time after which the command runs for a process that holds GPU memory without using the GPU.
     pub on_idle: Option<Millis>,
-    /// True to run the command for each GPU process that exits.
+    /// True if the command runs for each GPU process that exits.
     pub on_exit: bool,
 }
 
-/// A result sent by the watcher thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchResult {
-    /// A new incident, or a revision of one that was reported before with the same key.
+    /// A new incident, or a revision of an incident previously reported with the same key.
     Incident(Box<Record>),
-    /// An error message about an incident that could not be saved or a command that failed.
+    /// Error message about an unsaved incident or a failed command.
     Error(String),
 }
 
@@ -67,12 +66,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the thread. Without a store, incidents are only reported.
+    /// Starts the watcher thread. Without a store, incidents are only reported.
     pub fn start(sink: Option<IncidentSink>) -> std::io::Result<Self> {
         Self::start_with(sink, MAX_WAITING_FRAMES)
     }
 
-    /// Like [`start`](Self::start), but with a different limit on waiting frames.
+    /// Like [`start`](Self::start), but with a different limit on queued frames.
     pub fn start_with(sink: Option<IncidentSink>, max_waiting: usize) -> std::io::Result<Self> {
         let (inputs, inbox) = mpsc::channel();
         let (report, results) = channel::unbounded_channel();
@@ -100,7 +99,7 @@ impl Watcher {
         }
     }
 
-    /// Passes relevant updates to the thread; never blocks.
+    /// Passes relevant updates to the watcher thread. Never blocks.
     pub fn see(&self, update: &Update) {
         match update {
             Update::Frame(_) => {
@@ -120,12 +119,12 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
-    /// Adds the values measured around an incident to the stored record.
+    /// Adds the values measured around an incident to its stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
 
-    /// Waits for the next result. Safe to cancel. Never returns after the thread has stopped.
+    /// Waits for the next result of the watcher thread. Safe to cancel. Never returns after the thread has stopped.
     pub async fn next(&mut self) -> WatchResult {
         match self.results.recv().await {
             Some(found) => found,
@@ -133,7 +132,7 @@ impl Watcher {
         }
     }
 
-    /// Waits up to `limit` until all inputs are diagnosed and saved. Called before the program exits, because the last
+    /// Waits up to `limit` until all inputs are diagnosed and saved. Called before gputop exits, because the last
     /// update may contain the failure that ended the run.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self {
@@ -161,7 +160,7 @@ impl Watcher {
     }
 }
 
-/// Diagnoses a recording on the calling thread. No frame is dropped, so the result is always the same.
+/// Diagnoses a recording on the calling thread. Drops no frame, so the result is always the same.
 pub struct RecordingDiagnosis {
     thread: Thread,
     results: channel::UnboundedReceiver<WatchResult>,
@@ -195,7 +194,7 @@ impl RecordingDiagnosis {
         }
     }
 
-    /// Returns the latest revision of each incident, and the errors of the diagnosis.
+    /// Returns the latest revision of each incident and the diagnosis errors.
     pub fn finish(mut self) -> (Vec<Record>, Vec<String>) {
         let mut troubles = Vec::new();
         while let Ok(result) = self.results.try_recv() {
@@ -208,7 +207,7 @@ impl RecordingDiagnosis {
 }
 
 /// Lets only one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread
-/// that matches at the same time, and when a job on a hundred hosts fails, all threads would match at once.
+/// that matches concurrently, and when a job on a hundred hosts fails, all threads would match at once.
 fn diagnosis_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,7 +219,7 @@ struct Thread {
     activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
-    /// The last error of the diagnosis, stored to avoid repeating it: the same text may fail again with each frame.
+    /// The last diagnosis error, stored to avoid repeating it: the same text may fail again with each frame.
     last_failure: Option<String>,
 }
 
@@ -251,7 +250,7 @@ impl Thread {
         }
     }
 
-    /// Runs a part of the diagnosis. After a panic it continues with a new observer and reports the error.
+    /// Runs a diagnosis step. After a panic, restarts with a new observer and reports the error.
     fn with_restart<T: Default>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = recover(|| work(self)).unwrap_or_else(|| {
             self.observer.forget();
@@ -266,7 +265,7 @@ impl Thread {
         result
     }
 
-    /// Handles an input. Returns the incidents to report.
+    /// Handles a watcher input. Returns the incidents to report.
     fn handle(&mut self, input: WatchInput) -> Vec<Record> {
         let update = match input {
             WatchInput::Update(update) => update,
@@ -294,7 +293,6 @@ impl Thread {
         records
     }
 
-    /// Passes an update to the saver.
     fn prepare(&mut self, update: &Update) {
         match update {
             Update::Hello(hello) => self.saver.hello(hello),

@@ -1,10 +1,9 @@
 //! Splits a GPU's memory into parts that add up:
 //! driver + allocated + idle + other + processes + unattributed + free = total.
 //!
-//! `allocated`, `idle` and `other` cover processes whose pools were read, or whose frameworks report them: live
-//! tensors, cache, and memory outside the pools (context, libraries). `processes` is the whole memory of all other
-//! processes. If a framework reports only its live tensors, the remaining memory of that process is also part of
-//! `processes`.
+//! `allocated`, `idle` and `other` cover processes with readable or reported pools: live tensors, cache, and memory
+//! outside the pools (context, libraries). `processes` is the whole memory of all other processes. If a framework
+//! reports only its live tensors, the remaining memory of its process is also part of `processes`.
 //!
 //! The process list, the memory sizes and the pools are read at slightly different times, so the parts may exceed the
 //! used memory. In that case, the later parts in the order above are reduced, and the split is marked approximate.
@@ -19,31 +18,31 @@ use super::units::{Bytes, GpuUuid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Accounting {
     pub total: Bytes,
-    /// Reserved by the driver (NVML's `reserved`).
+    /// Memory reserved by the driver (NVML's `reserved`).
     pub driver: Bytes,
-    /// Live tensors of the processes whose pools are known.
+    /// Memory of live tensors in processes whose pools are known.
     pub allocated: Bytes,
-    /// Cached memory in the same pools, beyond the live tensors.
+    /// Cached memory beyond the live tensors, in processes whose pools are known.
     pub idle: Bytes,
-    /// Memory of the same processes outside their pools: context, libraries, other allocators.
+    /// Memory outside the pools (context, libraries, other allocators), in processes whose pools are known.
     pub other: Bytes,
-    /// Memory of processes whose pools are unknown, and memory of other processes that cannot be split further.
+    /// Memory of processes whose pools are unknown or cannot be split further.
     pub processes: Bytes,
-    /// Used memory that no listed process holds.
+    /// Used memory not held by any listed process.
     pub unattributed: Bytes,
     pub free: Bytes,
-    /// True if the samples contradict each other slightly; shown as `~`.
+    /// True if the samples contradict each other slightly. Shown as `~`.
     pub approximate: bool,
-    /// True if the driver's process list, or a size in it, is missing; `unattributed` then includes processes.
+    /// True if the driver's process list or a size in it is missing. `unattributed` then includes processes.
     pub processes_unknown: bool,
 }
 
-/// Splits the memory of a GPU without reading any process.
+/// Splits a GPU's memory into parts without pool data.
 pub fn account(gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, None)
 }
 
-/// Splits the memory of a GPU. Returns `None` if the driver does not report total and free memory.
+/// Splits a GPU's memory into parts. Returns `None` if the driver does not report total and free memory.
 pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
     let total = gpu.memory.total.get()?;
     let free = Bytes(gpu.memory.free.get()?.0.min(total.0));
@@ -77,7 +76,7 @@ pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
     })
 }
 
-/// Memory claimed by the processes of a GPU.
+/// Memory held by the processes on a GPU.
 #[derive(Debug, Default)]
 struct Claims {
     allocated: u64,
@@ -91,7 +90,7 @@ struct Claims {
 impl Claims {
     fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
         let mut claims = Self::default();
-        // Bytes of entries without a known process, as in a container.
+        // Bytes of list entries without a known process, as in a container.
         let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);
@@ -140,7 +139,7 @@ fn add(sum: &mut u64, more: u64) {
     *sum = sum.saturating_add(more);
 }
 
-/// Memory in the pools of one process on a GPU.
+/// Memory in one process's pools on a GPU.
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     allocated: u64,
@@ -158,7 +157,7 @@ impl Held {
         }
     }
 
-    /// Returns the pools' memory, or `None` if the framework does not even report its allocated memory.
+    /// Returns a reported pool's memory, or `None` if the framework does not report its allocated memory.
     fn of_reported(pool: &ReportedPool) -> Option<Self> {
         let idle = pool.idle().get();
         Some(Self {
@@ -168,7 +167,6 @@ impl Held {
         })
     }
 
-    /// Iterates over all pools on a GPU.
     fn on<'p>(pools: &'p Pools, gpu: &'p Gpu) -> impl Iterator<Item = (ProcessKey, Self)> + 'p {
         let is_on_gpu = |uuid: &Reading<GpuUuid>| uuid.value().is_some_and(|uuid| is_on(gpu, uuid));
         let read = pools.list.iter().filter(move |pool| is_on_gpu(&pool.gpu));
@@ -196,7 +194,7 @@ impl Held {
     }
 }
 
-/// Returns true if the UUID is that of the GPU or of one of its MIG instances.
+/// Returns true if `uuid` identifies the GPU or one of its MIG instances.
 pub fn is_on(gpu: &Gpu, uuid: &GpuUuid) -> bool {
     gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid)
 }
@@ -311,9 +309,9 @@ mod tests {
             [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
         };
         assert_eq!(parts(vec![pool(Bytes(30).into())], &[]), [5, 25, 10, 25]);
-        // The remaining memory cannot be split into idle memory and context.
+        // The process's remaining memory cannot be split into idle memory and context.
         assert_eq!(parts(vec![pool(Reading::default())], &[]), [5, 0, 0, 60]);
-        // With an additional PyTorch pool in the same process.
+        // The same process also has a PyTorch pool.
         assert_eq!(
             parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]),
             [12, 3, 25, 25]

@@ -1,12 +1,12 @@
 //! Reads untrusted JSON within a memory limit.
 //!
-//! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the length of a text
-//! says little about the memory needed to read it. [`read`] wraps the deserializer: every element of a list and every
-//! entry of a map is charged with the size of its Rust type. The text is rejected once the charges exceed the limit.
-//! Fields need no annotation, so no field can be forgotten.
+//! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the text length says
+//! little about the memory needed to read it. [`read`] therefore wraps the deserializer and charges every list element
+//! and map entry with the size of its Rust type. It rejects the text when the charges exceed the limit. Fields need no
+//! annotation, so no field can be forgotten.
 //!
-//! Strings are charged with their length, because showing a long one takes several copies. `serde_json` itself limits
-//! nesting to 128 levels.
+//! Strings are charged with their length, because showing a long string takes several copies. `serde_json` itself
+//! limits nesting to 128 levels.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +17,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-/// Remaining memory budget while reading a text.
+/// Memory budget left while reading JSON.
 #[derive(Debug)]
 struct Budget {
     left: Cell<usize>,
@@ -41,14 +41,14 @@ impl Budget {
 
     fn refusal<E: Error>(&self) -> E {
         E::custom(format_args!(
-            "its lists and texts need more than {} MiB of memory",
+            "its lists and strings need more than {} MiB of memory",
             self.max_bytes >> 20
         ))
     }
 }
 
-/// Reads one value whose lists and maps may take up to `max_bytes` of memory. Returns the value and the number of bytes
-/// charged.
+/// Reads a JSON value whose lists and maps may take up to `max_bytes` of memory. Returns the value and the number of
+/// bytes charged.
 pub fn read<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     max_bytes: usize,
@@ -65,14 +65,14 @@ pub fn read<'de, T: Deserialize<'de>>(
         charges_entries: true,
     })?;
     json.end()?;
-    // Check the budget itself, because a `Reading` turns an error in a nested list into a missing value.
+    // Checks the budget itself, because a `Reading` turns an error in a nested list into a missing value.
     if budget.is_exceeded.get() {
         return Err(budget.refusal());
     }
     Ok((value, max_bytes - budget.left.get()))
 }
 
-/// Reads a list of at most `MAX` elements. For use as a field's `deserialize_with`.
+/// Reads a JSON list of at most `MAX` elements. Used as a field's `deserialize_with`.
 pub fn list<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -102,11 +102,11 @@ where
     deserializer.deserialize_seq(List::<T, MAX>(PhantomData))
 }
 
-/// A wrapper for any serde type, with the budget to charge.
+/// Wraps a serde type and charges the memory budget.
 struct Metered<'b, T> {
     inner: T,
     budget: &'b Budget,
-    /// False for the fields of a struct, which are charged as part of the struct.
+    /// False for struct fields, which are charged as part of the struct.
     charges_entries: bool,
 }
 
@@ -386,7 +386,7 @@ mod tests {
         let many = |element: &str| [element; 100_000].join(",");
         let processes = format!(r#"{{"processes":{{"list":[{}]}}}}"#, many("{}"));
         assert!(refused::<Frame>(&processes));
-        // Lists inside a `Reading`, which turns an error in a list into a missing value.
+        // Lists inside a `Reading` are charged too, although a `Reading` turns an error in a list into a missing value.
         let throttle = many(r#""idle""#);
         let text = format!(r#"{{"gpus":[{{"processes":[{}]}}]}}"#, many("{}"));
         assert!(refused::<Frame>(&text));

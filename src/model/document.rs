@@ -1,7 +1,7 @@
 //! A frame written as a separate file, with the name of its host and the state of the screen.
 //!
 //! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are
-//! next to the frame's fields, so any reader of frames can read the document.
+//! beside the frame's fields, so any program that reads frames can read the document.
 
 use std::sync::Arc;
 
@@ -28,15 +28,15 @@ pub struct Document {
 /// Screen state that is not part of a frame.
 #[derive(Debug, Clone, Serialize)]
 pub struct Shown {
-    /// The screen: `overview`, `memory`.
+    /// Name of the screen: `overview`, `memory`.
     pub id: &'static str,
     /// Name of the recording being played; absent for live data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<String>,
-    /// The segments and blocks of the pool that the screen shows.
+    /// Segments and blocks of the pool shown on the screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<Arc<PoolMap>>,
-    /// Exited processes that are still shown.
+    /// Exited processes still shown on the screen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<EndedProcess>,
 }

@@ -1,8 +1,8 @@
-//! Single observations, from which incidents are built.
+//! Events: single observations, from which incidents are built.
 //!
 //! An event is one observation with its process, GPU and time. Events are sent alongside frames and are never dropped.
-//! Their format is the same on the wire, in a recording and in the incident store. An observation of an unknown kind
-//! retains its JSON, so that no data is lost when it is passed on.
+//! Their format is the same on the wire, in a recording and in the incident store. An unknown event kind retains its
+//! JSON, so that no data is lost when the event is passed on.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,53 +15,46 @@ use super::remote_incident::RemoteIncident;
 use super::trace_replay::TraceReplay;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
-/// One observation, with its origin and time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
     pub boot_id: String,
-    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq` it identifies the event permanently, which
-    /// makes it possible to recognise duplicates and to distinguish two agents on one host.
+    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq`, it identifies the event permanently. It allows
+    /// recognising duplicates and distinguishing two agents on one host.
     pub agent: String,
-    /// Increases by one with each event of an agent.
+    /// Sequence number; increases by one with each event of an agent.
     pub seq: u64,
     pub time: UnixMillis,
     pub mono: Mono,
-    /// The process that the event concerns, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
-    /// The physical GPU, also when the event concerns a MIG device.
+    /// UUID of the physical GPU, even if the event concerns a MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     pub observation: Observation,
 }
 
-/// The observation with its measured values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Observation {
-    /// A process that used a GPU has exited.
     Exit(Exit),
     /// A GPU stopped responding, was lost, or came back.
     Health(HealthChange),
-    /// Xid reported by the NVIDIA driver.
     Xid(Xid),
-    /// PyTorch's `num_ooms` of a process increased.
+    /// PyTorch counted a failed allocation in a process (`num_ooms` increased).
     Ooms(Box<OomsRose>),
-    /// State of the GPU right after a failed allocation, read because of the failure.
+    /// State of the GPU right after a failed allocation.
     GpuAtOom(Box<GpuAtOom>),
     /// A log line matched a signature.
     Log(Box<LogExcerpt>),
-    /// A report of the Python hook.
     Hook(HookEvent),
-    /// The allocation trace of a failure was replayed under other settings.
     #[serde(rename = "replayed")]
     TraceReplay(Box<TraceReplay>),
-    /// An incident from the host's incident store, which another observer concluded. Found in recordings only.
+    /// An incident from a host's incident store, concluded by another observer. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),
-    /// An event of a later version, with its complete JSON. Also used for known kinds whose fields have an unexpected
-    /// type.
+    /// An event of a later version, with its complete JSON. Also used for known event kinds with fields of an
+    /// unexpected type.
     #[serde(untagged)]
     Unknown(Value),
 }
@@ -75,23 +68,22 @@ impl Default for Observation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Exit {
-    /// The last known state of the process, so that its row can stay on screen.
+    /// The last known state of the exited process, so that its row can stay on screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Box<Process>>,
-    /// The GPUs that it used.
     pub gpus: Vec<GpuUuid>,
-    /// The exit code; 128 + signal after a fatal signal.
+    /// Exit code of the process; 128 + signal after a fatal signal.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: Box<OomVerdict>,
-    /// Highest device memory observed, summed over all GPUs.
+    /// Highest device memory of the process, summed over all GPUs.
     pub peak_vram: Reading<Bytes>,
-    /// Maximum delay between the exit and this event. It is measured from the kernel's report of the exit, or else from
-    /// the time when the process was last seen alive.
+    /// Maximum delay between the exit and this event, measured from the kernel's exit report, or from the last time the
+    /// process was seen alive.
     pub noticed_after: Millis,
 }
 
-/// Verdict on whether the kernel's out-of-memory killer killed a process, because host or cgroup memory ran out.
+/// Verdict on whether the kernel's out-of-memory killer killed a process because host or cgroup memory ran out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomVerdict {
@@ -106,26 +98,27 @@ pub struct OomVerdict {
 #[serde(default)]
 pub struct HealthChange {
     pub state: HealthState,
-    /// The driver's description, a phrase without a period.
+    /// The driver's description of the error, a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
-/// One Xid, reported once even when both the driver and the kernel log report it.
+/// An Xid error, reported once even if both the driver and the kernel log report it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Xid {
-    /// 999 if the driver reports no number.
+    /// Xid number, or 999 if the driver reports none.
     pub number: u64,
-    /// The line of the kernel log, if it could be read.
+    /// The Xid's line in the kernel log, if readable.
     pub text: Reading<String>,
-    /// The PID in that line, in the host's PID namespace. [`Event::process`] identifies the same process if gputop
-    /// watches it.
+    /// PID in the kernel log line, in the host's PID namespace. [`Event::process`] identifies the same process if
+    /// gputop watches it.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pid: Reading<Pid>,
 }
 
-/// Failed allocations counted by the allocator. Each raised an `OutOfMemoryError`, which the program may have caught.
+/// Failed allocations counted by PyTorch's allocator. Each raised an `OutOfMemoryError`, which the program may have
+/// caught.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomsRose {
@@ -133,74 +126,70 @@ pub struct OomsRose {
     pub after: u64,
     /// Device number inside the process.
     pub ordinal: u32,
-    /// Time of the previous sample. The failure happened between that time and the event.
+    /// Time of the previous sample. The failure happened between that sample and the event.
     pub since: Mono,
     /// Pool statistics of the sample that detected the failure, with minimum and maximum since the previous frame.
     pub stats: PoolStats,
 }
 
-/// Memory use of a GPU right after an allocation on it failed. A frame may be up to one interval older.
+/// Memory use of a GPU right after a failed allocation. More current than a frame, which may be one interval old.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuAtOom {
     pub memory: Memory,
-    /// The processes that use the most memory.
+    /// Processes that use the most memory.
     pub processes: Reading<Vec<GpuProcess>>,
-    /// Delay between the detection of the failure and this reading.
+    /// Delay between the detection of the failure and the reading of memory use.
     pub lag: Millis,
 }
 
-/// Text that a process wrote after it was first seen on a GPU, from a log that was discovered or named by the user.
+/// Log text that a process wrote after it was first seen on a GPU. The log was discovered by gputop or named by the
+/// user.
 ///
 /// The event, not the text, identifies the writer. [`Event::process`] is set if a single watched process writes to the
-/// log. It is empty if several share the log, such as the ranks of a launcher; [`writers`](Self::writers) then lists
-/// them.
+/// log. If several share the log, such as a launcher's ranks, it is empty and [`writers`](Self::writers) lists them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogExcerpt {
-    /// Name of the log: a path as the process sees it, `tmux pane %3`, `journal`.
+    /// Name of the log: a path as seen by the process, `tmux pane %3`, `journal`.
     pub file: Reading<String>,
-    /// Line number, counted from 1; missing if the log was not read from its beginning.
+    /// Line number of the excerpt's first line, counted from 1. Missing if the log was not read from its beginning.
     pub first_line: Reading<u64>,
-    /// Whole lines where possible. Escaped for display, limited in length, with secrets removed.
+    /// Log text, in whole lines where possible, escaped for display, limited in length, with secrets removed.
     pub text: String,
-    /// How gputop found the log.
     pub origin: LogOrigin,
-    /// Why the excerpt was sent.
     pub why: LogWhy,
-    /// Byte position of the text in the log, or, for a tmux pane or the journal, in the part that was read.
+    /// Byte position of the text in the log. For a tmux pane or the journal, position in the part that was read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
-    /// True if the text directly follows the previous excerpt of this log.
+    /// True if the text directly follows the log's previous excerpt.
     pub continues: bool,
-    /// True if the log grew faster than it could be read, so that text before or within this excerpt was skipped.
+    /// True if text before or within this excerpt was skipped, because the log grew faster than gputop could read it.
     pub sampled: bool,
-    /// Bytes skipped since the previous excerpt.
+    /// Log bytes skipped since the previous excerpt.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
-    /// Bytes dropped to stay within the size limit, from this excerpt or from earlier ones that were not sent.
+    /// Bytes dropped from this excerpt or earlier unsent ones to stay within the size limit.
     pub left_out: Bytes,
-    /// Maximum delay between writing the newest line and sending it.
+    /// Maximum delay between writing the newest log line and sending it.
     pub lag: Millis,
-    /// The watched processes that write to the log, if there are several.
+    /// Watched processes that write to the log, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub writers: Vec<ProcessKey>,
 }
 
-/// How a log was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogOrigin {
-    /// The file to which the process's standard output or error is redirected.
+    /// File to which the process's standard output or error is redirected.
     Descriptor,
-    /// A file written by the program that reads the process's pipe: `tee`, `multilog`.
+    /// File written by the program that reads the process's output pipe: `tee`, `multilog`.
     PipeReader,
-    /// The tmux pane whose terminal the process writes to.
+    /// tmux pane to whose terminal the process writes.
     Pane,
     Journal,
     Docker,
     Slurm,
-    /// A file named by the user.
     Named,
     #[default]
     #[serde(other)]
@@ -208,7 +197,7 @@ pub enum LogOrigin {
 }
 
 impl LogOrigin {
-    /// Returns the origin for display after the log's name, or nothing if the name already implies it.
+    /// Returns the log's origin for display after its name, or `None` if the name already implies the origin.
     pub fn words(self) -> Option<&'static str> {
         match self {
             Self::Descriptor | Self::Pane | Self::Journal | Self::Unknown => None,
@@ -220,15 +209,14 @@ impl LogOrigin {
     }
 }
 
-/// The reason for sending an excerpt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogWhy {
-    /// The text contains a literal from the signature of an explanation.
+    /// The log text contains a literal from an explanation's signature.
     Matched,
-    /// A process that writes to the log exited; the excerpt is the end of its output.
+    /// A process that writes to the log exited. The excerpt is the end of its output.
     Ended,
-    /// `num_ooms` of a process that writes to the log increased; the excerpt is its latest output.
+    /// `num_ooms` of a process that writes to the log increased. The excerpt is its latest output.
     Ooms,
     #[default]
     #[serde(other)]
@@ -239,23 +227,22 @@ pub enum LogWhy {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookEvent {
-    /// `exception`, `oom`, …
+    /// Kind of hook report: `exception`, `oom`, …
     pub what: String,
-    /// Time of the occurrence, by the clock of the program's host.
+    /// Time of the reported failure, by the clock of the program's host.
     pub time: UnixMillis,
-    /// Set if optimizer steps can be counted.
+    /// Optimizer step counts, if the hook can count steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom: Option<Box<HookOom>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<Box<HookException>>,
-    /// The whole report, if this version does not know its kind.
+    /// The whole hook report, if this version does not know its kind.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
 
-/// Optimizer steps of the whole program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Steps {
@@ -268,13 +255,11 @@ pub struct Steps {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookOom {
-    /// Device number inside the program.
     pub device: u32,
-    /// Size of the segment requested from the driver; the error message contains it.
+    /// Size of the segment requested from the driver, as in the error message.
     pub requested_bytes: Bytes,
     /// Memory of the GPU, or the part that the program may use.
     pub limit_bytes: Bytes,
-    /// Free memory of the GPU.
     pub free_bytes: Bytes,
     pub allocated_bytes: Option<HookGauge>,
     pub reserved_bytes: Option<HookGauge>,
@@ -282,14 +267,14 @@ pub struct HookOom {
     pub inactive_split_bytes: Option<HookGauge>,
     pub num_ooms: Option<u64>,
     pub num_alloc_retries: Option<u64>,
-    /// The largest free block in the pool and stream of the request.
+    /// Size of the largest free block in the pool and stream of the request.
     pub largest_free_block: Option<Bytes>,
-    /// The largest free block that only another stream may use.
+    /// Size of the largest free block that only other streams may use.
     pub largest_free_block_other_streams: Option<Bytes>,
     pub pools: Vec<HookPool>,
-    /// `whole`, or the reason why the snapshot is incomplete.
+    /// `whole`, or the reason why the allocator snapshot is incomplete.
     pub snapshot: String,
-    /// The innermost lines of the program's own code, innermost first.
+    /// Stack frames in the program's own code, innermost first.
     pub frames: Vec<HookFrame>,
 }
 
@@ -303,12 +288,12 @@ pub struct HookGauge {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookPool {
-    /// `large`, `small`, `private`.
+    /// Kind of PyTorch pool: `large`, `small`, `private`.
     pub pool: String,
     pub segments: u64,
     pub reserved_bytes: Bytes,
     pub allocated_bytes: Bytes,
-    /// Freed blocks that wait for another stream.
+    /// Memory of freed blocks that are still waiting for another stream.
     pub awaiting_free_bytes: Bytes,
     pub free_bytes: Bytes,
     pub free_blocks: u64,
@@ -323,18 +308,17 @@ pub struct HookFrame {
     pub function: String,
 }
 
-/// An uncaught exception.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookException {
-    /// The type with its module: `torch.OutOfMemoryError`.
+    /// Exception type with its module: `torch.OutOfMemoryError`.
     pub r#type: String,
     pub message: String,
     /// Origin of the uncaught exception: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
-    /// The innermost line of the program's own code.
+    /// File of the innermost line in the program's own code.
     pub file: String,
     pub line: u32,
-    /// The traceback as Python prints it; may contain line breaks.
+    /// The traceback as Python prints it. May contain line breaks.
     pub traceback: String,
 }

@@ -1,4 +1,4 @@
-//! The state of one host at one time, as printed by `once --json`, stored in a recording and drawn on a screen.
+//! Frames: the state of one host at one time, as printed by `once --json`, stored in a recording and drawn on a screen.
 //!
 //! Example of the data flow: the worker of GPU 0 (`collect/nvml`) reads used memory into `Gpu::memory.used`. The agent
 //! (`collect/agent.rs`) puts that GPU into the next frame and publishes it. A source (`source/`) passes the frame on,
@@ -16,23 +16,23 @@ use super::pool::Pools;
 use super::process::{Process, ProcessKey};
 use super::units::{Millis, Mono, UnixMillis};
 
-/// Version of the frame and event format that this build writes.
+/// Version of the frame and event format written by this build.
 pub const SCHEMA: u32 = 1;
 
-/// Maximum number of GPUs in a summary, more than any host has.
+/// Maximum number of GPUs in a frame summary, more than any host has.
 const MAX_GPUS: usize = 256;
 
-/// The latest state of one host. Each collector sets its own field and the time of that field, so slow collectors do
-/// not delay fast ones.
+/// The latest state of one host. Each collector sets its own field and that field's time, so slow collectors do not
+/// delay fast ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {
-    /// Increases by one with each frame; a gap means that frames were skipped.
+    /// Sequence number; increases by one with each frame. A gap means that frames were skipped.
     pub seq: u64,
     pub time: UnixMillis,
-    /// The same instant on the clock that all `at` fields use.
+    /// Time of the frame, on the clock that all `at` fields use.
     pub mono: Mono,
-    /// The requested time between frames.
+    /// Requested time between frames.
     pub interval: Millis,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Driver>,
@@ -45,22 +45,20 @@ pub struct Frame {
     pub gpus: Vec<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessList>,
-    /// The memory pools of the processes' own allocators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<Pools>,
 }
 
-/// The kernel's data on the processes that use a GPU.
+/// Kernel data on the processes that use a GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessList {
     pub at: Mono,
-    /// Sorted by PID. Consecutive frames share the list until the processes are read again.
+    /// Processes sorted by PID. Consecutive frames share the list until it is read again.
     pub list: Arc<Vec<Process>>,
 }
 
 impl Frame {
-    /// Returns the kernel's data on a process.
     pub fn process(&self, key: ProcessKey) -> Option<&Process> {
         let list = &self.processes.as_ref()?.list;
         let at = list.binary_search_by_key(&key.pid, |p| p.key.pid).ok()?;

@@ -1,11 +1,11 @@
 //! One GPU as NVML describes it, and the table of its figures.
 //!
-//! Every figure is a [`Reading`]. If a consumer card, a MIG parent or an old driver cannot provide a figure, the
-//! reading contains the reason. The figures of one GPU come from several calls with different periods
+//! Every figure is a [`Reading`], which contains the reason if a consumer card, a MIG parent or an old driver cannot
+//! provide the figure. The figures of one GPU come from several calls with different periods
 //! (`collect/nvml/schedule.rs`).
 //!
-//! To add a figure, add its field and its row of [`GPU_FIGURES`] here, and the NVML call in `collect/nvml/device.rs`.
-//! The GPU screen, the table of GPUs, CSV, JSON, doctor's schedule and the nvidia-smi source follow from these.
+//! To add a figure, add its field and its row in [`GPU_FIGURES`] here, and the NVML call in `collect/nvml/device.rs`.
+//! The GPU screen, the GPU table, CSV, JSON, doctor's schedule and the nvidia-smi source then include it automatically.
 
 mod figure;
 mod process;
@@ -24,19 +24,18 @@ use super::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent,
 };
 
-/// One physical GPU: its identity, its state and its processes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
-    /// NVML's index, which is `nvidia-smi`'s order; not CUDA's ordinal.
+    /// NVML's GPU index, in `nvidia-smi`'s order. Not CUDA's ordinal.
     pub index: u32,
     pub uuid: GpuUuid,
-    /// The product name: `NVIDIA H200`.
+    /// Product name: `NVIDIA H200`.
     pub name: String,
     pub health: Health,
     /// Time of the values that are read at every sampling interval.
     pub at: Mono,
-    /// Shared between frames, because its dozen or so strings never change.
+    /// Constant board data, shared between frames because its dozen or so strings never change.
     pub board: Arc<Board>,
     pub memory: Memory,
     /// Share of the last sample period during which a kernel was running.
@@ -51,7 +50,7 @@ pub struct Gpu {
     pub decoder: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power: Reading<MilliWatts>,
-    /// The limit currently in force (NVML's enforced limit).
+    /// Power limit currently in force (NVML's enforced limit).
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power_cap: Reading<MilliWatts>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -64,37 +63,37 @@ pub struct Gpu {
     pub sm_clock: Reading<MegaHertz>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_clock: Reading<MegaHertz>,
-    /// 0 is the fastest, 15 the slowest.
+    /// Performance state: 0 is the fastest, 15 the slowest.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pstate: Reading<u8>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub throttle: Reading<Vec<Throttle>>,
     pub ecc: Ecc,
     pub pcie: Pcie,
-    /// True if MIG mode is on; memory and processes then belong to the instances.
+    /// True if MIG mode is on. Memory and processes then belong to the MIG instances.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
-    /// Every process that the driver lists on this GPU, in the driver's PID namespace.
+    /// Every process listed by the driver on this GPU, in the driver's PID namespace.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub processes: Reading<Vec<GpuProcess>>,
-    /// Used memory that no visible process holds, in parts, each with its likely cause.
+    /// Used memory not held by any visible process, in parts with their likely causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unattributed: Vec<Unattributed>,
-    /// Time of the last read of `processes`, which are not read at every sampling interval.
+    /// Time of the last read of `processes`, which is not read at every sampling interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
-    /// Time of the last read of the processes' utilisation, which happens even less often.
+    /// Time of the last read of the processes' utilisation, which is read even less often than `processes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
-    /// Expensive values, read only while a screen shows them.
+    /// PCIe and NVLink traffic, read only while a screen shows it because the calls are expensive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
 impl Gpu {
-    /// Returns true if the temperature is at most 5 °C below the one at which the driver lowers the clocks.
+    /// Returns true if the GPU's temperature is within 5 °C of the slowdown temperature.
     fn is_near_slowdown(&self) -> bool {
         let limit = self.board.slowdown_temperature.get();
         let near = |now: Celsius| limit.is_some_and(|limit| now.0 + 5 >= limit.0);
@@ -102,7 +101,6 @@ impl Gpu {
     }
 }
 
-/// Health of the GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
@@ -110,7 +108,7 @@ pub struct Health {
     /// Time when the GPU stopped responding, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Mono>,
-    /// The driver's description, a phrase without a period.
+    /// The driver's description of the error, a phrase without a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
@@ -119,7 +117,7 @@ pub struct Health {
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
     Answering,
-    /// A driver call has not returned for longer than two sampling intervals.
+    /// A driver call for the GPU has not returned for longer than two sampling intervals.
     Silent,
     /// The driver reports that the GPU is lost, or the driver itself is no longer available.
     Lost,
@@ -128,14 +126,14 @@ pub enum HealthState {
     Unknown,
 }
 
-/// Properties that do not change while the driver is loaded.
+/// Properties of a GPU that do not change while the driver is loaded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Board {
-    /// PCI address in the format of the kernel log's Xid lines: `0000:3b:00`.
+    /// PCI address as in the kernel log's Xid lines: `0000:3b:00`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pci_bus: Reading<String>,
-    /// The N of /dev/nvidiaN.
+    /// The number N of /dev/nvidiaN.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub minor: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -165,8 +163,8 @@ pub struct Board {
 }
 
 impl Board {
-    /// Converts NVML's `00000000:3B:00.0` to `0000:3b:00`, the form of the kernel log's Xid lines: four domain digits
-    /// and no function.
+    /// Converts NVML's PCI address `00000000:3B:00.0` to `0000:3b:00` as in the kernel log's Xid lines: four domain
+    /// digits and no function.
     pub fn bus_of(nvml: &str) -> String {
         let lower = nvml.to_lowercase();
         let lower = lower.strip_suffix(".0").unwrap_or(&lower);
@@ -189,7 +187,6 @@ pub struct Memory {
     pub total: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub used: Reading<Bytes>,
-    /// Memory that the driver reserves for itself.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub reserved: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -197,7 +194,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Drops any part that is larger than the total, so that no bar is drawn from it.
+    /// Removes any memory size larger than the total, so that no bar is drawn from it.
     #[must_use]
     pub fn checked(self) -> Self {
         let Some(total) = self.total.get() else {
@@ -211,7 +208,7 @@ impl Memory {
         }
     }
 
-    /// Returns all memory that is not free, including the driver's own part. Screens call it USED.
+    /// Returns all memory that is not free, including the driver's reserved memory. Screens call it USED.
     pub fn taken(&self) -> Option<Bytes> {
         match (self.total.get(), self.free.get()) {
             (Some(total), Some(free)) => Some(Bytes(total.0.saturating_sub(free.0))),
@@ -220,59 +217,58 @@ impl Memory {
     }
 }
 
-/// Error counters. A healthy card has only zeros and nothing pending.
+/// ECC error counters of a GPU. A healthy GPU has only zeros and no pending row remapping.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ecc {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub enabled: Reading<bool>,
-    /// Since the driver was loaded.
+    /// Corrected errors since the driver was loaded.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub corrected: Reading<u64>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub uncorrected: Reading<u64>,
-    /// Rows remapped after correctable errors, over the card's lifetime.
+    /// Memory rows remapped after correctable errors, over the GPU's lifetime.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_correctable: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_uncorrectable: Reading<u32>,
-    /// A row will be remapped at the next GPU reset.
+    /// True if a memory row will be remapped at the next GPU reset.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_pending: Reading<bool>,
-    /// A row could not be remapped, so the card should be replaced.
+    /// True if a memory row could not be remapped, so the GPU should be replaced.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_failed: Reading<bool>,
 }
 
-/// Current and maximum state of the PCIe link.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pcie {
-    /// The current generation. An idle card lowers it to save power.
+    /// Current PCIe generation. An idle GPU lowers it to save power.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub width: Reading<u32>,
-    /// Maximum that card, slot and mainboard all support.
+    /// Maximum PCIe generation that the card, slot and mainboard all support.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_width: Reading<u32>,
 }
 
-/// Values whose calls take 2 to 40 ms, read for one GPU while its screen is open.
+/// PCIe and NVLink traffic of one GPU, read only while its screen is open because the calls take 2 to 40 ms.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
     pub at: Mono,
-    /// From the card to the host, over NVML's 20 ms window.
+    /// Traffic from the card to the host, over NVML's 20 ms window.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_tx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_rx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_replays: Reading<u32>,
-    /// Sum over all links, from the difference between two counter reads.
+    /// NVLink traffic summed over all links, from the difference between two counter reads.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvlink_tx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -281,31 +277,29 @@ pub struct Traffic {
     pub energy: Reading<MilliJoules>,
 }
 
-/// One MIG device: a GPU instance with its compute instance.
+/// A MIG device: a GPU instance with its compute instance.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MigInstance {
-    /// NVML's MIG index on its parent.
+    /// NVML's index of the MIG device on its parent GPU.
     pub index: u32,
     pub uuid: GpuUuid,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu_instance: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_instance: Reading<u32>,
-    /// The profile name that nvidia-smi shows: `3g.71gb`.
+    /// MIG profile name as shown by nvidia-smi: `3g.71gb`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub profile: Reading<String>,
     pub memory: Memory,
 }
 
-/// Accesses a figure of a [`Gpu`] by its path.
 macro_rules! gpu {
     ($kind:ident, $($path:tt)+) => {
         Field::$kind(|gpu| &gpu.$($path)+, |gpu| &mut gpu.$($path)+)
     };
 }
 
-/// Accesses a figure of the [`Board`].
 macro_rules! board {
     ($kind:ident, $name:ident) => {
         Field::$kind(
@@ -315,7 +309,7 @@ macro_rules! board {
     };
 }
 
-/// Accesses a figure of the [`Traffic`], which is absent while no screen shows it.
+/// Accesses a [`Traffic`] figure, which is absent while no screen shows it.
 macro_rules! traffic {
     ($kind:ident, $name:ident) => {
         Field::$kind(
@@ -325,8 +319,7 @@ macro_rules! traffic {
     };
 }
 
-/// The traffic before its first reading: the screen was just opened, or no screen showed it when the recording was
-/// made.
+/// Traffic before its first reading: the GPU's screen was just opened, or was not open when the recording was made.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     fn unread<T>() -> Reading<T> {
         Reading::missing(Reason::NotRead, "read while this screen is open")
@@ -345,7 +338,7 @@ static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
 use Period::{Once, Slow, Tick, WhileShown};
 use Section::{Activity, Errors, Identity, Links, Memory as MemorySection, Power};
 
-/// Every figure of a GPU, in the order of the GPU screen.
+/// All GPU figures, in the order of the GPU screen.
 #[rustfmt::skip]
 pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("memory_total", "total", MemorySection, Tick, gpu!(Bytes, memory.total)).dcgm("DCGM_FI_DEV_FB_TOTAL")
@@ -405,7 +398,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
     figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).dcgm("DCGM_FI_DEV_PSTATE")
         .nvidia_smi(&["pstate"])
         .column("P", 3, 10, "Performance state: P0 is the fastest."),
-    // The first name is used since driver 535.
+    // Drivers since 535 use the first field name.
     figure("throttle", "throttle reasons", Power, Tick, gpu!(Throttle, throttle))
         .nvidia_smi(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"]),
 

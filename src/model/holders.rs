@@ -1,9 +1,9 @@
-//! The holders of the GPU memory of a process: the allocated bytes of its PyTorch allocators, by the name of the tensor
-//! that holds them.
+//! The holders of a process's GPU memory: the bytes allocated by its PyTorch allocators, by the name of the tensor that
+//! holds them.
 //!
-//! One reading reads the process once, while it runs. Every allocated block is counted in exactly one group, so the groups
-//! of a reading add up to [`Holders::allocated`]. Names are private data of the program. They are shown to its user, and
-//! stored only if the user has asked for that.
+//! One reading scans the process once while it runs. Every allocated block is counted in exactly one group, so the
+//! groups of a reading add up to [`Holders::allocated`]. Tensor names are private data of the program. They are shown
+//! to its user, and stored only at the user's request.
 
 pub mod estimate;
 pub mod growth;
@@ -16,37 +16,35 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
-/// Maximum number of tensors listed in one group.
+/// Maximum number of tensors listed per group of memory holders.
 pub const MAX_LISTED: usize = 64;
-/// Maximum number of groups. The smallest beyond it are joined into one group of their class.
+/// Maximum number of groups. The smallest groups beyond the limit are joined into one group per class.
 pub const MAX_GROUPS: usize = 2_048;
 
-/// The result of one reading of a process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holders {
     pub process: ProcessKey,
     pub at: Mono,
-    /// Duration of the reading.
     pub took: Millis,
-    /// Bytes that the allocators of all devices have allocated: the sum of all groups.
+    /// Bytes allocated by the allocators of all devices: the sum of all groups.
     pub allocated: Bytes,
     pub quality: Quality,
-    /// A sentence that says what could not be read, and why.
+    /// Sentence that says which data could not be read, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// True if a limit ended a part of the reading, so that it cannot be compared with other readings.
+    /// True if a limit ended part of the reading, so that it cannot be compared with other readings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_incomplete: bool,
     /// Largest first.
     pub groups: Vec<HolderGroup>,
 }
 
-/// Agreement of the tensors and the blocks of a reading. They may not match if memory changed meanwhile.
+/// How well the tensors and blocks of a reading match. They may differ if memory changed during the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// The statistics of the allocator did not change during the reading.
+    /// The allocator's statistics did not change during the reading.
     Exact,
     /// The program allocated or freed memory during the reading.
     #[default]
@@ -54,23 +52,22 @@ pub enum Quality {
     Approximate,
 }
 
-/// Blocks with the same class and the same name, apart from numbers in it.
+/// Allocator blocks with the same class and the same name except for numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderGroup {
     /// Device number inside the process.
     pub ordinal: u32,
     pub class: HolderClass,
-    /// Name with `*` in place of indices: `model.layers.*.attn.q.weight`. Empty if the blocks have no name.
+    /// Tensor name with `*` in place of indices: `model.layers.*.attn.q.weight`. Empty if the blocks have no name.
     pub name: String,
-    /// Number of blocks.
     pub count: u64,
     pub bytes: Bytes,
-    /// The largest tensors of the group, at most [`MAX_LISTED`].
+    /// The largest tensors in the group, at most [`MAX_LISTED`].
     pub tensors: Vec<HeldTensor>,
 }
 
-/// Use of a block.
+/// Use of an allocated memory block.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -79,49 +76,47 @@ pub enum HolderClass {
     Parameter,
     Gradient,
     OptimizerState,
-    /// A buffer of a module, such as the running mean of a batch norm.
+    /// A module buffer, such as the running mean of a batch norm.
     Buffer,
-    /// Saved by autograd for the backward pass. The name is that of the tensor that keeps the graph.
+    /// A tensor saved by autograd for the backward pass. The name is that of the tensor that keeps the graph alive.
     SavedForBackward,
-    /// A tensor that a Python variable, container or attribute refers to.
+    /// A tensor referenced by a Python variable, container or attribute.
     Variable,
-    /// A tensor object without a path from a root.
+    /// A tensor object without a reference path from a root.
     Unnamed,
-    /// The storage of a tensor that no Python object owns, such as the weights of a TorchScript module.
+    /// Tensor storage not owned by any Python object, such as the weights of a TorchScript module.
     CppStorage,
-    /// A block in a private pool of CUDA graphs without a tensor.
+    /// A block without a tensor in a private pool of CUDA graphs.
     GraphPool,
-    /// A block that is not a tensor, such as the workspace of cuBLAS.
+    /// A block that is not a tensor, such as a cuBLAS workspace.
     Workspace,
-    /// A class of a later version.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// One tensor, or one block without a tensor.
+/// A tensor, or a memory block without a tensor.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeldTensor {
-    /// Complete name: `model.layers.3.attn.q.weight`.
+    /// Complete tensor name: `model.layers.3.attn.q.weight`.
     pub name: String,
-    /// Bytes of the block.
     pub bytes: Bytes,
-    /// Address of the block on the device.
+    /// Device address of the memory block.
     pub address: u64,
-    /// PyTorch's name of the type, such as `bfloat16`; empty if the block is not a tensor.
+    /// PyTorch's data type name, such as `bfloat16`. Empty if the block is not a tensor.
     pub dtype: String,
     pub shape: Vec<u64>,
-    /// True if the tensor covers only a part of its storage.
+    /// True if the tensor covers only part of its storage.
     pub is_view: bool,
     /// References from a root to the tensor, root first: `__main__`, `.trainer`, `.history`, `[12]`.
     pub path: Vec<String>,
-    /// Other names of the same storage, such as those of tied weights.
+    /// Other names of the same storage, as for tied weights.
     pub aliases: Vec<String>,
 }
 
 impl Holders {
-    /// Returns the bytes of each class, largest first.
+    /// Returns the allocated bytes per class, largest first.
     pub fn classes(&self) -> Vec<(HolderClass, Bytes)> {
         let mut classes: Vec<(HolderClass, Bytes)> = Vec::new();
         for group in &self.groups {
@@ -134,7 +129,6 @@ impl Holders {
         classes
     }
 
-    /// Returns the share of the allocated bytes in percent.
     pub fn percent(&self, bytes: Bytes) -> f64 {
         match self.allocated.0 {
             0 => 0.0,
@@ -142,7 +136,7 @@ impl Holders {
         }
     }
 
-    /// Returns the tensor at the address of a block, and its group. Small tensors of large groups are not listed.
+    /// Returns the tensor at a block address, and its group. Small tensors of large groups are not listed.
     pub fn owner(&self, ordinal: u32, block: u64) -> Option<(&HolderGroup, &HeldTensor)> {
         let groups = self.groups.iter().filter(|group| group.ordinal == ordinal);
         groups
@@ -150,8 +144,8 @@ impl Holders {
             .find(|(_, tensor)| tensor.address == block)
     }
 
-    /// Removes tensors until the list takes at most `max_bytes`, or only the largest tensor of each group is left. The
-    /// tensors of small groups are removed first.
+    /// Removes tensors until the list takes at most `max_bytes`, or only the largest tensor of each group is left.
+    /// Tensors of small groups are removed first.
     pub fn limit_tensors(&mut self, max_bytes: usize) {
         let first = |group: &HolderGroup| group.tensors.first().map_or(0, HeldTensor::memory);
         let mut used: usize = self.groups.iter().map(first).sum();
@@ -170,7 +164,6 @@ impl Holders {
 }
 
 impl HolderGroup {
-    /// Returns the identity of the group in other readings of the same process.
     pub fn key(&self) -> GroupKey {
         GroupKey {
             ordinal: self.ordinal,
@@ -179,7 +172,7 @@ impl HolderGroup {
         }
     }
 
-    /// Returns the class, with the purpose of the tensors if their names show it: `variables, KV cache`.
+    /// Returns the group's class, and its purpose if the tensor names show it: `variables, KV cache`.
     pub fn class_words(&self) -> String {
         match purpose::purpose(&self.name) {
             Some(purpose) => format!("{}, {purpose}", self.class.name()),
@@ -187,7 +180,7 @@ impl HolderGroup {
         }
     }
 
-    /// Returns the value that all listed tensors share.
+    /// Returns the value shared by all listed tensors, if they are equal.
     pub fn common<T: PartialEq>(&self, value: impl Fn(&HeldTensor) -> T) -> Option<T> {
         let first = value(self.tensors.first()?);
         let mut others = self.tensors.iter().skip(1);
@@ -195,7 +188,6 @@ impl HolderGroup {
     }
 }
 
-/// Identity of a group across readings of one process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GroupKey {
     pub ordinal: u32,
@@ -204,7 +196,7 @@ pub struct GroupKey {
 }
 
 impl HeldTensor {
-    /// Returns the approximate memory that the tensor takes in a list.
+    /// Returns the approximate memory taken by the tensor's list entry.
     fn memory(&self) -> usize {
         let texts = self.path.iter().chain(&self.aliases);
         let texts = texts.map(|text| size_of::<String>() + text.len());
@@ -215,7 +207,7 @@ impl HeldTensor {
             + texts.sum::<usize>()
     }
 
-    /// Returns `4096x1024`, or an empty text for a block without a tensor.
+    /// Returns the tensor's shape as `4096x1024`, or an empty text for a block without a tensor.
     pub fn shape_text(&self) -> String {
         if self.shape.is_empty() {
             let scalar = if self.dtype.is_empty() { "" } else { "scalar" };
@@ -227,7 +219,7 @@ impl HeldTensor {
 }
 
 impl HolderClass {
-    /// Name for a narrow column, at most ten characters.
+    /// Returns the class name for a narrow column, at most ten characters.
     pub fn short_name(self) -> &'static str {
         match self {
             Self::Parameter => "parameter",
@@ -244,7 +236,7 @@ impl HolderClass {
         }
     }
 
-    /// Name for sentences and legends, in the plural where there is one.
+    /// Returns the class name for sentences and legends, in the plural if there is one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Parameter => "parameters",

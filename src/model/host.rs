@@ -1,4 +1,4 @@
-//! The machine that contains the GPUs.
+//! Data on the host that contains the GPUs.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,14 @@ use super::units::{Bytes, Mono, Percent};
 #[serde(default)]
 pub struct Host {
     pub at: Mono,
-    /// Usage over all cores: 100 means that every core is busy.
+    /// CPU usage over all cores. 100 means that every core is busy.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cores: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_total: Reading<Bytes>,
-    /// Total memory minus the memory that programs could still allocate without swapping.
+    /// Total memory minus the memory that programs can still allocate without swapping.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_used: Reading<Bytes>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -28,22 +28,20 @@ pub struct Host {
     pub load: Reading<Vec<f64>>,
 }
 
-/// Properties that stay the same while an agent runs; sent once, before the first frame.
+/// Properties that stay the same while an agent runs. Sent once, before the first frame.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hello {
     /// Version of the frame format. Readers accept any version, because fields are only ever added.
     pub schema: u32,
-    /// Features that a reader must support. A reader rejects the data if it does not know one of them. No such feature
-    /// exists yet.
+    /// Features that a reader must support to accept the data. No such feature exists yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// Random ID of this agent run. Together with an event's number, it identifies the event permanently.
     pub agent: String,
-    /// gputop's version, for messages.
     pub version: String,
     pub host: String,
-    /// True if gputop does not run on that host and the data comes from `nvidia-smi`.
+    /// True if gputop does not run on the host and the data comes from `nvidia-smi`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reduced: bool,
     /// The kernel's boot ID. Together with a PID and a start time, it identifies a process permanently.
@@ -51,40 +49,40 @@ pub struct Hello {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,
     pub namespace: PidNamespace,
-    /// The inode of the PID namespace that [`ProcessKey`](super::process::ProcessKey)s belong to.
+    /// Inode of the PID namespace of all [`ProcessKey`](super::process::ProcessKey)s.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub namespace_id: Reading<u64>,
-    /// The frequency of [`StartTicks`](super::units::StartTicks) in Hz.
+    /// Frequency of [`StartTicks`](super::units::StartTicks) in Hz.
     pub ticks_per_second: u64,
-    /// The user ID of the collectors.
+    /// User ID of the collectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
 }
 
-/// The relation between the PIDs that gputop sees and those of the driver.
+/// Whether gputop and the driver use the same PID namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PidNamespace {
-    /// The initial namespace: the driver's PIDs are valid here.
+    /// The host's initial namespace, in which the driver's PIDs are valid.
     Host,
-    /// A container: the driver's PIDs belong to another namespace, so they are never matched.
+    /// A container's namespace. The driver's PIDs belong to a different one, so they are never matched.
     Container,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// The driver's versions, or the reason why no driver was found.
+/// Driver versions, or the reason why no driver was found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Driver {
     /// `580.159.03`
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub version: Reading<String>,
-    /// The newest CUDA version that the driver supports: `13.0`.
+    /// Newest CUDA version supported by the driver: `13.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cuda: Reading<String>,
-    /// Number of GPUs that the driver reports. If it reports none, or no driver is found, contains the reason as a
+    /// Number of GPUs reported by the driver. If it reports none or no driver is found, contains the reason as a
     /// sentence.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpus: Reading<u32>,

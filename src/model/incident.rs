@@ -1,6 +1,6 @@
-//! Conclusions that an observer draws from events and text, in the format of `explain --json` (stable, schema 1).
+//! Incidents: an observer's conclusions from events and text, in the format of `explain --json` (stable, schema 1).
 //!
-//! Contains only data from the text or from a measurement. Unknown values are omitted, never guessed.
+//! An incident contains only data from the text or from a measurement. Unknown values are omitted, never guessed.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,13 @@ use super::units::Pid;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Incident {
-    /// The explanation's ID: `oom-fragmentation`.
+    /// ID of the explanation: `oom-fragmentation`.
     pub id: String,
     pub family: String,
     pub severity: Severity,
-    /// One sentence that describes the incident.
     pub title: String,
-    /// Probability from 0 to 1 that `id` is correct.
+    /// Probability from 0 to 1 that the explanation `id` is correct.
     pub confidence: f64,
-    /// Number of times the incident was observed.
     pub count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
@@ -33,43 +31,41 @@ pub struct Incident {
     pub fields: Fields,
     pub causes: Vec<Cause>,
     pub fixes: Vec<Fix>,
-    /// Popular advice that does not help here, one phrase each.
+    /// Popular advice that does not help with this incident, one phrase each.
     pub not_helpful: Vec<String>,
     pub references: Vec<Reference>,
     /// Headline in capitals: `OUT OF MEMORY`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub headline: String,
-    /// The original message.
     #[serde(skip_serializing_if = "Quote::is_empty")]
     pub quote: Quote,
     /// Location in the user's program: `train.py:57  loss.backward()`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Reason for listing this incident before the others, as a sentence.
+    /// Sentence explaining why this incident is listed before the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_first: Option<String>,
-    /// Checks that would increase the confidence and how to do them, one sentence each.
+    /// Checks that would increase the confidence, with instructions, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<String>,
-    /// Consequences of this incident, as opposed to its causes.
+    /// Incidents caused by this incident.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secondary: Vec<Self>,
 }
 
 impl Incident {
-    /// Returns true if a GPU had too little memory for a request, whichever library made it.
+    /// Returns true if a GPU had too little memory for a request by any library.
     pub fn is_gpu_oom(&self) -> bool {
         self.family == "oom" || self.family.starts_with("oom-")
     }
 }
 
-/// Text with labelled parts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quote {
-    /// Escaped for display. May contain line breaks.
+    /// The quoted text, escaped for display. May contain line breaks.
     pub text: String,
-    /// Sorted by position, without overlaps.
+    /// Labels sorted by position, without overlaps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
 }
@@ -80,20 +76,20 @@ impl Quote {
     }
 }
 
-/// The label of a part of a [`Quote`]. Positions are byte offsets in its text.
+/// Label for a part of a [`Quote`]. Positions are byte offsets in the quoted text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Label {
     pub start: usize,
     pub end: usize,
-    /// A few words: `wanted`.
+    /// Label text of a few words: `wanted`.
     #[serde(rename = "text", alias = "says")]
     pub says: String,
 }
 
 impl Incident {
-    /// Returns true if this incident should be shown again to a user who has read `before`, which it replaces: its
-    /// severity increased or its diagnosis changed. A change of the numbers in a sentence is ignored.
+    /// Returns true if this incident should be shown again to a user who has read `before`, its previous version: the
+    /// severity increased or the diagnosis changed. Changed numbers in a sentence are ignored.
     pub fn is_news_after(&self, before: &Self) -> bool {
         self.severity > before.severity
             || (&self.id, &self.headline) != (&before.id, &before.headline)
@@ -130,14 +126,15 @@ pub enum DetectedBy {
 #[serde(default)]
 pub struct LogLocation {
     pub file: String,
-    /// Line number counted from 1; 0 if reading started in the middle of the log and the position is unknown.
+    /// Number of the first line, counted from 1. 0 if reading started in the middle of the log, so that the position is
+    /// unknown.
     pub first_line: u64,
     pub last_line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
 }
 
-/// The values of an incident under their standard names; sizes in bytes.
+/// Values of an incident under standard names. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fields {
@@ -199,7 +196,7 @@ pub struct Fields {
     pub pci_bus: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Additional fields that an explanation extracts, with names that the explanation defines.
+    /// Additional fields that an explanation extracts under names of its own.
     #[serde(flatten)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
@@ -217,10 +214,10 @@ pub struct Cause {
     pub id: String,
     pub title: String,
     pub verdict: Verdict,
-    /// Supporting evidence, one sentence each, with the measured values.
+    /// Supporting evidence with measured values, one sentence each.
     pub r#for: Vec<String>,
     pub against: Vec<String>,
-    /// The check that would settle an open verdict, and how to do it.
+    /// Check that would settle an open verdict, with instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
 }
@@ -231,7 +228,7 @@ pub enum Verdict {
     Likely,
     Possible,
     RuledOut,
-    /// Unknown, or a verdict added by a later version.
+    /// Verdict unknown, or added by a later version.
     #[default]
     #[serde(other)]
     Unknown,
@@ -241,15 +238,15 @@ pub enum Verdict {
 #[serde(default)]
 pub struct Fix {
     pub title: String,
-    /// The ID of the cause that the fix addresses.
+    /// ID of the cause addressed by the fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_cause: Option<String>,
-    /// The exact text to apply.
+    /// Exact text of the change to apply.
     pub change: String,
     pub kind: FixKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// Result of replaying the program's allocation trace under this setting.
+    /// Result of replaying the program's allocation trace with the fix's setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<SettingResult>,
 }

@@ -1,35 +1,36 @@
-//! The identity of an incident, which is the same for every observer: its subject and the time of its first observation.
+//! Incident keys: an incident's subject (process or GPU) and the time of its first observation, the same for every
+//! observer.
 
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// Maximum difference between the first observations of one incident. Two dashboards sample at different times.
+/// Maximum time between the first observations of an incident by different observers. Two dashboards sample at
+/// different times.
 const MAX_DISTANCE: Millis = Millis(5_000);
 
-/// The subject of an incident, and the time of its first observation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IncidentKey {
     pub boot_id: String,
-    /// The first process that failed, or `None` if a GPU failed without one.
+    /// First process that failed, or `None` if a GPU failed without a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
-    /// The command under `gputop run` that started the process. The record of that run has this command as its subject.
+    /// The `gputop run` command that started the process. It is the subject of that run's incident record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// The GPU, for incidents that do not involve a process.
+    /// GPU of an incident that does not involve a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     /// Time of the first observation by the monotonic clock, for comparisons.
     pub first: Mono,
-    /// The same time by the wall clock, for display and sorting.
+    /// Time of the first observation by the wall clock, for display and sorting.
     pub time: UnixMillis,
 }
 
 impl IncidentKey {
-    /// Returns true if both describe the same incident: they have the same subject and began within a few seconds.
+    /// Returns true if both keys identify the same incident: they have the same subject and began within a few seconds.
     /// Incidents without a known subject are the same only if they began at the same time.
     pub fn is_same(&self, other: &Self) -> bool {
         let has_no_subject = |key: &Self| key.process.is_none() && key.gpu.is_none();
@@ -39,7 +40,7 @@ impl IncidentKey {
         self.shares_subject(other) && self.first.0.abs_diff(other.first.0) <= MAX_DISTANCE.0
     }
 
-    /// Returns true if both concern the same process, or one concerns a process that the other's command started.
+    /// Returns true if both keys concern the same process, or one concerns a process started by the other's command.
     pub fn shares_subject(&self, other: &Self) -> bool {
         let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
@@ -48,7 +49,7 @@ impl IncidentKey {
             || self.is_same_boot(other) && (is_child(self, other) || is_child(other, self))
     }
 
-    /// Returns true if both concern the same process or, without a process, the same GPU.
+    /// Returns true if both keys concern the same process or, without a process, the same GPU.
     pub fn has_same_subject(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && self.process == other.process
@@ -59,7 +60,7 @@ impl IncidentKey {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
 
-    /// Returns the key of an incident that two observers saw: the earlier time, and a process in preference to the
+    /// Returns the key of an incident seen by two observers: the earlier time, and a process in preference to the
     /// command that started it.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {

@@ -1,5 +1,5 @@
-//! An incident with its evidence, as observers conclude it and as it is stored. The JSON contains the output of
-//! `explain --json`.
+//! Incident records: an incident with its evidence, as concluded by an observer and as stored. The JSON contains the
+//! output of `explain --json`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use super::remote_incident::RemoteIncident;
 use super::scene::Scene;
 use super::units::{Millis, Mono};
 
-/// The version of the file format. New fields do not change it; only changes that older readers would misinterpret do.
+/// Version of the incident file format. It changes only if older readers would misinterpret the file, not for new
+/// fields.
 pub const SCHEMA: u32 = 1;
-/// Maximum size of the log excerpt in bytes.
+/// Maximum size of an incident's log excerpt in bytes.
 pub const MAX_EXCERPT: usize = 256 << 10;
 pub const MAX_EVENTS: usize = 64;
 const MAX_TRACKS: usize = 64;
-/// Maximum number of values of a track; the latest are retained.
+/// Maximum number of values in a track. The latest values are retained.
 const MAX_VALUES: usize = 720;
 const MAX_VARIABLES: usize = 256;
 
@@ -34,33 +35,33 @@ pub struct Record {
     pub incident: Incident,
     #[serde(rename = "observed")]
     pub key: IncidentKey,
-    /// The agent of the first event behind this conclusion. `None` for `gputop run`, which watches the command itself.
+    /// Agent of the first event behind the conclusion. `None` for `gputop run`, which watches the command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concluded_by: Option<String>,
-    /// The command line of the process, without secrets.
+    /// Command line of the process, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
-    /// The state of the machine at the time of the incident. Only observers of the process have it.
+    /// State of the machine at the time of the incident, recorded only by observers of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scene: Option<Arc<Scene>>,
-    /// Measured values before and after the incident, one track for each series.
+    /// Values measured before and after the incident, one track per series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
-    /// Environment variables of the process whose values the privacy rule permits to store.
+    /// Environment variables of the process whose values may be stored under the privacy rule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
     /// Versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`, as far as known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
-    /// Fields of later versions, which are preserved when this version revises the file.
+    /// Fields added by later versions, preserved when this version revises the file.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// The log around the error, without secrets.
+/// Log text around the error, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Excerpt {
@@ -69,42 +70,39 @@ pub struct Excerpt {
     pub is_cut: bool,
 }
 
-/// Events and measurements.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Measurements used by the diagnosis, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub measured: Map<String, Value>,
 }
 
-/// A series in equal time steps.
+/// Values of a series in equal time steps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Track {
-    /// The text of a [`SeriesKey`](crate::model::history::SeriesKey).
+    /// Text form of the [`SeriesKey`](crate::model::history::SeriesKey).
     pub series: String,
-    /// Start of the first step.
     pub start: Mono,
     pub step: Millis,
-    /// Minimum and maximum of each step; `null` if there was no value.
+    /// Minimum and maximum of each time step. `null` if there was no value.
     pub values: Vec<Option<Span>>,
 }
 
-/// The reason why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableRecord {
-    /// Schema version of the file, which is newer than this gputop supports.
+    /// Schema version of the record, which is newer than this gputop supports.
     #[error("it was written by a newer gputop (schema {0})")]
     Newer(u64),
-    #[error("it is damaged ({0})")]
+    #[error("damaged ({0})")]
     Damaged(#[from] serde_json::Error),
 }
 
 impl Record {
-    /// Parses a record. Checks the version first, because the remaining content of a newer record may have any format.
+    /// Parses an incident record. Checks the version first, because the remaining content of a newer record may have
+    /// any format.
     pub fn read(value: Value) -> Result<Self, UnreadableRecord> {
         let schema = value.get("schema").and_then(Value::as_u64);
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
@@ -113,7 +111,7 @@ impl Record {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Parses an incident of another host's store. Returns `None` if this version cannot read it.
+    /// Parses an incident from another host's store. Returns `None` if this version cannot read it.
     #[must_use]
     pub fn from_remote(remote: &RemoteIncident) -> Option<Self> {
         let mut record = Self::read(remote.record.clone()).ok()?;
@@ -121,8 +119,8 @@ impl Record {
         Some(record)
     }
 
-    /// Returns the parts that belong in a recording. Excludes data that was read on request, and the evidence, which
-    /// the recording contains as events.
+    /// Returns the parts of an incident record that belong in a recording. Excludes data that was read on request, and
+    /// the evidence, which the recording contains as events.
     #[must_use]
     pub fn recorded(self) -> Self {
         Self {
@@ -135,7 +133,6 @@ impl Record {
         }
     }
 
-    /// Creates a record with empty sections.
     #[must_use]
     pub fn new(incident: Incident, key: IncidentKey) -> Self {
         Self {
@@ -146,7 +143,6 @@ impl Record {
         }
     }
 
-    /// Returns all processes that the incident concerns.
     pub fn processes(&self) -> Vec<ProcessKey> {
         let scene = self.scene.as_ref();
         let mut processes = scene.map_or_else(Vec::new, |scene| scene.processes.clone());
@@ -156,14 +152,13 @@ impl Record {
         processes
     }
 
-    /// Drops the blocks of the map, which are most of the data.
     pub fn forget_blocks(&mut self) {
         if let Some(scene) = self.scene.as_mut().filter(|scene| scene.map.is_some()) {
             Arc::make_mut(scene).forget_blocks();
         }
     }
 
-    /// Truncates all sections to their limits.
+    /// Truncates all sections of the incident record to their limits.
     pub fn bounded(mut self) -> Self {
         if let Some(excerpt) = &mut self.excerpt {
             excerpt.cut();
@@ -181,7 +176,7 @@ impl Record {
 }
 
 impl Excerpt {
-    /// Removes the beginning, because the error is at the end.
+    /// Removes the beginning of the log excerpt, because the error is at the end.
     fn cut(&mut self) {
         let surplus = self.text.len().saturating_sub(MAX_EXCERPT);
         if surplus > 0 {

@@ -2,12 +2,13 @@
 
 use super::units::Millis;
 
-/// State of the connection. Frames contain their age, and the connection state shows whether more frames will arrive.
+/// State of the connection to a remote host. Frames contain their age; the connection state shows whether more frames
+/// will arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
-    /// Waiting for the first bytes.
+    /// Waiting for the first bytes from the host.
     Connecting,
-    /// The host's recording begins this much later than the displayed time.
+    /// The host's recording begins after the displayed time, by this much.
     Later {
         begins_in: Millis,
     },
@@ -18,11 +19,11 @@ pub enum Link {
     },
     /// The connection ended. The data received so far stays on screen.
     Lost {
-        /// Time between the loss and the creation of this value.
+        /// Time since the connection was lost.
         since: Millis,
-        /// The reason: a phrase without a period, escaped for display.
+        /// Reason for the loss: a phrase without a period, escaped for display.
         why: String,
-        /// Time until the next attempt, or 0 during an attempt.
+        /// Time until the next connection attempt, or 0 during an attempt.
         again_in: Millis,
         /// True if connecting needs user input: a password, a passphrase, or confirmation of a host key.
         asks: bool,

@@ -1,11 +1,11 @@
-//! Suggestions for mistyped names, for every place where a user types a name.
+//! Suggests corrections for mistyped names, wherever a user types a name.
 
 use strsim::osa_distance;
 
-/// Returns the name most similar to `word`, if one is similar enough.
+/// Returns the name most similar to `word`, if any is similar enough.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: String = word.to_lowercase().chars().take(100).collect();
-    // People rarely mistype the first letter, so a different one usually means a different word.
+    // People rarely mistype the first letter, so a different first letter usually means a different word.
     let max_distance = |name: &str| {
         if name.chars().next() == word.chars().next() {
             name.len() / 3 + 1

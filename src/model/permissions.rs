@@ -5,19 +5,19 @@
 pub struct Permissions {
     pub signals: Result<(), &'static str>,
     pub probes: Result<(), &'static str>,
-    /// Following a file as a log of a process.
+    /// Permission to follow a file as a process's log.
     pub watches: Result<(), &'static str>,
 }
 
 impl Permissions {
-    /// Allows all actions that ask for confirmation.
+    /// Permissions that allow all actions that ask for confirmation.
     pub const ALL: Self = Self {
         signals: Ok(()),
         probes: Ok(()),
         watches: Ok(()),
     };
 
-    /// Denies all actions for this reason.
+    /// Denies all actions, with `why` as the reason.
     pub const fn none(why: &'static str) -> Self {
         Self {
             signals: Err(why),
@@ -26,7 +26,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the permissions that result from the local `--readonly` option.
+    /// Returns the permissions for the local `--readonly` option.
     pub const fn readonly(is_set: bool) -> Self {
         if is_set {
             Self {
@@ -38,7 +38,6 @@ impl Permissions {
         }
     }
 
-    /// Returns permission for the actions that both `self` and `other` allow.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

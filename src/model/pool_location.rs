@@ -1,4 +1,4 @@
-//! Finds the GPU of a pool in a frame, and the driver's entry for its process.
+//! Finds a pool's GPU in a frame, and the driver's entry for the owning process.
 
 use super::accounting::is_on;
 use super::frame::Frame;
@@ -9,12 +9,11 @@ use super::reading::Reading;
 use super::reported_pool::ReportedPool;
 use super::units::GpuUuid;
 
-/// Returns the GPU of a pool. If the pool's reader did not identify it, returns the only GPU that lists the process.
+/// Returns a pool's GPU. If the pool's reader did not identify the GPU, returns the only GPU that lists the process.
 pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
     find_gpu(frame, &pool.gpu, pool.process)
 }
 
-/// Returns the GPU of a pool that a framework reports.
 pub fn gpu_of_reported<'f>(frame: &'f Frame, pool: &ReportedPool) -> Option<&'f Gpu> {
     find_gpu(frame, &pool.gpu, pool.process)
 }
@@ -32,7 +31,7 @@ fn find_gpu<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -
     }
 }
 
-/// Returns the driver's entry for a process on a GPU.
+/// Returns the driver's entry for a process in a GPU's process list.
 pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
     gpu.processes
         .value()?

@@ -1,5 +1,5 @@
-//! A process as the kernel describes it. The driver's view is [`GpuProcess`](super::gpu::GpuProcess). Screens join the
-//! two by PID, but only if the PID namespaces are the same.
+//! A process as the kernel describes it. The driver's view is [`GpuProcess`](super::gpu::GpuProcess). Screens join both
+//! views by PID, but only if the PID namespaces are the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::container::Runtime;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Percent, Pid, StartTicks, UnixMillis};
 
-/// Identifies one process of one boot permanently, even if its PID is reused.
+/// Key that permanently identifies one process of one boot, even if its PID is reused.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -26,25 +26,24 @@ impl ProcessKey {
     }
 }
 
-/// The data on one GPU process that a table row shows.
+/// Data on a GPU process, as shown in a table row.
 ///
-/// All text is already escaped for display, limited in length, and free of secrets.
+/// All text in a process is already escaped for display, limited in length, and free of secrets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
     pub key: ProcessKey,
     pub started: UnixMillis,
-    /// The kernel's short name, at most 15 bytes.
+    /// The kernel's short process name, at most 15 bytes.
     pub name: String,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub command: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub user: Reading<String>,
-    /// The effective user ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     pub state: RunState,
-    /// CPU usage over the last interval; 100 is one core.
+    /// CPU usage over the last interval. 100 is one core.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -52,7 +51,7 @@ pub struct Process {
     /// RANK from the process's environment, or SLURM_PROCID if RANK is not set.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rank: Reading<u32>,
-    /// LOCAL_RANK, otherwise SLURM_LOCALID.
+    /// LOCAL_RANK from the process's environment, or SLURM_LOCALID if LOCAL_RANK is not set.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub local_rank: Reading<u32>,
     /// The batch system's job ID.
@@ -64,30 +63,30 @@ pub struct Process {
     /// Value of PYTORCH_CUDA_ALLOC_CONF, or of PYTORCH_ALLOC_CONF if that is not set, at the start of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
-    /// The process that started it or later adopted it.
+    /// Process that started this process or later adopted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The command under `gputop run` to which this process belongs, unless it is that command itself.
+    /// The `gputop run` command to which the process belongs, unless the process is that command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
-    /// Its container: a short ID, or the name if the runtime has no IDs; `81234.0` for a Slurm step.
+    /// Container of the process: a short ID, or the name if the runtime has no IDs. `81234.0` for a Slurm step.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<Runtime>,
-    /// The name chosen by the user: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the
-    /// ID is already a name.
+    /// User-chosen container name: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the
+    /// container ID is already a name.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container_name: Reading<String>,
-    /// GPUs whose device file the process has open. Set only inside a container, where the driver's list cannot be
-    /// matched.
+    /// GPUs whose device file the process has open. Set only inside a container, where the driver's process list cannot
+    /// be matched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open_gpus: Vec<GpuUuid>,
 }
 
 impl Process {
-    /// Returns `docker train`, or `docker 3f2a9c8b7c6d` if the name is not readable. Returns nothing outside a
-    /// container.
+    /// Returns the container as `docker train`, or as `docker 3f2a9c8b7c6d` if its name is not readable. Returns `None`
+    /// outside a container.
     pub fn container_text(&self) -> Option<String> {
         let id = self.container.value()?;
         let name = self.container_name.value().unwrap_or(id);
@@ -99,42 +98,42 @@ impl Process {
     }
 }
 
-/// The scheduler state of `/proc/PID/stat`.
+/// Scheduler state in `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     Running,
     Sleeping,
-    /// In an uninterruptible system call: waiting for a disk or for the driver.
+    /// In an uninterruptible system call, waiting for a disk or for the driver.
     Blocked,
     Stopped,
-    /// Exited but not yet reaped by its parent. Its VRAM may still be held.
+    /// Exited but not yet reaped by the parent process. VRAM may still be held.
     Zombie,
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// Data for the process screen: read on request, sent once, never recorded.
+/// Process data for the process screen: read on request, sent once, never recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessDetail {
     pub key: ProcessKey,
-    /// One entry per argument.
+    /// Command-line arguments, one entry each.
     pub arguments: Reading<Vec<String>>,
     pub cwd: Reading<String>,
     pub executable: Reading<String>,
-    /// Environment variables; only those on the allow-list have a value.
+    /// Environment variables. Only those on the allow-list have a value.
     pub environment: Reading<Vec<Variable>>,
-    /// Nearest ancestor first.
+    /// Parent processes, nearest ancestor first.
     pub parents: Vec<Parent>,
     pub cgroup: Reading<String>,
     pub threads: Reading<u32>,
     pub open_files: Reading<u32>,
-    /// The soft limit of RLIMIT_NOFILE.
+    /// Soft limit of RLIMIT_NOFILE.
     pub open_files_limit: Reading<u32>,
     pub swapped: Reading<Bytes>,
-    /// Locked and pinned host memory.
+    /// Locked and pinned host memory of the process.
     pub locked: Reading<Bytes>,
 }
 
@@ -142,7 +141,7 @@ pub struct ProcessDetail {
 #[serde(default)]
 pub struct Variable {
     pub name: String,
-    /// Absent for names that are not on the allow-list.
+    /// Value of the variable, if its name is on the allow-list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

@@ -1,10 +1,12 @@
-//! A value, or the reason for its absence.
+//! Readings: a value, or the reason why it is missing.
 //!
-//! On the wire, a reading is the bare value (`42`) or `{"missing": "denied", "hint": "…"}` instead of it. The reason is
-//! a unit enum with a fallback, and the hint is a separate field. A reason added by a later version therefore loses
-//! only this value and not the whole frame. A value of an unexpected type is read as `unknown` for the same reason.
+//! On the wire, a reading is the bare value (`42`), or `{"missing": "denied", "hint": "…"}` if the value is missing.
+//! The reason is a unit enum with a fallback, and the hint is a separate field. Therefore a reason added by a later
+//! version loses only the reading's value, not the whole frame. For the same reason, a value of an unexpected type is
+//! read as `unknown`.
 //!
-//! A value is never serialized as a JSON object, so an object always means a missing value and contains the reason.
+//! A reading's value is never serialized as a JSON object, so an object always means a missing value and contains the
+//! reason.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,18 +14,18 @@ use std::marker::PhantomData;
 use serde::de::{self, IntoDeserializer, value};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Reason for the absence of a value. The names are part of the JSON contract.
+/// Reason why a value is missing. The names are part of the JSON contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Not read: not requested, not due yet, or written by a version that does not know the value.
+    /// Not read, because the value was not requested, is not due yet, or is unknown to the version that wrote the data.
     #[default]
     NotRead,
-    /// The device, driver or kernel does not offer it.
+    /// The device, driver or kernel does not provide the value.
     Unsupported,
-    /// This user is not permitted to read it.
+    /// The user is not permitted to read the value.
     Denied,
-    /// The process or device that the value belongs to has exited or was removed.
+    /// The process has exited, or the device was removed.
     Gone,
     /// The source returned an impossible value, which was dropped.
     Implausible,
@@ -33,7 +35,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns a short description to show after a dash: `– not supported here`.
+    /// Returns a short description of the reason, shown after a dash: `– not supported here`.
     pub fn words(self) -> &'static str {
         match self {
             Self::NotRead => "not read",
@@ -46,13 +48,12 @@ impl Reason {
     }
 }
 
-/// The reason why a value is missing and, where possible, an explanation or a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Missing {
     #[serde(rename = "missing")]
     pub reason: Reason,
-    /// A phrase without a period: `the driver lists no memory for WSL processes`.
+    /// Explanation or fix, a phrase without a period: `the driver lists no memory for WSL processes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<Box<str>>,
 }
@@ -81,7 +82,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A value or the reason for its absence. Never a placeholder such as 0 or -1.
+/// A value, or the reason why it is missing. Never a placeholder such as 0 or -1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reading<T> {
@@ -94,7 +95,7 @@ impl<T> Reading<T> {
         Self::Missing(Missing::new(reason, hint))
     }
 
-    /// Returns the value, or a missing reading with this reason.
+    /// Returns the value, or a missing reading with `reason` and `hint`.
     pub fn or_missing(value: Option<T>, reason: Reason, hint: impl Into<Box<str>>) -> Self {
         value.map_or_else(|| Self::missing(reason, hint), Self::Value)
     }
@@ -106,7 +107,6 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Returns the reason if the value is missing.
     pub fn why(&self) -> Option<&Missing> {
         match self {
             Self::Value(_) => None,
@@ -121,7 +121,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Returns true for the default, which is omitted on the wire.
+    /// Returns true for the default reading, which is omitted on the wire.
     pub fn is_not_read(&self) -> bool {
         matches!(self, Self::Missing(m) if m.reason == Reason::NotRead && m.hint.is_none())
     }
@@ -173,7 +173,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Reading<T> {
 
 const UNEXPECTED: &str = "a value of an unknown kind";
 
-/// Written by hand because serde's `untagged` buffers every value first, and a frame contains a thousand readings.
+/// Deserializes a reading. Written by hand, because serde's `untagged` buffers every value first and a frame contains a
+/// thousand readings.
 struct ReadingVisitor<T>(PhantomData<T>);
 
 impl<T> ReadingVisitor<T> {
@@ -225,7 +226,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
     }
 
     /// Skips the remaining elements if `T` rejects the list before reading an element. If an element of an expected
-    /// list is invalid, the whole line fails, as for any other field with a wrong type.
+    /// list is invalid, the whole line fails, as for any other field of the wrong type.
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let value = T::deserialize(value::SeqAccessDeserializer::new(&mut seq));
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}
@@ -235,7 +236,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         ))
     }
 
-    /// Reads entry by entry, so that a malformed hint loses only the hint and not the frame.
+    /// Reads the map entry by entry, so that a malformed hint loses only the hint and not the frame.
     fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut missing = Missing::from(Reason::Unknown);
         while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {

@@ -1,8 +1,8 @@
-//! The pool of a framework that reports its own statistics: JAX, TensorFlow, CuPy.
+//! Memory pools whose framework reports its own statistics: JAX, TensorFlow, CuPy.
 //!
-//! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer values
-//! than PyTorch, and each framework reports different ones, so each value is a separate reading. A process may have
-//! several such pools in addition to PyTorch's, even on the same device, so they have a separate list.
+//! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer and
+//! different values than PyTorch, so each value is a separate reading. A process may have several reported pools in
+//! addition to PyTorch's, even on the same device, so they have a separate list.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,25 @@ use super::process::ProcessKey;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Mono};
 
-/// One pool: one process, one framework, one device of that process.
+/// A reported memory pool of one framework on one device of one process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportedPool {
     pub process: ProcessKey,
     pub framework: Framework,
     pub allocator: Allocator,
-    /// The device's number inside the process, which is not NVML's.
+    /// Device number inside the process, which differs from NVML's index.
     pub ordinal: u32,
-    /// The GPU with that number, if known.
+    /// GPU with device number `ordinal`, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
-    /// Time when the program's report was read. The program wrote it at most a few seconds earlier.
+    /// Time when gputop read the program's report. The program wrote it at most a few seconds earlier.
     pub at: Mono,
     /// Bytes in live arrays and tensors: XLA's and TensorFlow's `bytes_in_use`, CuPy's `used_bytes()`.
     pub allocated: Reading<Bytes>,
-    /// Peak since the program started.
+    /// Peak of `allocated` since the program started.
     pub allocated_peak: Reading<Bytes>,
-    /// Bytes that the pool has reserved from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
+    /// Bytes reserved from the driver: XLA's `pool_bytes`, CuPy's `total_bytes()`.
     pub reserved: Reading<Bytes>,
     pub reserved_peak: Reading<Bytes>,
     /// Maximum size of the pool: `bytes_limit`, `get_limit()`.
@@ -37,7 +37,6 @@ pub struct ReportedPool {
     pub largest_free_block: Reading<Bytes>,
 }
 
-/// The framework that owns a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Framework {
@@ -62,7 +61,7 @@ impl Framework {
 }
 
 impl ReportedPool {
-    /// Returns the reserved bytes that no array uses, if both values are known.
+    /// Returns the reserved bytes not used by any array, if both values are known.
     pub fn idle(&self) -> Reading<Bytes> {
         match (&self.reserved, &self.allocated) {
             (Reading::Value(reserved), Reading::Value(allocated)) => {
@@ -74,7 +73,7 @@ impl ReportedPool {
         }
     }
 
-    /// Returns the framework and, if known, the allocator: `JAX, XLA BFC`.
+    /// Returns the pool's framework and, if known, allocator: `JAX, XLA BFC`.
     pub fn name(&self) -> String {
         match self.allocator {
             Allocator::Unknown => self.framework.words().to_owned(),

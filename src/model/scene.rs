@@ -1,9 +1,9 @@
-//! The scene of an incident: the state of the host around its time.
+//! Incident scenes: the state of the host around an incident's time.
 //!
-//! It is assembled from data that a stream contains anyway. From the newest frame it takes the GPUs of the incident's
-//! processes, with all processes on them, their clocks and the throttle reasons. It adds the Python stack and the block
-//! map that the agent reads after a failed allocation. Each part has its own time, because no part was read exactly at
-//! the failure. A part that was not read in time is omitted instead of being replaced by older data.
+//! A scene is assembled from data that a stream contains anyway. It takes the GPUs of the incident's processes from the
+//! newest frame, with all their processes, clocks and throttle reasons. It adds the Python stack and the block map that
+//! the agent reads after a failed allocation. Each part has its own time, because no part was read exactly at the
+//! failure. A part not read in time is omitted instead of being replaced by older data.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::process::ProcessKey;
 use super::stack::PythonStack;
 use super::units::{Bytes, Millis, Mono};
 
-/// Maximum number of stacks. One per process is stored, and the ranks of one job fail together.
+/// Maximum number of Python stacks in a scene: one per process. The ranks of one job fail together.
 pub const MAX_STACKS: usize = 8;
-/// Maximum number of segments and blocks of a complete map. Each takes about 60 bytes as JSON.
+/// Maximum number of segments and blocks in a complete map. Each takes about 60 bytes as JSON.
 pub const MAX_PARTS: u64 = 4_096;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scene {
-    /// Time of the first observation of the incident.
+    /// Time of the incident's first observation.
     pub at: Mono,
-    /// The processes involved, in the order of observation.
+    /// Processes involved in the incident, in the order of observation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessKey>,
-    /// Relevant part of the last frame before that time: GPUs, their processes, and the pools of the processes
+    /// Relevant part of the last frame before the incident: GPUs, their processes, and the pools of the processes
     /// involved.
     pub frame: Frame,
-    /// Number of processes on those GPUs that are not listed, because only the largest are listed.
+    /// Number of unlisted processes on the incident's GPUs. Only the largest processes are listed.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,17 +44,17 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// The blocks of a pool, read because an allocation failed.
+/// Blocks of a pool, read because an allocation failed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SceneMap {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub at: Mono,
-    /// Maximum time between the failure and this read. The exception releases what its stack frames held, so a later
-    /// map has more free blocks than at the failure.
+    /// Maximum time between the failure and the read of the map. The exception releases memory held by its stack
+    /// frames, so a later map has more free blocks than at the failure.
     pub lag: Millis,
-    /// True if the statistics were equal before and after the read and all sums agree.
+    /// True if the pool statistics were equal before and after the read, and all sums agree.
     pub exact: bool,
     pub segments: u64,
     pub blocks: u64,
@@ -63,10 +63,10 @@ pub struct SceneMap {
     pub stuck: Bytes,
     /// Free bytes that the allocator can return to the driver.
     pub returnable: Bytes,
-    /// Free blocks by powers of two, from the smallest to the largest.
+    /// Histogram of free blocks by powers of two, smallest first.
     pub free_histogram: Vec<FreeBlocks>,
     /// Every segment and block, unless there are more than [`MAX_PARTS`]. A block without an address directly follows
-    /// the previous one; the first block begins at the start of its segment.
+    /// the previous block; the first block begins at the start of its segment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<PoolMap>,
 }
@@ -81,7 +81,7 @@ pub struct FreeBlocks {
 }
 
 impl Scene {
-    /// Merges two scenes of the same incident: keeps this one and adds missing parts from the other.
+    /// Merges two scenes of the same incident: keeps `self` and adds missing parts from `other`.
     #[must_use]
     pub fn filled(mut self, other: Self) -> Self {
         if self.frame.gpus.is_empty() {
@@ -94,7 +94,7 @@ impl Scene {
         self
     }
 
-    /// Returns the software versions by name: `driver`, `cuda`, and `torch` as recognised from its memory layout.
+    /// Returns software versions by name: `driver`, `cuda`, and `torch` as recognised from its memory layout.
     pub fn versions(&self) -> BTreeMap<String, String> {
         let driver = self.frame.driver.as_ref();
         let mut pools = self.frame.pools.iter().flat_map(|pools| &*pools.list);
@@ -118,7 +118,7 @@ impl Scene {
             .collect()
     }
 
-    /// Adds a stack. Only the first stack of each process is stored, because it was read closest to the failure.
+    /// Adds a Python stack, unless the process already has one. The first stack was read closest to the failure.
     pub fn take_stack(&mut self, stack: PythonStack) {
         let is_there = |known: &PythonStack| known.process == stack.process;
         if self.stacks.len() < MAX_STACKS && !self.stacks.iter().any(is_there) {
@@ -133,7 +133,7 @@ impl Scene {
         }
     }
 
-    /// Removes everything beyond the size limits, wherever the scene came from.
+    /// Removes everything beyond the scene's size limits, wherever the scene came from.
     pub fn cut(&mut self) {
         self.stacks.truncate(MAX_STACKS);
         if self

@@ -24,11 +24,11 @@ pub enum Signal {
 #[derive(Debug)]
 pub struct SignalDef {
     pub signal: Signal,
-    /// The name, as in `kill -TERM`.
+    /// Signal name as in `kill -TERM`.
     pub name: &'static str,
-    /// The number, which is the same on every Linux for which NVIDIA provides a driver.
+    /// Signal number, which is the same on every Linux for which NVIDIA provides a driver.
     pub number: i32,
-    /// The effect on a program that does not catch the signal, and whether it can be caught. Without a period.
+    /// The signal's effect on a program that does not catch it, and whether it can be caught. Without a period.
     pub help: &'static str,
 }
 
@@ -41,7 +41,7 @@ const fn def(signal: Signal, name: &'static str, number: i32, help: &'static str
     }
 }
 
-/// Ordered by number, as `kill -l` lists them.
+/// Signals ordered by number, as listed by `kill -l`.
 pub const SIGNALS: &[SignalDef] = &[
     def(
         Signal::Hup,
@@ -113,7 +113,7 @@ pub const SIGNALS: &[SignalDef] = &[
 
 impl Signal {
     pub fn def(self) -> &'static SignalDef {
-        // A test checks that the list contains every signal.
+        // A test checks that `SIGNALS` contains every signal.
         let listed = SIGNALS.iter().find(|def| def.signal == self);
         listed.unwrap_or(&SIGNALS[7])
     }
@@ -123,7 +123,7 @@ impl Signal {
     }
 }
 
-/// The result of sending a signal, for each process: delivered, or the reason why not.
+/// Result of sending a signal to processes: for each, delivered or the reason why not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,

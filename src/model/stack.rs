@@ -1,19 +1,19 @@
-//! Python stacks of a process, read on request or after a notable observation.
+//! Python stacks of a process, read on request or after a trigger such as a failed allocation.
 //!
 //! A stack is read without stopping the program, so it may be slightly older or newer than its trigger. The maximum
-//! delay is stored with it. Text is already escaped for display and limited in length.
+//! delay is stored with the stack. Text is already escaped for display and limited in length.
 
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
-/// The Python threads of a process at one time.
+/// Python threads of a process at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PythonStack {
     pub process: ProcessKey,
-    /// Time of the second of two reads with the same result.
+    /// Time of the second of two stack reads with the same result.
     pub at: Mono,
     pub why: StackWhy,
     /// Maximum delay between the trigger and `at`.
@@ -21,19 +21,17 @@ pub struct PythonStack {
     /// Bytes allocated on the device, if the trigger is a new maximum or a failed allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocated: Option<Bytes>,
-    /// The main thread first.
+    /// Python threads, main thread first.
     pub threads: Vec<StackThread>,
-    /// Number of threads without two equal reads, or beyond the maximum.
+    /// Number of threads left out: no two equal reads, or beyond the maximum.
     pub left_out: u32,
 }
 
-/// The trigger of a stack read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StackWhy {
-    /// A user request.
     Request,
-    /// The allocated bytes of a pool reached their maximum so far, or came within 1 % of it.
+    /// The allocated bytes of a pool reached a new maximum or came within 1 % of the maximum.
     NewMaximum,
     /// An allocation failed: `num_ooms` increased.
     Oom,
@@ -45,7 +43,7 @@ pub enum StackWhy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StackThread {
-    /// Name in Python's `threading`; empty if unknown.
+    /// Thread name in Python's `threading`. Empty if unknown.
     pub name: String,
     pub is_main: bool,
     /// Innermost first.
@@ -56,14 +54,14 @@ pub struct StackThread {
 #[serde(default)]
 pub struct StackFrame {
     pub function: String,
-    /// Path as the program names it, often absolute.
+    /// Source file path as in the program, often absolute.
     pub file: String,
     /// Line number, or 0 if unknown.
     pub line: u32,
 }
 
 impl PythonStack {
-    /// Returns the thread that runs the program: the main thread, or the first one if there is no main thread.
+    /// Returns the main thread, or the first thread if there is no main thread.
     pub fn main(&self) -> Option<&StackThread> {
         self.threads
             .iter()
@@ -99,25 +97,24 @@ const LIBRARIES: &[&str] = &[
     "importlib",
     ".pyx",
 ];
-/// File extensions of compiled code. Tracebacks of torch mix such frames with Python frames.
+/// File extensions of compiled code. Torch tracebacks mix compiled frames with Python frames.
 const COMPILED: &[&str] = &[
     ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
 ];
 
-/// Returns true if the file belongs to the user, not to Python or to an installed package.
+/// Returns true if the file belongs to the user, not to Python or an installed package.
 pub fn is_users_file(file: &str) -> bool {
     !LIBRARIES.iter().any(|library| file.contains(library))
 }
 
 impl StackFrame {
-    /// Returns true for Python code of the user.
+    /// Returns true if the stack frame is in the user's Python code.
     pub fn is_users(&self) -> bool {
         let is_named = !matches!(&*self.file, "" | "??");
         let is_compiled = COMPILED.iter().any(|end| self.file.ends_with(end));
         is_named && !is_compiled && is_users_file(&self.file)
     }
 
-    /// Returns the last component of the path.
     pub fn file_name(&self) -> &str {
         self.file.rsplit('/').next().unwrap_or(&self.file)
     }

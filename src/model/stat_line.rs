@@ -7,32 +7,32 @@
 use super::process::RunState;
 use super::units::{Pid, StartTicks};
 
-/// The parsed fields of one line, borrowed from the buffer.
+/// Parsed fields of a `/proc/PID/stat` line, borrowed from the buffer.
 #[derive(Debug, PartialEq)]
 pub struct Stat<'a> {
     pub pid: Pid,
     pub name: &'a [u8],
     pub state: RunState,
     pub parent: Pid,
-    /// User and system time in clock ticks.
+    /// User and system CPU time in clock ticks.
     pub cpu_ticks: u64,
     pub start: StartTicks,
     pub rss_pages: u64,
-    /// Address of the arguments. A different address means that the process called exec, because the kernel randomises
-    /// the address at each exec. 0 if this user is not permitted to see it.
+    /// Address of the process's arguments. A different address means that the process called exec, because the kernel
+    /// randomises the address at each exec. 0 if this user is not permitted to see it.
     pub arguments: u64,
-    /// The wait status of a zombie; 0 for other processes, or if this user is not permitted to see it.
+    /// Wait status of a zombie. 0 for other processes, or if this user is not permitted to see it.
     pub wait_status: i32,
 }
 
 impl<'a> Stat<'a> {
-    /// Parses a line. Returns `None` if it is malformed or cut off before its 24th field.
+    /// Parses a `/proc/PID/stat` line. Returns `None` if it is malformed or cut off before its 24th field.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;
         let name = line.get(open + 1..close)?;
         let pid = Pid(u32::try_from(number(line[..open].trim_ascii())?).ok()?);
-        // The next field is number 3, the state.
+        // The first field after the name is number 3, the state.
         let mut fields = line.get(close + 2..)?.split(|&b| b == b' ');
         let state = run_state(*fields.next()?.first()?);
         let parent = Pid(u32::try_from(number(fields.next()?)?).ok()?);
@@ -71,11 +71,11 @@ fn number(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// Converts the state letters of proc(5).
+/// Converts a process state letter as documented in proc(5).
 fn run_state(letter: u8) -> RunState {
     match letter {
         b'R' => RunState::Running,
-        // I is an idle kernel thread.
+        // `I` is an idle kernel thread.
         b'S' | b'I' => RunState::Sleeping,
         b'D' => RunState::Blocked,
         b'T' | b't' => RunState::Stopped,

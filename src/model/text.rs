@@ -1,9 +1,9 @@
 //! Escapes text from other programs for display.
 //!
 //! Process names, command lines and log lines may contain any bytes: escape sequences that rewrite the terminal,
-//! right-to-left overrides that make `cod.exe` look like `exe.doc`, invisible characters, invalid UTF-8. Every reader
-//! passes them through [`visible`] before they enter the model, so that screens, JSON lines and recordings never
-//! contain such bytes.
+//! right-to-left overrides that make `cod.exe` look like `exe.doc`, invisible characters, invalid UTF-8. Collectors
+//! pass all such text through [`visible`] before adding it to the model, so that screens, JSON lines and recordings
+//! never contain such bytes.
 //!
 //! Example: `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`, which is readable and has no effect.
 
@@ -12,10 +12,10 @@ use std::fmt::{self, Write as _};
 
 use unicode_width::UnicodeWidthChar;
 
-/// Maximum number of zero-width marks on one character: enough for any script, too few to make a line unreadable.
+/// Maximum number of zero-width marks per character: enough for any script, too few to make a line unreadable.
 const MAX_MARKS: usize = 3;
 
-/// Returns `text` with every character escaped that is not plainly visible, truncated to `max_chars` characters.
+/// Returns `text` with every character that is not plainly visible escaped, truncated to `max_chars` characters.
 /// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);
@@ -33,11 +33,11 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
     shown.finish()
 }
 
-/// Escapes the strings in a line of untrusted JSON as [`visible`] would. Line breaks and tabs are retained, because
-/// such text is shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may
-/// become eight bytes.
+/// Escapes the strings in a line of untrusted JSON as [`visible`] would. Retains line breaks and tabs, because such
+/// text is shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may become
+/// eight bytes.
 pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
-    // Invalid UTF-8 is rejected by the JSON parser anyway.
+    // Invalid UTF-8 is rejected later by the JSON parser.
     let Ok(text) = std::str::from_utf8(json) else {
         return Some(Cow::Borrowed(json));
     };
@@ -60,7 +60,7 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
             continue;
         };
         written.push_str(&text[done..at]);
-        // In JSON, a backslash is written as two.
+        // JSON strings need two backslashes for one.
         let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);
         written.push_str(&shown.replace('\\', "\\\\"));
         done = end;
@@ -75,8 +75,8 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     (written.len() <= max_bytes).then(|| Cow::Owned(written.into_bytes()))
 }
 
-/// Decodes `001b…` to ESC. A surrogate alone is not a character, but the high surrogate shared by all tag characters is
-/// treated as U+E0000.
+/// Decodes the hexadecimal digits of a JSON `\u` escape: `001b…` is ESC. A surrogate alone is not a character, but the
+/// high surrogate shared by all tag characters is treated as U+E0000.
 fn escaped(digits: &str) -> Option<char> {
     match u32::from_str_radix(digits.get(..4)?, 16).ok()? {
         0xdb40 => Some('\u{e0000}'),
@@ -84,9 +84,9 @@ fn escaped(digits: &str) -> Option<char> {
     }
 }
 
-/// Displays untrusted text so that it cannot control a terminal. Line breaks and tabs are retained.
+/// Displays untrusted text so that it cannot control a terminal. Retains line breaks and tabs.
 ///
-/// Everything that a subcommand prints passes through it, because file names and arguments in errors never pass through
+/// Subcommands print all output through `Escaped`, because file names and arguments in errors never pass through
 /// [`visible`].
 pub struct Escaped<'a>(pub &'a str);
 
@@ -103,13 +103,12 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Returns the same JSON document with every invisible character written as `\uXXXX`, which a parser reads back
-/// unchanged. Such characters only occur inside strings, where that syntax is valid.
+/// unchanged. Invisible characters only occur inside strings, where the `\uXXXX` syntax is valid.
 pub fn json_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if is_hidden(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing into a String cannot fail, so ignore the result.
                 let _ = write!(out, "\\u{unit:04x}");
             }
         } else {
@@ -127,15 +126,15 @@ fn is_hidden(c: char) -> bool {
     }
 }
 
-/// Returns `text[from..to]`. Both ends are limited to the text and moved back to a character boundary, because offsets
-/// from a byte regex, or computed from lengths, may lie inside a character.
+/// Returns `text[from..to]`. Limits both offsets to the text and moves them back to a character boundary, because
+/// offsets computed from lengths or by a byte regex may lie inside a character.
 pub fn slice(text: &str, from: usize, to: usize) -> &str {
     let to = text.floor_char_boundary(to);
     let from = text.floor_char_boundary(from.min(to));
     &text[from..to]
 }
 
-/// Returns the end of the line that contains byte `at`, before its line break.
+/// Returns the end of the line that contains byte `at`, excluding the line break.
 pub fn line_end(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |n| at + n)
@@ -146,7 +145,7 @@ pub fn quoted(name: &str) -> String {
     visible(name.as_bytes(), 60)
 }
 
-/// The output so far, and the position to cut it if more text follows.
+/// Escaped output so far, and the position at which to cut it if more text follows.
 struct Shown {
     text: String,
     chars: usize,
@@ -163,8 +162,8 @@ impl Shown {
             chars: 0,
             max_chars,
             cut_at: 0,
-            // Escape a mark at the start. Without a base character, it would change the character to the left of the
-            // text.
+            // Escapes a mark at the start of the text. Without a base character, the mark would change the character to
+            // the left of the text.
             marks: MAX_MARKS,
         }
     }
@@ -209,7 +208,6 @@ impl Shown {
         }
         self.marks = 0;
         let before = self.text.len();
-        // Writing into a String cannot fail, so ignore the result.
         let _ = self.text.write_fmt(written);
         self.grew_by(self.text.len() - before);
     }
@@ -285,7 +283,7 @@ mod tests {
         assert_eq!(read("\"\u{9b}2J\u{7f}\"").as_deref(), Some("\\u{9b}2J^?"));
         assert_eq!(read("\"\\u202Ecod\"").as_deref(), Some("\\u{202e}cod"));
         assert_eq!(read("\"\\ud83d\\ude00\"").as_deref(), Some("\u{1f600}"));
-        // Only a half of the tag remains, which is not valid text.
+        // Half of a tag's surrogate pair is not valid text.
         assert_eq!(read("\"\\udb40\\udc41\""), None);
         for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
             assert_eq!(read(cut), None);

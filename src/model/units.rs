@@ -1,7 +1,6 @@
 //! Quantities with their unit in the type, and the only conversion from bytes to GiB.
 //!
-//! Sizes are printed in binary units like those of PyTorch's messages and nvidia-smi, so that the sizes on screen can
-//! be compared with both.
+//! Sizes are printed in binary units as in PyTorch's messages and nvidia-smi, so that all three can be compared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,14 +25,8 @@ macro_rules! whole_quantity {
     };
 }
 
-whole_quantity!(
-    /// A size in bytes.
-    Bytes(u64)
-);
-whole_quantity!(
-    /// Power in milliwatts, as NVML reports it.
-    MilliWatts(u32)
-);
+whole_quantity!(Bytes(u64));
+whole_quantity!(MilliWatts(u32));
 whole_quantity!(
     /// Energy in millijoules since the driver was loaded.
     MilliJoules(u64)
@@ -42,43 +35,34 @@ whole_quantity!(
     /// Degrees Celsius.
     Celsius(i32)
 );
-whole_quantity!(
-    /// A clock frequency in MHz.
-    MegaHertz(u32)
-);
-whole_quantity!(
-    /// A transfer rate in bytes per second.
-    BytesPerSecond(u64)
-);
+whole_quantity!(MegaHertz(u32));
+whole_quantity!(BytesPerSecond(u64));
 quantity!(
-    /// A share in percent. For a GPU: 0 to 100. For CPU usage: 100 is one core.
+    /// Share in percent: 0 to 100 for a GPU. For CPU usage, 100 is one core.
     Percent(f64)
 );
 whole_quantity!(
-    /// A process ID, in the PID namespace of the host that reported it.
+    /// Process ID, in the PID namespace of the host that reported it.
     Pid(u32)
 );
-whole_quantity!(
-    /// A duration in milliseconds.
-    Millis(u64)
-);
+whole_quantity!(Millis(u64));
 whole_quantity!(
     /// Milliseconds since the host booted, including suspended time (CLOCK_BOOTTIME). Ages and charts use this clock
     /// because it never jumps.
     Mono(u64)
 );
 whole_quantity!(
-    /// Milliseconds since 1970 by the host's wall clock. For display only, because that clock may be set back.
+    /// Milliseconds since 1970 by the host's wall clock. For display only, because the wall clock may be set back.
     UnixMillis(i64)
 );
 whole_quantity!(
     /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the
-    /// boot ID it identifies one process permanently.
+    /// boot ID, the start time identifies a process permanently.
     StartTicks(u64)
 );
 
 impl Percent {
-    /// Rounds to a tenth. More digits are noise and take space in every recording.
+    /// Rounds a percentage to a tenth. More digits are noise and take space in every recording.
     pub fn rounded(value: f64) -> Self {
         Self((value * 10.0).round() / 10.0)
     }
@@ -97,7 +81,7 @@ impl fmt::Display for Pid {
     }
 }
 
-/// NVML's UUID of a GPU or of a MIG device: `GPU-caae6e2c-…`, `MIG-…`.
+/// NVML's UUID of a GPU or MIG device: `GPU-caae6e2c-…`, `MIG-…`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Arc<str>);
@@ -124,7 +108,7 @@ impl Bytes {
         Self(n * GIB)
     }
 
-    /// Takes a reference because serde passes a reference.
+    /// Takes a reference, as required by serde's `skip_serializing_if`.
     pub(super) const fn is_zero(&self) -> bool {
         self.0 == 0
     }
@@ -133,12 +117,12 @@ impl Bytes {
         Self(n * MIB)
     }
 
-    /// Returns GiB as a float, for charts.
+    /// Returns the size in GiB as a float, for charts.
     pub fn as_gib(self) -> f64 {
         self.0 as f64 / GIB as f64
     }
 
-    /// Formats the size in at most five columns with a one-letter unit: `812K`, `518M`, `21.8G`, `140G`, `1.5T`.
+    /// Formats a size in at most five columns with a one-letter unit: `812K`, `518M`, `21.8G`, `140G`, `1.5T`.
     pub fn short(self) -> String {
         let (unit, letter) = match self.0 {
             n if n >= TIB - TIB / 2048 => (TIB, 'T'),
@@ -156,7 +140,7 @@ impl Bytes {
     }
 }
 
-/// Formats the size with two decimals and the unit, exactly as PyTorch's messages do: `14.10 GiB`, `1024.00 MiB`
+/// Formats a size with two decimals and the unit, exactly as in PyTorch's messages: `14.10 GiB`, `1024.00 MiB`
 /// (c10/cuda/CUDACachingAllocator.cpp, `format_size`).
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -170,12 +154,12 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Rounds parts to `step` bytes so that the rounded parts add up to the rounded sum (largest remainder first).
+/// Rounds sizes to `step` bytes so that the rounded parts add up to the rounded sum (largest remainder first).
 ///
-/// A printed sum must equal the sum of the printed parts. If each part is rounded separately, they differ by up to half
-/// a step per part. No part changes by a whole step or more, and a part of 0 stays 0.
+/// A printed sum must equal the sum of the printed parts. If each part were rounded separately, they would differ by up
+/// to half a step per part. No part changes by a whole step or more, and a part of 0 remains 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
-    // Count in steps, with a type wide enough for implausible parts. A broken driver may return all bits set.
+    // Counts in steps, with a type wide enough for implausible parts. A broken driver may return all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();

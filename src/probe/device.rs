@@ -1,36 +1,36 @@
-//! The operations that fills and policies need from a GPU. The child implements them with the driver, and tests with a
-//! simulated GPU.
+//! GPU operations needed by fills and policies. The probe's child process implements them with the driver, and tests
+//! with a simulated GPU.
 
 use crate::model::units::Bytes;
 
-/// The unit of device memory. Memory is mapped in pages of 2 MiB, and smaller blocks share a page.
+/// Unit of device memory. Memory is mapped in pages of 2 MiB, and smaller blocks share a page.
 pub const GRANULE: u64 = 2 << 20;
 
-/// Reason why the driver did not complete a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceError {
     OutOfMemory,
-    /// Any other error, as a phrase: `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED (801)`.
+    /// Any error except out of memory, as a phrase: `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED (801)`.
     Failed(String),
 }
 
-/// A GPU. Addresses are device addresses. All memory that is allocated must be returned through the same value.
+/// A GPU on which a probe allocates memory. Addresses are device addresses. All allocated memory must be freed through
+/// the same `Device`.
 pub trait Device {
     fn now_us(&self) -> u64;
 
     /// Returns the free memory of the whole GPU.
     fn free_bytes(&mut self) -> Result<Bytes, DeviceError>;
 
-    /// Equivalent of `cudaMalloc`.
+    /// Allocates memory like `cudaMalloc`.
     fn alloc(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn free(&mut self, address: u64);
 
-    /// Reserves addresses without allocating memory.
+    /// Reserves device addresses without allocating memory.
     fn reserve(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn unreserve(&mut self, address: u64, size: u64);
     /// Maps memory to reserved addresses, in whole granules.
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError>;
-    /// Unmaps a range that was mapped by a single call.
+    /// Unmaps a range mapped by a single call.
     fn unmap(&mut self, address: u64, size: u64);
 
     /// Opens a stream-ordered pool that retains freed memory. Only one pool can be open at a time.

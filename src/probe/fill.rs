@@ -1,8 +1,8 @@
 //! Greedy descending fill: repeatedly allocates the largest available power of two, down to the granule.
 //!
 //! A bisection for the largest block would free tens of GiB at every step, which takes seconds on a large GPU. The fill
-//! allocates each byte only once. If the memory is not fragmented, the block sizes are the binary digits of the amount
-//! of free memory. If one size is refused although enough memory is free, the memory is fragmented.
+//! allocates each byte only once. If memory is not fragmented, the block sizes are the binary digits of the amount of
+//! free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
 
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};
@@ -10,11 +10,12 @@ use crate::allocator::fragmentation::histogram;
 use crate::model::probe::{Fill, Latency};
 use crate::model::units::Bytes;
 
-/// Maximum number of blocks: far more than any GPU returns in powers of two, unless only tiny blocks are free.
+/// Maximum number of blocks in a fill: far more than any GPU returns in powers of two, unless only tiny blocks are
+/// free.
 const MAX_BLOCKS: usize = 65_536;
 
-/// Allocates everything except for `headroom` until `deadline_us`, then frees it.
-/// Fails on any driver error except out of memory. The allocated memory is freed in that case too.
+/// Allocates all GPU memory except for `headroom` until `deadline_us`, then frees it. Fails on any driver error except
+/// out of memory, and also frees the memory in that case.
 pub fn fill(
     device: &mut impl Device,
     headroom: u64,
@@ -57,7 +58,7 @@ fn take(
             bytes: Bytes(size),
             ..Latency::default()
         };
-        // Other processes may allocate memory meanwhile, so the headroom is checked at every step.
+        // Other processes may allocate memory meanwhile, so every step checks the headroom.
         while room(device)? >= size && fill.held_bytes.0 + size <= wanted {
             if device.now_us() >= deadline_us || taken.len() >= MAX_BLOCKS {
                 fill.cut_short = true;

@@ -1,6 +1,7 @@
-//! Prevents simultaneous probes of one GPU. Together they would fill it, because each respects only its own headroom.
+//! Prevents simultaneous probes of one GPU. Together they would fill the GPU, because each probe respects only its own
+//! headroom.
 //!
-//! Uses a lock file in a folder that all processes of this user share. The kernel releases the lock when the child
+//! The lock file is in a folder shared by all of this user's processes. The kernel releases the lock when the child
 //! exits. Probes of different users do not exclude each other.
 
 use std::fs::{File, TryLockError};
@@ -9,7 +10,7 @@ use std::path::Path;
 use crate::model::units::GpuUuid;
 use crate::user_files::append;
 
-/// Locks a GPU for a probe. Returns a phrase without a period if another probe is running, or if the file cannot be
+/// Locks a GPU for a probe. Returns a phrase without a period if another probe is running or the lock file cannot be
 /// locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
     let name: String = gpu
@@ -42,7 +43,7 @@ mod tests {
         assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("is running")));
         lock(folder.path(), &two).expect("another GPU");
         drop(held);
-        // A child that another test is starting inherits these files until its exec.
+        // A child process that another test is starting inherits the lock files until its exec.
         let start = std::time::Instant::now();
         while lock(folder.path(), &one).is_err() {
             assert!(start.elapsed().as_secs() < 20, "still locked");

@@ -1,12 +1,13 @@
-//! The probe allocator: gputop's own allocations on a real GPU, in a short-lived child process of the same binary.
+//! Allocator probes: gputop's own allocations on a real GPU, in a short-lived child process of the same binary.
 //!
 //! A CUDA context takes about half a GiB, a driver call may hang, and a driver that is too old aborts its caller.
-//! Therefore gputop itself never loads CUDA. [`probe`] starts `gputop probe-child`, sends it the job as one line of
-//! JSON ([`ChildRequest`]), reads one line of limited length back ([`Probe`]), and kills it after a timeout. The kernel
-//! driver releases a process's memory on any exit, and the child asks the kernel to kill it if its parent dies.
+//! Therefore gputop itself never loads CUDA. [`probe`] starts `gputop probe-child`, sends it a request as one line of
+//! JSON ([`ChildRequest`]), reads one result line of limited length ([`Probe`]), and kills the child after a timeout.
+//! The kernel driver releases a process's memory on any exit, and the child asks the kernel to kill it if its parent
+//! dies.
 //!
-//! Only `child/` refers to CUDA. `fill.rs` and `policy/` use a `Device`, which is the driver in the child and a
-//! simulated GPU in tests.
+//! Only `child/` refers to CUDA. `fill.rs` and `policy/` use a `Device`: the driver in the child, and a simulated GPU
+//! in tests.
 
 pub mod child;
 mod device;
@@ -34,34 +35,33 @@ use crate::model::probe::{Bin, Outcome, Probe, ProcessSide};
 use crate::model::text::visible;
 use crate::model::units::Millis;
 
-/// Name of the hidden subcommand.
+/// Name of the hidden subcommand for the probe's child process.
 pub const CHILD: &str = "probe-child";
 
-/// Timeout for loading the driver and creating a context: 0.2 s on an active GPU, seconds on eight suspended ones.
+/// Timeout for loading the driver and creating a CUDA context: 0.2 s on an active GPU, seconds on eight suspended ones.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Timeout for returning the memory. Returning 130 GiB takes 90 ms, so a driver that needs much longer is stuck.
+/// Timeout for freeing the probe's memory. Freeing 130 GiB takes 90 ms, so a driver that needs much longer hangs.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The signal with which the child's own alarm kills it.
+/// Signal with which the child's own alarm kills it.
 const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
-/// Maximum length of a result, which contains a few dozen bins for each of several policies.
+/// Maximum length of a probe result, which contains a few dozen bins for each of several policies.
 const MAX_ANSWER_BYTES: u64 = 256 << 10;
-/// Maximum length of a request: half of a pipe's capacity, so that writing it never blocks.
+/// Maximum length of a probe request: half of a pipe's capacity, so that writing the request never blocks.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
 const MAX_BINS: usize = 64;
 const MAX_TEXT_CHARS: usize = 300;
 
-/// Runs a probe in a child of this binary. Returns when the child has exited and all memory has been returned.
+/// Runs a probe in a child process of the same binary. Returns when the child has exited and all memory is freed.
 pub fn probe(request: &ChildRequest) -> Probe {
-    // Use the running executable, even if another file has its name now.
+    // Run the same executable as the parent, even if another file now has its name.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
     probe_with(command, request, START_TIMEOUT)
 }
 
-/// Runs a probe with the given program and start timeout.
 fn probe_with(mut command: Command, request: &ChildRequest, start_timeout: Duration) -> Probe {
     let start = Instant::now();
     command
@@ -135,12 +135,11 @@ fn answer(
     }
     let probe = serde_json::from_slice(&text)
         .map_err(|error| format!("cannot read the output of the probe process: {error}"))?;
-    // All memory is returned once the child has exited, which is shortly after it closes its output.
+    // All memory is freed once the child has exited, which is shortly after it closes its output.
     let _ = child.0.wait();
     Ok(probe)
 }
 
-/// Returns the reason why the child printed no result.
 fn exit_reason(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status {
@@ -155,7 +154,6 @@ fn exit_reason(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// A child that is killed and reaped when dropped.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
@@ -165,7 +163,7 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Sanitizes the result like the output of any other program, because the child runs driver code: escapes its text and
+/// Sanitizes a probe result like the output of other programs, because the child runs driver code: escapes its text and
 /// limits its lists.
 fn sanitized(mut probe: Probe) -> Probe {
     let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_TEXT_CHARS);
@@ -184,7 +182,6 @@ fn sanitized(mut probe: Probe) -> Probe {
     probe
 }
 
-/// Converts a histogram to its serialized form.
 pub fn bins(histogram: &[Bucket]) -> Vec<Bin> {
     let bin = |bucket: &Bucket| Bin {
         up_to_bytes: bucket.up_to,
@@ -194,7 +191,6 @@ pub fn bins(histogram: &[Bucket]) -> Vec<Bin> {
     histogram.iter().map(bin).collect()
 }
 
-/// Summarises the free blocks of a process's own cache.
 pub fn process_side(map: &PoolMap) -> ProcessSide {
     let found = Fragmentation::of(map);
     ProcessSide {

@@ -1,7 +1,8 @@
-//! The requests that are run under a policy: sizes and lifetimes. A lifetime is a number of further requests.
+//! Patterns of allocation requests to run under a policy: sizes and lifetimes. A lifetime is a number of further
+//! requests.
 //!
-//! For a process, they come from the best available source. This is its allocation trace, which contains every
-//! lifetime; or several maps, with the allocator's own counter for the number of requests between them; or, for an idle
+//! A process's pattern comes from the best available source: its allocation trace, which contains every lifetime;
+//! several pool maps, with the allocator's own counter for the number of requests between them; or, for an idle
 //! process, only its current blocks.
 
 use std::collections::HashMap;
@@ -13,28 +14,29 @@ use crate::allocator::trace::{Op, Trace};
 use crate::model::pool::{BlockState, PoolMap};
 use crate::model::units::Bytes;
 
-/// One request: `[size, lives_for]` on the wire.
+/// An allocation request: `[size, lives_for]` on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatternRequest(
     /// Bytes.
     pub u64,
-    /// Number of further requests after which the block is freed. 0 means that it is never freed.
+    /// Number of further requests after which the block is freed. 0 means never.
     pub u32,
 );
 
-/// The requests to run under each policy.
+/// Allocation requests to run under each policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pattern {
-    /// `synthetic`, `PID 418, sampled`.
+    /// Source of the pattern: `synthetic`, `PID 418, sampled`.
     pub source: String,
     pub requests: Vec<PatternRequest>,
 }
 
-/// Maximum number of requests. A policy that calls the driver each time must finish within its share of the time limit.
+/// Maximum number of requests in a pattern. A policy that calls the driver for each request must finish within its
+/// share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers with a fixed seed, so that two probes of a GPU differ only because of the GPU.
+/// Pseudo-random numbers with a fixed seed, so that two probes differ only because of the GPU.
 struct Random(u64);
 
 impl Random {
@@ -46,14 +48,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Returns a number in `0..below`.
     fn below(&mut self, below: usize) -> usize {
         let below = u64::try_from(below.max(1)).unwrap_or(u64::MAX);
         usize::try_from(self.next() % below).unwrap_or(0)
     }
 }
 
-/// Returns a pattern like that of a training program with batches of different lengths: long-lived small and medium
+/// Returns a pattern resembling a training program with batches of different lengths: long-lived small and medium
 /// blocks between short-lived ones of all sizes, from 512 bytes to a sixteenth of the arena. At most three quarters of
 /// the arena are live at any time.
 pub fn synthetic(arena: Bytes) -> Pattern {
@@ -110,9 +111,9 @@ impl Live {
     }
 }
 
-/// Derives a pattern from the current blocks of a process. A live block becomes a long-lived request. A free block was
-/// a request that has been freed and may be repeated. If the blocks exceed the arena or the maximum number, only every
-/// n-th is used. Blocks larger than half of the arena are omitted.
+/// Derives a pattern from a process's current blocks. A live block becomes a long-lived request. A free block was a
+/// freed request, which may be repeated. If the blocks exceed the arena or the maximum number, only every n-th block is
+/// used. Blocks larger than half of the arena are omitted.
 pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let mut blocks: Vec<(u64, bool)> = map
         .segments
@@ -126,7 +127,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .filter(|(size, _)| *size > 0 && *size <= arena.0 / 2)
         .collect();
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
-    // The pattern uses the live size once and the freed size twice. Leave room for both within the limits.
+    // The pattern uses the live size once and the freed size twice. Both must fit within the limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes)
@@ -134,7 +135,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .max(by_count)
         .max(1);
     blocks = blocks.into_iter().step_by(every).collect();
-    // A map does not contain the order of the requests, so a random order is used.
+    // A map does not contain the order of the requests, so they are shuffled.
     let mut random = Random(0xD1B5_4A32_D192_ED03);
     let freed: Vec<(u64, bool)> = blocks.iter().filter(|b| !b.1).copied().collect();
     blocks.extend(freed);
@@ -155,7 +156,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     }
 }
 
-/// The lifetime of a block: the times of its allocation and its free, both counted in requests of the program.
+/// A block's lifetime: its allocation and its free, both counted in requests of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Life {
     size: u64,
@@ -164,7 +165,7 @@ struct Life {
     end: Option<u64>,
 }
 
-/// Derives a pattern from an allocation history. Blocks that existed at its beginning are requested first.
+/// Derives a pattern from an allocation trace. Blocks that existed at its beginning are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     let before = |live: &crate::allocator::trace::Live| Life {
         size: live.requested.0,
@@ -205,7 +206,7 @@ pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     of_lives(lives, source, arena)
 }
 
-/// A map, and the number of requests that its allocator had served when the map was read.
+/// A pool map, and the number of requests served by the allocator when the map was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimedMap {
     pub requests: u64,
@@ -238,7 +239,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
             }
         }
         let since = before.unwrap_or(now);
-        // Spread these events evenly, because their order is unknown.
+        // Allocations and frees between two maps are spread evenly, because their order is unknown.
         let within =
             |nth: usize, of: usize| since + (now - since) * (nth as u64 + 1) / (of as u64 + 1);
         let mut freed: Vec<usize> = open.drain().map(|(_, at)| at).collect();
@@ -263,8 +264,8 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     Some(of_lives(lives, source, arena))
 }
 
-/// Adds requests that were allocated and freed between two maps. Their number comes from the counter, their sizes from
-/// the blocks that are free afterwards.
+/// Adds requests that were allocated and freed between two maps. The allocator's counter gives their number, and the
+/// blocks that are free afterwards give their sizes.
 fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
     let free: Vec<u64> = blocks
@@ -276,7 +277,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
         return;
     }
     let mut random = Random(0xD1B5_4A32_D192_ED03);
-    // Add no more than the maximum; each request then represents several.
+    // Adds at most the maximum number of requests; each then represents several.
     let represents = number.div_ceil(MAX_REQUESTS);
     for begin in (since..until).step_by(represents) {
         let lives_for = 1 + random.below(number.min(24 * represents));
@@ -288,8 +289,8 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
     }
 }
 
-/// Converts lifetimes to a pattern. If they exceed the arena or the maximum number, only every n-th is used. Blocks
-/// larger than half of the arena are omitted.
+/// Converts block lifetimes to a pattern. If the blocks exceed the arena or the maximum number, only every n-th block
+/// is used. Blocks larger than half of the arena are omitted.
 fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);
@@ -313,14 +314,13 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     }
 }
 
-/// Returns the maximum number of bytes that are live at the same time.
 fn max_live(lives: &[Life]) -> u64 {
     let begins = lives.iter().map(|life| (life.begin, true, life.size));
     let ends = lives
         .iter()
         .filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    // Within one request, allocations count before frees.
+    // At the same request number, allocations count before frees.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));
     let (mut now, mut max) = (0_u64, 0);
     for (_, begins, size) in changes {

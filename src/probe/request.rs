@@ -1,4 +1,4 @@
-//! The job that the parent sends to the child.
+//! The probe request that the parent process sends to its child.
 
 use std::path::PathBuf;
 
@@ -9,29 +9,28 @@ use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES, Policy};
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 
-/// One line of JSON on the child's standard input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChildRequest {
     /// NVML's UUID of a GPU or MIG device.
     pub gpu: GpuUuid,
-    /// Current free memory as NVML counts it.
+    /// Current free memory as counted by NVML.
     pub nvml_free: Reading<Bytes>,
     /// True if other processes use the GPU.
     pub others: bool,
     pub limit: Millis,
     /// Memory that the user wants to leave free, instead of [`default_headroom`](crate::model::probe::default_headroom).
     pub headroom: Option<Bytes>,
-    /// Run the probe even if it could disturb other processes.
+    /// True if the probe should run even if it could disturb other processes.
     pub force: bool,
     pub policies: Vec<Policy>,
-    /// Only check whether the probe is possible, without creating a context or allocating memory.
+    /// True to only check whether a probe is possible, without creating a CUDA context or allocating memory.
     pub look: bool,
     pub arena: Bytes,
     pub pattern: Pattern,
-    /// Folder for the lock files of probes, or `None` if this user has no such folder.
+    /// Folder for the probes' lock files, or `None` if this user has no such folder.
     pub locks: Option<PathBuf>,
-    /// PID of the requesting process. The child exits when that process does.
+    /// PID of the requesting process. The child exits when its parent does.
     pub parent: u32,
 }
 

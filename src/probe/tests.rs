@@ -1,4 +1,4 @@
-//! Tests of the parent with various children, and of the policies on a simulated GPU.
+//! Tests of the probe's parent process with various children, and of the policies on a simulated GPU.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
 use crate::model::units::{Bytes, GpuUuid};
 
-/// Runs a probe whose child is a line of shell.
+/// Runs a probe whose child process is a shell script.
 fn probe_shell(script: &str, start_timeout: Duration) -> Probe {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
@@ -76,7 +76,7 @@ fn the_answer_of_a_child_is_sanitized() {
     assert_eq!(fill.histogram.len(), MAX_BINS);
 }
 
-/// A simulated GPU of a given size, whose memory is never fragmented.
+/// A simulated GPU whose memory is never fragmented.
 #[derive(Default)]
 struct SimulatedGpu {
     size: u64,
@@ -89,7 +89,7 @@ struct SimulatedGpu {
     pool: BTreeMap<u64, u64>,
     pool_reserved: u64,
     clock: u64,
-    /// Number of allocations until the GPU fails.
+    /// Number of allocations until the simulated GPU fails.
     fails_after: Option<u32>,
 }
 
@@ -190,7 +190,7 @@ impl Device for SimulatedGpu {
     }
 
     fn close_pool(&mut self) {
-        assert!(self.pool.is_empty(), "live blocks in a pool that is closed");
+        assert!(self.pool.is_empty(), "the closed pool has live blocks");
         self.held -= self.pool_reserved;
         self.pool_reserved = 0;
     }
@@ -218,8 +218,8 @@ fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
 
 #[test]
 fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
-    // Under the native policy, 18 and 2 MiB remain next to live blocks, each in its own segment. In an expandable range
-    // they form one free block at its end.
+    // Under the native policy, 18 and 2 MiB remain next to live blocks, each in its own segment. In an expandable
+    // range, the free memory forms one block at the end.
     let requests = [
         (20 * MIB, 1),
         (2 * MIB, 0),
@@ -300,7 +300,7 @@ fn the_pattern_of_a_process_has_its_sizes_and_fits() {
     assert_eq!(
         live.count() * 3,
         pattern.requests.len(),
-        "freed ones are used twice"
+        "freed blocks are used twice"
     );
     let request = ChildRequest {
         pattern,
@@ -359,7 +359,7 @@ fn a_history_determines_sizes_and_lifetimes() {
     );
 }
 
-/// Returns a map of 64 MiB with `live` blocks, given as position and size in MiB. The rest is free.
+/// Returns a map of 64 MiB with `live` blocks, given as position and size in MiB. All other memory is free.
 fn timed_map(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
     let mut blocks = Vec::new();
     let mut at = 0;
@@ -410,10 +410,10 @@ fn several_maps_show_allocations_and_frees_between_them() {
         "still there"
     );
     assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
-    // Three of the four requests are in the maps. The fourth has the size of a block that is free now.
+    // Three of the four requests are in the maps. The fourth has the size of a block that is now free.
     assert!(found.requests.len() >= 6, "{found:?}");
     assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
-    // No requests in between, or the counter was reset.
+    // Returns no pattern for a single map, or if the request counter was reset.
     assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
     let reset = [maps[2].clone(), maps[0].clone()];
     assert_eq!(of_maps(&reset, "PID 1", Bytes::gib(1)), None);
@@ -440,7 +440,7 @@ fn the_synthetic_pattern_fits_every_arena() {
 
 #[test]
 fn policies_report_a_failing_gpu_and_return_all_memory() {
-    // Segments of 40 MiB, or two pages of 20 MiB each.
+    // Each request needs a segment of 40 MiB, or two pages of 20 MiB.
     let requests = [(40 * MIB, 0); 4];
     for &policy in POLICIES {
         let mut gpu = SimulatedGpu::new(1 << 34);

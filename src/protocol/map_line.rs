@@ -1,8 +1,8 @@
 //! A pool map as one line of a recording: the JSON of the model without block addresses.
 //!
 //! Blocks are contiguous, so their addresses can be computed from their sizes. Writing the addresses would more than
-//! double the size of a compressed map. A line is parsed only when its map is needed. Its content is not trusted,
-//! because a file can contain anything.
+//! double the size of a compressed map. A map line is parsed only when its map is needed. The content of the line is
+//! not trusted, because a file can contain anything.
 //!
 //! ```text
 //! {"map":{"process":{"pid":418,"start":7},"ordinal":0,"at":90412,"exact":true,"segments":[
@@ -18,10 +18,10 @@ use crate::model::pool::{PoolMap, Segment};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 
-/// Maximum number of segments and blocks in a map. A program with a hundred thousand of them has other problems.
+/// Maximum number of segments and blocks in a map, more than any healthy program has.
 const MAX_PARTS: usize = 1 << 18;
 
-/// A line with an unparsed map.
+/// A recording line with an unparsed pool map.
 #[derive(Debug, Clone, Serialize)]
 pub struct MapLine {
     map: Box<RawValue>,
@@ -30,7 +30,6 @@ pub struct MapLine {
     pub(super) failed_since: Option<Mono>,
 }
 
-/// Reason why a map cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum MapLineError {
     #[error("the map has more than {MAX_PARTS} segments and blocks")]
@@ -41,7 +40,7 @@ pub enum MapLineError {
     Misplaced,
 }
 
-/// The identity of the pool that a map shows. Parsing only this part is faster than parsing the whole map.
+/// Process and device of a pool map. Parsing only this part is faster than parsing the whole map.
 #[derive(Deserialize)]
 struct MapOwner {
     #[serde(default)]
@@ -62,7 +61,7 @@ impl MapLine {
         })
     }
 
-    /// Returns true if `line` contains a map, without parsing it.
+    /// Returns true if the recording `line` contains a pool map, without parsing the line.
     pub fn is_map(line: &[u8]) -> bool {
         line.starts_with(b"{\"map\"")
     }
@@ -74,18 +73,17 @@ impl MapLine {
         }
     }
 
-    /// Returns true if the map was read because an allocation failed.
     pub fn is_of_failure(&self) -> bool {
         self.failed_since.is_some()
     }
 
-    /// Returns true if this is the map of `pool`.
+    /// Returns true if the line contains the map of `pool`.
     pub fn is_of(&self, pool: (ProcessKey, u32)) -> bool {
         serde_json::from_str::<MapOwner>(self.map.get())
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// Parses the map. Fails if the map is too large or no allocator could produce it.
+    /// Parses the pool map. Fails if it is too large or no allocator could produce it.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.map.get();
         // Each segment and block begins with a bracket, so counting brackets limits the memory that parsing can take.
@@ -104,7 +102,8 @@ impl MapLine {
     }
 }
 
-/// Fills in block addresses. Returns the end of the segment, or `None` if its parts contradict each other.
+/// Fills in the block addresses of a segment. Returns the segment's end address, or `None` if its parts contradict each
+/// other.
 fn fill_addresses(segment: &mut Segment) -> Option<u64> {
     let end = segment.address.checked_add(segment.size.0)?;
     let mut next = segment.address;

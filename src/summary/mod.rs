@@ -187,7 +187,7 @@ pub struct IncidentSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FixSummary {
     pub title: String,
-    /// The exact text to apply.
+    /// Exact text of the change to apply.
     pub change: String,
 }
 

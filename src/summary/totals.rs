@@ -20,7 +20,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
 /// Maximum number of processes with totals. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
-/// Maximum number of GPUs in a summary, more than any host has.
+/// Maximum number of GPUs in a frame summary, more than any host has.
 const MAX_GPUS: usize = 256;
 const MAX_POOLS: usize = 64;
 /// Recording time between two checks, which evaluate the warnings and update the process descriptions.

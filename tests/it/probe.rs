@@ -274,7 +274,7 @@ fn a_context_that_is_refused_beside_free_memory_is_a_finding_with_a_card() {
     assert!(
         outcome
             .out
-            .contains("16.00 GiB are free, but too scattered for a CUDA context")
+            .contains("16.00 GiB is free, but too fragmented for a CUDA context")
     );
     assert!(
         outcome

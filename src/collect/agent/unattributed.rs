@@ -275,7 +275,6 @@ fn named(pids: &[Pid]) -> String {
     let mut text = "PID ".to_owned();
     for (i, pid) in pids.iter().take(MAX_NAMED).enumerate() {
         let comma = if i > 0 { ", " } else { "" };
-        // Writing into a String cannot fail, so ignore the result.
         let _ = write!(text, "{comma}{pid}");
     }
     if pids.len() > MAX_NAMED {

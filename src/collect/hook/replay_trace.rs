@@ -23,7 +23,6 @@ use crate::user_files;
 
 /// Maximum size of a trace. The hook does not write larger ones.
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum number of directory entries to examine.
 const MAX_FILES: usize = 10_000;
 
 /// A failed allocation that may have a trace.

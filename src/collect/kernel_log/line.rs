@@ -17,7 +17,6 @@ pub enum KernelLine {
     OomKill(OomKill),
 }
 
-/// Xid reported by the NVIDIA driver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidLine {
     /// `0000:3b:00`

@@ -122,7 +122,7 @@ fn prefers_the_later_conclusion_of_one_observer() {
     assert_eq!(first().merge(of_another).incident.id, "oom-capacity");
 }
 
-/// Returns the record of an observer that has read all of one message, or only its beginning.
+/// Returns the incident record of an observer that has read all of an error message, or only its beginning.
 fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Fatal, 0.9, 0);
     record.incident.id = id.into();
@@ -163,8 +163,7 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
         assert_eq!(merged.concluded_by, None);
         assert_eq!(merged.evidence.events.len(), 2);
     }
-    // If the same observer has read more of the message, its new conclusion is used. A conclusion from less text is
-    // not.
+    // An observer's new conclusion replaces its old one only if it is based on more of the message.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
     assert_eq!(partial().merge(rest()).incident.id, "oom-fragmentation");
     assert_eq!(rest().merge(partial()).incident.id, "oom-fragmentation");
@@ -182,14 +181,14 @@ fn a_process_that_exits_slowly_failed_once() {
         exited.incident.family = family.into();
         exited
     };
-    // The connection was lost before the exit of the process was seen.
+    // The agent connection was lost before the process exit was observed.
     let caught = caught_with(Severity::Caught);
     assert!(caught.is_same(&exited(20_000, "oom")) && exited(20_000, "oom").is_same(&caught));
     assert!(!caught.is_same(&exited(31_000, "oom")));
     assert!(!caught.is_same(&exited(20_000, "host-oom")));
     let mut other = exited(20_000, "oom");
     other.evidence.events.push(Event::default());
-    assert!(!caught.is_same(&other), "it has events with times");
+    assert!(!caught.is_same(&other), "the exit record has timed events");
 }
 
 #[test]
@@ -344,7 +343,7 @@ fn merges_two_scenes_and_limits_the_map() {
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
     let map = scene.map.as_ref().expect("its figures");
     assert!(map.whole.is_none(), "too many blocks");
-    // A record without a scene does not remove the scene, and the result can be read again.
+    // Merging a record without a scene keeps the scene, and the merged record can be parsed again.
     let again = from_log(0).merge(both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");

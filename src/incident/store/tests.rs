@@ -67,7 +67,7 @@ fn incidents_with_equal_second_and_hash_get_different_names() {
     let (_home, store) = store();
     let mut a = record(1, 0);
     a.key.process = None;
-    // Without a subject these are two incidents, but their IDs would be equal.
+    // Incidents without a process or GPU are not merged, although their IDs would be equal.
     let mut b = a.clone();
     b.key.first = Mono(1);
     let (a, b) = (put(&store, a), put(&store, b));
@@ -121,7 +121,7 @@ fn deletes_the_oldest_read_incidents_first() {
     assert!(!names().contains(&uids[5]));
     put(&store, record(most + 1, most + 1));
     assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));
-    // This incident is older than all others, but was just written.
+    // The old incident is older than all stored ones, but was just written.
     let old = put(&store, record(most + 2, 0)).uid;
     assert!(names().contains(&old) && !names().contains(&uids[0]));
 }
@@ -147,7 +147,7 @@ fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
     let slip = format!("{}z", &a.as_str()[..11]);
     assert_eq!(
         nearest(&slip),
-        format!("incident {slip} not found; the nearest is {a}")
+        format!("incident {slip} not found; the closest ID is {a}")
     );
     assert_eq!(store.find("last").ok(), Some(b));
     assert_eq!(
@@ -181,7 +181,7 @@ fn reports_damaged_files_and_does_not_open_special_files() {
         .map(|one| format!("{}: {}", &one.file[8..12], one.why))
         .collect();
     assert!(
-        messages[0].starts_with("aaaa: it is damaged (EOF"),
+        messages[0].starts_with("aaaa: damaged (EOF"),
         "{messages:?}"
     );
     assert_eq!(
@@ -195,7 +195,7 @@ fn reports_damaged_files_and_does_not_open_special_files() {
         ]
     );
     assert_eq!(messages.len(), 7);
-    // Writing still works.
+    // Invalid files do not prevent writing.
     put(&store, record(421, 9));
     assert_eq!(store.list().expect("a list").entries.len(), 2);
 }
@@ -207,7 +207,9 @@ fn keeps_a_newer_state_and_replaces_a_damaged_one() {
     let state = store.folder().join(super::super::state::NAME);
     let newer = br#"{"schema": 9, "read": 3}"#;
     fs::write(&state, newer).expect("write");
-    let error = store.claim_notice(&uid).expect_err("not ours to write");
+    let error = store
+        .claim_notice(&uid)
+        .expect_err("a newer state file must not be changed");
     assert!(
         matches!(error, StoreError::Newer { schema: 9, .. }),
         "{error}"
@@ -236,7 +238,7 @@ fn refuses_a_store_that_is_a_link_or_a_file() {
     fs::write(store.folder(), b"").expect("a file");
     assert!(message().contains("cannot use"), "{}", message());
     fs::remove_file(store.folder()).expect("remove");
-    // A lock file that is a link is not followed either.
+    // A lock file that is a symbolic link is not followed either.
     put(&store, record(1, 0));
     fs::remove_file(store.folder().join(LOCK)).expect("remove");
     symlink(home.path().join("elsewhere"), store.folder().join(LOCK)).expect("link");
@@ -253,7 +255,7 @@ fn gives_up_on_a_lock_that_is_not_released() {
     let error = store.write(record(421, 9)).expect_err("busy");
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10));
-    // Reading needs no lock.
+    // Reading the store needs no lock.
     assert_eq!(store.list().expect("a list").entries.len(), 1);
     drop(held);
     put(&store, record(421, 9));
@@ -283,7 +285,7 @@ fn a_changed_explanation_becomes_unread_and_keeps_its_name() {
     assert!(!is_read());
 }
 
-/// Returns an incident as another host's agent sends it.
+/// Returns a stored incident as another host's agent sends it.
 fn remote_incident(store: &Store, uid: &Uid) -> RemoteIncident {
     let entry = store.entry(uid).expect("an entry");
     RemoteIncident {
@@ -323,7 +325,7 @@ fn imports_each_remote_incident_once_even_without_a_subject() {
         .map(|uid| entries.iter().any(|one| one.uid == *uid && one.is_read))
         .collect();
     assert_eq!((entries.len(), read), (3, vec![true, false, false]));
-    // An incident that was observed locally first is merged with the remote one.
+    // A locally observed incident is merged with the remote host's incident.
     let (_other, other) = store();
     put(&other, record(418, 3));
     other
@@ -347,7 +349,7 @@ fn does_not_import_invalid_incidents() {
         };
         let why = local.adopt(stored).expect_err("it is refused").to_string();
         assert!(why.starts_with(&format!(
-            "cannot import the incident {uid} of another host: "
+            "cannot import incident {uid} from another host: "
         )));
     }
     assert!(local.list().expect("a list").entries.is_empty());

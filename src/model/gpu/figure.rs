@@ -1,4 +1,4 @@
-//! The definition of a GPU figure. Everything that lists, formats or exports figures reads it.
+//! The definition of a GPU figure. All code that lists, formats or exports figures uses it.
 
 use super::{Gpu, Throttle};
 use crate::model::reading::{Missing, Reading};
@@ -6,41 +6,38 @@ use crate::model::units::{
     Bytes, BytesPerSecond, Celsius, MegaHertz, MilliJoules, MilliWatts, Millis, Percent,
 };
 
-/// A figure that NVML reports about one GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct GpuFigure {
     /// Name of the CSV column, without the unit.
     pub name: &'static str,
-    /// Name on the GPU screen and in doctor's schedule.
+    /// Name of the figure on the GPU screen and in doctor's schedule.
     pub title: &'static str,
     pub section: Section,
     pub period: Period,
     pub field: Field,
-    /// Names of the `nvidia-smi --query-gpu` field, newest first. Empty if there is none.
+    /// Names of the `nvidia-smi --query-gpu` field, newest first. Empty if `nvidia-smi` does not report the figure.
     pub nvidia_smi: &'static [&'static str],
-    /// Name of the same figure in NVIDIA's DCGM, which is its metric name in `gputop serve`.
+    /// Name of the figure in NVIDIA's DCGM, used as the metric name in `gputop serve`.
     pub dcgm: Option<&'static str>,
-    /// Its column in the table of GPUs, if it has one.
     pub column: Option<FigureColumn>,
     /// True if the user should act on the value.
     pub is_bad: fn(&Gpu) -> bool,
 }
 
-/// A column of the table of GPUs.
 #[derive(Debug, Clone, Copy)]
 pub struct FigureColumn {
     pub title: &'static str,
     pub width: u16,
     /// Placement priority. Columns with smaller numbers are placed first while there is room.
     pub priority: u8,
-    /// Description for the help screen, a full sentence.
+    /// Description of the column for the help screen, a full sentence.
     pub help: &'static str,
 }
 
-/// The heading on the GPU screen that a figure is listed under.
+/// Heading on the GPU screen under which a figure is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// Shown as an accounting in parts that add up.
+    /// Shown as memory parts that add up.
     Memory,
     Activity,
     Power,
@@ -62,23 +59,22 @@ impl Section {
     }
 }
 
-/// Interval between two reads of figures that change rarely or whose calls are expensive.
+/// Interval between reads of GPU figures that rarely change or are expensive to read.
 pub const SLOW_INTERVAL: Millis = Millis(10_000);
 
-/// How often a figure is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
     Tick,
     /// Every [`SLOW_INTERVAL`].
     Slow,
-    /// Only while the GPU's screen is open, because the call takes 2 to 40 ms.
+    /// Read only while the GPU's screen is open, because the call takes 2 to 40 ms.
     WhileShown,
-    /// When the GPU is opened.
+    /// Read once, when the GPU is opened.
     Once,
 }
 
 impl Period {
-    /// Returns the description that the GPU screen shows beside the value.
+    /// Returns the read interval as shown on the GPU screen beside the value.
     pub fn words(self) -> &'static str {
         match self {
             Self::Tick => "every sample",
@@ -89,23 +85,21 @@ impl Period {
     }
 }
 
-/// Declares the types of figures: how to reach one in a [`Gpu`], and its value.
+/// Declares the figure types: how a [`Gpu`] field is accessed, and its value.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident($type:ty)),* $(,)?) => {
-        /// Access to a figure: a function that reads it, and one to store it.
+        /// Access to a GPU figure: a function that reads it, and one that stores it.
         #[derive(Debug, Clone, Copy)]
         pub enum Field {
             $($(#[$doc])* $kind(fn(&Gpu) -> &Reading<$type>, fn(&mut Gpu) -> &mut Reading<$type>),)*
         }
 
-        /// The value of a figure.
         #[derive(Debug, Clone, Copy, PartialEq)]
         pub enum Value<'a> {
             $($kind(&'a $type),)*
         }
 
         impl Field {
-            /// Returns the value, or the reason for its absence.
             pub fn read<'g>(&self, gpu: &'g Gpu) -> Result<Value<'g>, &'g Missing> {
                 match self {
                     $(Self::$kind(get, _) => match get(gpu) {
@@ -136,19 +130,19 @@ kinds! {
     LongCount(u64),
     /// PCIe lanes: `x16`.
     Lanes(u32),
-    /// The N of /dev/nvidiaN.
+    /// The number N of /dev/nvidiaN.
     DeviceFile(u32),
     PState(u8),
-    /// A state: yes or no.
+    /// A state shown as yes or no.
     Flag(bool),
-    /// A mode: on or off.
+    /// A mode shown as on or off.
     Switch(bool),
     Text(String),
     Throttle(Vec<Throttle>),
 }
 
 impl Value<'_> {
-    /// Returns the value with its unit: `124.7 W`.
+    /// Returns the figure's value with its unit: `124.7 W`.
     pub fn text(self) -> String {
         match self {
             Self::Bytes(bytes) => bytes.to_string(),
@@ -171,7 +165,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the value for a column whose title states the unit: watts and whole numbers.
+    /// Returns the figure's value for a table column whose title states the unit, in watts or whole numbers.
     pub fn cell(self) -> String {
         match self {
             Self::Percent(share) => format!("{:.0}", share.0),
@@ -181,7 +175,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the bare value for other programs, in the [`unit`](GpuFigure::unit) of the model.
+    /// Returns the bare value for other programs, in the figure's [`unit`](GpuFigure::unit).
     pub fn raw(self) -> String {
         match self {
             Self::Bytes(bytes) => bytes.0.to_string(),
@@ -203,7 +197,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the value in the unit that DCGM uses for it, or `None` for text and lists.
+    /// Returns the figure's value in DCGM's unit, or `None` for text and lists.
     pub fn dcgm_number(self) -> Option<f64> {
         Some(match self {
             Self::Bytes(bytes) => bytes.0 as f64 / Bytes::mib(1).0 as f64,
@@ -229,7 +223,7 @@ fn rate_text(rate: BytesPerSecond) -> String {
     }
 }
 
-/// Returns a figure that is not in the table of GPUs and that `nvidia-smi` does not report.
+/// Returns a figure without a column in the GPU table or an `nvidia-smi` field.
 pub(super) const fn figure(
     name: &'static str,
     title: &'static str,
@@ -280,7 +274,7 @@ impl GpuFigure {
         Self { is_bad, ..self }
     }
 
-    /// Returns the title, with the section where the title alone is ambiguous: `memory total`.
+    /// Returns the figure's title, with the section if the title alone is ambiguous: `memory total`.
     pub fn label(&self) -> String {
         match self.section {
             Section::Memory => format!("memory {}", self.title),
@@ -288,7 +282,7 @@ impl GpuFigure {
         }
     }
 
-    /// Returns the unit of [`Value::dcgm_number`] as the end of a phrase: ` (MiB)`.
+    /// Returns DCGM's unit for [`Value::dcgm_number`] as the end of a phrase: ` (MiB)`.
     pub fn dcgm_unit(&self) -> &'static str {
         match self.field {
             Field::Bytes(..) => " (MiB)",

@@ -1,4 +1,4 @@
-//! The driver's process list of one GPU, and the memory that no listed process explains.
+//! The driver's process list of one GPU, and used memory that no listed process explains.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ use crate::model::units::{Bytes, Percent, Pid};
 pub struct GpuProcess {
     /// PID in the driver's namespace, which is the host's.
     pub pid: Pid,
-    /// The matching kernel process, if it was found at the same time. This is the only link between this entry and
+    /// The matching kernel process, if found at the same time. It is the only link between a driver entry and
     /// [`Process`](crate::model::process::Process). Absent inside a container, where PIDs do not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
-    /// Device memory of this process as counted by the driver. NVML under-reports managed memory.
+    /// The process's device memory as counted by the driver. NVML under-reports managed memory.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub vram: Reading<Bytes>,
-    /// Share of the GPU's SM time since the last sample.
+    /// Share of the GPU's SM time used by the process since the last sample.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub sm: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -32,7 +32,7 @@ pub struct GpuProcess {
 }
 
 impl GpuProcess {
-    /// Returns the key of this process's history: the kernel's key if known, otherwise the driver's PID alone.
+    /// Returns the key of the process's history: the kernel's key if known, or the driver's PID alone.
     pub fn key(&self) -> ProcessKey {
         self.process.unwrap_or(ProcessKey {
             pid: self.pid,
@@ -47,10 +47,10 @@ impl GpuProcess {
 pub struct Unattributed {
     pub bytes: Bytes,
     pub cause: UnattributedCause,
-    /// The processes mentioned in the explanation.
+    /// PIDs mentioned in the explanation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<Pid>,
-    /// The explanation with its sizes, ending with a period.
+    /// Explanation of the unattributed memory with its sizes, ending with a period.
     pub sentence: String,
 }
 
@@ -63,15 +63,14 @@ pub enum UnattributedCause {
     Hidden,
     /// The driver lists a process that does not exist.
     Gone,
-    /// A process has exited, but some of its threads may still run.
+    /// A process has exited, but some of its threads may still be running.
     Zombie,
     /// A process has the GPU open, but the driver lists no memory for it.
     HeldOpen,
     /// The MPS server is running, and not all of its clients are listed.
     MpsServer,
-    /// Not examined yet. The next frame contains the result.
+    /// The memory has not been examined yet. The next frame contains the result.
     NotRead,
-    /// No observation explains this memory.
     #[default]
     #[serde(other)]
     Unknown,
@@ -83,7 +82,7 @@ pub enum ContextKind {
     #[default]
     Compute,
     Graphics,
-    /// Listed as both.
+    /// Process listed both as a compute and as a graphics process.
     Mixed,
     #[serde(other)]
     Unknown,

@@ -1,8 +1,7 @@
-//! Reasons for reduced clocks.
+//! Reasons for reduced GPU clocks.
 
 use serde::{Deserialize, Serialize};
 
-/// Reasons for clocks below the requested ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
@@ -33,7 +32,7 @@ const THROTTLE_BITS: [Throttle; 9] = [
 ];
 
 impl Throttle {
-    /// Returns the reasons in a mask from NVML. Unknown bits are ignored.
+    /// Returns the throttle reasons in an NVML bit mask. Ignores unknown bits.
     pub fn of_mask(mask: u64) -> Vec<Self> {
         let bits = THROTTLE_BITS.into_iter().enumerate();
         bits.filter(|(bit, _)| mask >> bit & 1 == 1)
@@ -41,7 +40,7 @@ impl Throttle {
             .collect()
     }
 
-    /// Returns a noun phrase for a narrow column: `power cap`.
+    /// Returns the throttle reason as a noun phrase for a narrow column: `power cap`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -57,7 +56,7 @@ impl Throttle {
         }
     }
 
-    /// Returns true if the user should act, because heat or the power supply slows down the card.
+    /// Returns true if the user should act, because heat or the power supply slows down the GPU.
     pub fn is_trouble(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! Keys of the series, and their text form in a recording's notes.
+//! Keys of history series, and their text form in a recording's notes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub enum SeriesKey {
     Process(ProcessKey, ProcessMetric),
     /// Device memory of a process on one GPU, in bytes.
     Vram(ProcessKey, GpuUuid),
-    /// A pool of a process; the number is the device's number inside the process.
+    /// A pool metric of a process. The number is the device number inside the process.
     Pool(ProcessKey, u32, PoolMetric),
 }
 
@@ -37,11 +37,11 @@ macro_rules! metrics {
 }
 
 metrics!(
-    /// CPU in percent of all cores; memory in bytes.
+    /// Host metrics: CPU in percent of all cores, memory in bytes.
     HostMetric { Cpu = "cpu", Memory = "mem" }
 );
 metrics!(
-    /// Values in percent, bytes (all memory that is not free), watts, °C and MHz.
+    /// GPU metrics in percent, bytes (all memory that is not free), watts, °C and MHz.
     GpuMetric {
         Sm = "sm",
         MemoryBandwidth = "bw",
@@ -52,12 +52,13 @@ metrics!(
     }
 );
 metrics!(
-    /// CPU in percent of a core; memory in bytes.
+    /// Process metrics: CPU in percent of one core, memory in bytes.
     ProcessMetric { Cpu = "cpu", Rss = "rss" }
 );
 
 metrics!(
-    /// Sizes in bytes, with minimum and maximum of every sample; counts since the program started or reset them.
+    /// Pool metrics: sizes in bytes, with the minimum and maximum of all samples, and counts since the program started
+    /// or reset them.
     PoolMetric { Allocated = "alloc", Reserved = "resv", Retries = "retries", Ooms = "ooms" }
 );
 
@@ -81,7 +82,7 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A series of a later version, or a damaged key. The series is skipped.
+/// A damaged series key, or one of a later version. The series is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSeries;
 
@@ -122,7 +123,6 @@ fn process_key(text: &str) -> Option<ProcessKey> {
 }
 
 impl SeriesKey {
-    /// Returns the process that the series belongs to.
     pub fn process(&self) -> Option<ProcessKey> {
         match self {
             Self::Process(key, _) | Self::Vram(key, _) | Self::Pool(key, ..) => Some(*key),

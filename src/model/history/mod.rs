@@ -1,8 +1,8 @@
-//! History of all values of a host over a day, in bounded memory.
+//! History of all values of a host for one day, in bounded memory.
 //!
-//! A [`Series`] has one bucket for each second of the last ten minutes and one for each ten seconds of the last day.
-//! Each bucket has the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data remains
-//! a gap: a GPU that hangs, a stale section, a suspended machine. The x axis is [`Mono`], so setting the wall clock
+//! A [`Series`] has one bucket per second for the last ten minutes and one per ten seconds for the last day. Each
+//! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a
+//! hanging GPU, a stale section, a suspended machine) remains a gap. The x axis is [`Mono`], so setting the wall clock
 //! back causes neither overlapping data nor a gap.
 //!
 //! Data flow: [`samples`] extracts the values of a frame, [`History::push`] adds each to its series, and a chart asks
@@ -10,7 +10,8 @@
 //! ([`Summary`]), from which [`History::push_summary`] fills in earlier data in any order.
 //!
 //! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`).
-//! `retention.rs` removes data beyond the limits. Copies share all data that has not changed since they were made.
+//! `retention.rs` removes data beyond the limits. Copies of a history share all data that has not changed since they
+//! were made.
 
 mod key;
 mod retention;
@@ -32,34 +33,31 @@ use super::frame::Frame;
 use super::process::ProcessKey;
 use super::units::{Millis, Mono};
 
-/// All series of one host.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     series: HashMap<SeriesKey, Series>,
-    /// Time of the newest frame.
     newest: Option<Mono>,
-    /// Time of the last retention check.
     last_check: Mono,
     reach: Reach,
 }
 
-/// Amount of history that is retained.
+/// Amount of history to retain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
-    /// All series, for a day.
+    /// All series, for one day.
     #[default]
     Whole,
-    /// All series, with a lower memory limit, so the series of processes cover only the latest hours. For a host that the user
-    /// viewed earlier.
+    /// All series, with a lower memory limit, so the series of processes cover only the latest hours. Used for a
+    /// previously viewed host.
     Part,
-    /// Only GPUs and host for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. For one of many hosts.
+    /// Only GPU and host series for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. Used for one of many hosts.
     Outline,
 }
 
-/// Maximum number of series, enough for 16 GPUs and 1,000 processes. Series beyond the maximum are not recorded.
+/// Maximum number of series in a history, enough for 16 GPUs and 1,000 processes. Further series are not recorded.
 const MAX_SERIES: usize = 8_192;
 
-/// Interval between retention checks. Between two checks, each series grows by at most one chunk.
+/// Interval between checks of the history's memory limits. Between two checks, each series grows by at most one chunk.
 const RETENTION_CHECK_INTERVAL: Millis = Millis(60_000);
 
 impl History {
@@ -80,7 +78,7 @@ impl History {
         self.reach == Reach::Outline
     }
 
-    /// Returns an empty history that retains the same amount.
+    /// Returns an empty history with the same retention.
     #[must_use]
     pub fn emptied(&self) -> Self {
         Self {
@@ -115,7 +113,7 @@ impl History {
             let Some(series) = self.room_for(key) else {
                 return;
             };
-            // If a series was missing in the previous frame, the time since that frame remains a gap.
+            // If the previous frame has no value for the series, the time since that frame remains a gap.
             let last = series.last().map(|(at, _)| at);
             match before.filter(|before| last == Some(*before)) {
                 Some(before) => series.put_since(before, frame.mono, value),
@@ -134,7 +132,7 @@ impl History {
         }
     }
 
-    /// Fills in a part of the earlier history.
+    /// Adds earlier data from a recording's summary to the history.
     pub fn push_summary(&mut self, summary: &Summary) {
         for (key, buckets) in &summary.series {
             let Ok(key) = key.parse() else { continue };
@@ -149,7 +147,7 @@ impl History {
         }
     }
 
-    /// Returns the series for this key, creating it if needed, or `None` if there are too many series.
+    /// Returns the series for a key and creates it if needed. Returns `None` if there are too many series.
     fn room_for(&mut self, key: SeriesKey) -> Option<&mut Series> {
         let is_full = self.series.len() >= MAX_SERIES;
         match self.series.entry(key) {
@@ -159,7 +157,7 @@ impl History {
         }
     }
 
-    /// Removes all data from `time` on. Used when a recording jumps and continues at that time.
+    /// Removes all history from `time` on. Used when playback jumps and continues at that time.
     pub fn forget_from(&mut self, time: Mono) {
         self.series
             .values_mut()
@@ -172,7 +170,7 @@ impl History {
         self.series.get(key)
     }
 
-    /// Returns the numbers of the devices on which the process has had a pool, as the process numbers them.
+    /// Returns the numbers of the devices on which the process has had a pool, as numbered inside the process.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),
@@ -183,7 +181,7 @@ impl History {
         list
     }
 
-    /// Returns the heap size in bytes, most of which copies share.
+    /// Returns the heap size in bytes, most of which is shared with copies.
     pub fn bytes(&self) -> usize {
         let entry = size_of::<(SeriesKey, Series)>();
         let series: usize = self.series.values().map(Series::bytes).sum();

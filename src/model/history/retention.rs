@@ -1,8 +1,8 @@
-//! Removal of old series, so that the memory of a history is bounded.
+//! Removes old history series to limit their memory use.
 //!
-//! Data older than a day is removed. The series of a limited number of exited processes are retained. Those with the
-//! lowest [`worth`] are removed first: processes that used little memory or exited long ago. If that is not enough,
-//! live processes lose the oldest part of their day. The series of GPUs and the host are few and always complete.
+//! Data older than a day is removed. The series of a limited number of exited processes are retained. Series with the
+//! lowest [`worth`] are removed first: those of processes that used little memory or exited long ago. If that is not
+//! enough, live processes lose their oldest data. The few series of GPUs and the host always remain complete.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,23 +14,22 @@ use crate::model::units::{Bytes, Millis, Mono};
 
 /// Maximum size of a complete history. A day of 8 GPUs and 64 processes takes less.
 const MAX_BYTES: usize = 40 << 20;
-/// Maximum size of a partial history; a day of 8 GPUs takes a quarter of it.
+/// Maximum size of a partial history. A day of 8 GPUs takes a quarter of it.
 const MAX_PART_BYTES: usize = 8 << 20;
 
-/// Length of an outline.
 const OUTLINE_LENGTH: Millis = Millis(3_600_000);
 
-/// Maximum number of exited processes whose series are retained.
+/// Maximum number of exited processes with retained series.
 const MAX_EXITED: usize = 256;
 
-/// A process without data for this long has probably exited or left the GPU.
+/// Time without data after which a process has probably exited or left the GPU.
 const SILENT: Millis = Millis(60_000);
 
-/// Returns the worth of retaining an exited process: its peak VRAM divided by the time since its exit. Of two processes
-/// that exited together, the smaller one is removed first. Of two equally large ones, the one that exited earlier is
-/// removed first.
+/// Returns the value of retaining an exited process's history: its peak VRAM divided by the time since its exit. If two
+/// processes exited together, the smaller one is removed first. If two are equally large, the one that exited earlier
+/// is removed first.
 pub fn worth(peak: Bytes, ended: Millis) -> f64 {
-    // The age does not matter during the first minute.
+    // The first minute after an exit does not lower the worth.
     peak.0 as f64 / ended.0.max(60_000) as f64
 }
 
@@ -142,7 +141,7 @@ mod tests {
         (0..40_000).for_each(|s| series.put(Mono(s * 1_000), (s % 90) as f32));
         let now = Mono(40_000_000);
         let all = history.bytes();
-        // The limit is below the current size. The hash table itself does not shrink.
+        // The memory limit is below the current size. The hash table itself does not shrink.
         history.keep_within(now, all - 1_000);
         assert!(history.series(&vram(2)).is_none(), "the exited process");
         let left = history.bytes();
@@ -163,7 +162,7 @@ mod tests {
         let (small, large) = (Bytes::gib(1), Bytes::gib(80));
         assert!(worth(small, hour) < worth(large, hour));
         assert!(worth(small, hour) < worth(small, Millis(0)));
-        // After a day, a large process is worth as much as a small one after a quarter of an hour.
+        // A large process after a day has the same worth as a small one after a quarter of an hour.
         assert!(worth(large, DAY) > worth(small, hour));
     }
 }

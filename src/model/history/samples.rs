@@ -1,4 +1,4 @@
-//! Extracts from a frame the values that have a series.
+//! Extracts the values recorded in the history from a frame.
 
 use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
 use super::tier::Span;
@@ -7,20 +7,20 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum age of a section relative to its frame. An older section is ignored, because its collector hangs.
+/// Maximum age of a frame section, relative to the frame. An older section is ignored, because its collector hangs.
 const STALE: Millis = Millis(15_000);
 
-/// Returns true if a section read at `at` is recent. A section without a time is accepted.
+/// Returns true if a frame section read at `at` is recent or has no time.
 fn is_fresh(frame: &Frame, at: Mono) -> bool {
     let max_age = STALE.0.max(frame.interval.0.saturating_mul(3));
     at == Mono(0) || frame.mono.since(at).0 <= max_age
 }
 
-/// Passes every value of a frame that has a series to `put_span`. Missing values are skipped and appear as gaps.
+/// Passes every recorded value of a frame to `put_span`. Skips missing values, which appear as gaps.
 pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     pool_samples(frame, &mut put_span);
     let mut put = |key: SeriesKey, value: Option<f64>| {
-        // A value from another machine may be any number.
+        // Values from other machines may be any number, even NaN or infinity.
         if let Some(value) = value.filter(|v| v.is_finite()) {
             put_span(key, Span(value as f32, value as f32));
         }
@@ -80,7 +80,8 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     }
 }
 
-/// Passes on pool statistics. They are sampled more often than frames, so the span includes a peak between two frames.
+/// Passes on pool statistics as spans. They are sampled more often than frames, so a span includes a peak between two
+/// frames.
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
     for pool in pools.flat_map(|pools| &*pools.list) {

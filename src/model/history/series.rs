@@ -1,24 +1,23 @@
-//! One metric over time, in two tiers.
+//! A history series: one metric over time, in two tiers.
 
 use super::tier::{Span, Tier};
 use crate::model::units::{Millis, Mono};
 
-/// Width of a bucket in milliseconds, and maximum number of chunks of 60 buckets, finest tier first: one second for ten
+/// Bucket width in milliseconds, and maximum number of chunks of 60 buckets, finest tier first: one second for ten
 /// minutes, ten seconds for a day. Each tier has one extra chunk because the newest is incomplete.
 const TIERS: [(u64, u64); 2] = [(1_000, 11), (COARSE.0, 145)];
 
-/// Width of a coarse bucket, also used by the summaries of a recording.
+/// Width of a coarse history bucket, also used by a recording's summaries.
 pub const COARSE: Millis = Millis(10_000);
 
-/// Maximum length of a series.
+/// Maximum time covered by a series.
 pub const DAY: Millis = Millis(86_400_000);
 
 #[derive(Debug, Clone, Default)]
 pub struct Series {
     tiers: [Tier; TIERS.len()],
-    /// Time of the first value. The coarse bucket that contains it may begin earlier.
+    /// Time of the first value. The coarse bucket that contains the value may begin earlier.
     since: Option<Mono>,
-    /// End of the data.
     until: Option<Mono>,
     last: Option<(Mono, f32)>,
 }
@@ -28,7 +27,7 @@ impl Series {
         self.put_span(at, Span(value, value));
     }
 
-    /// Adds several values at once, as their minimum and maximum.
+    /// Adds several values as their minimum and maximum.
     pub fn put_span(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             tier.put(at.0 / width, value, most, true);
@@ -37,7 +36,7 @@ impl Series {
         self.last = Some((at, value.1));
     }
 
-    /// Adds a value for the whole time since `before`, the time of the last value, because frames may be rare.
+    /// Adds a value for the whole time since `before`, the time of the last value. Frames may be rarer than buckets.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             let first = (before.0 / width + 1).max((at.0 / width).saturating_sub(most * 60));
@@ -48,7 +47,7 @@ impl Series {
         self.put_span(at, value);
     }
 
-    /// Fills in an earlier coarse bucket. The finest tier stays empty there.
+    /// Fills in an earlier coarse bucket. The finest tier remains empty at that time.
     pub(super) fn put_past(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS).skip(1) {
             tier.put(at.0 / width, value, most, false);
@@ -61,12 +60,10 @@ impl Series {
         self.until = Some(self.until.map_or(to, |until| until.max(to)));
     }
 
-    /// Returns the time and the value of the last read.
     pub fn last(&self) -> Option<(Mono, f32)> {
         self.last
     }
 
-    /// Returns the end of the data.
     pub fn until(&self) -> Option<Mono> {
         self.until
     }
@@ -95,18 +92,17 @@ impl Series {
         self.tiers.iter().all(Tier::is_empty)
     }
 
-    /// Returns the heap size in bytes, most of which copies share.
+    /// Returns the heap size in bytes, most of which is shared with copies.
     pub fn bytes(&self) -> usize {
         self.tiers.iter().map(Tier::bytes).sum()
     }
 
-    /// Returns the maximum of all values.
     pub(super) fn peak(&self) -> f32 {
         let all = self.tiers[1].span(0, u64::MAX);
         all.map_or(0.0, |span| span.1)
     }
 
-    /// Returns `columns` spans that cover the `length` before `end`, oldest first. A span without data is `None`.
+    /// Returns `columns` spans that cover the `length` before `end`, oldest first. A column without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
         // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.
@@ -119,7 +115,8 @@ impl Series {
             .collect()
     }
 
-    /// Joins the buckets in a time range. Uses fine ones if they reach back to `from`, otherwise coarse ones.
+    /// Returns the minimum and maximum in a time range. Uses fine buckets if they reach back to `from`, or else coarse
+    /// ones.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);
@@ -131,7 +128,7 @@ impl Series {
         };
         let mut tiers = self.tiers.iter().zip(TIERS);
         let (tier, (width, _)) = tiers.find(reaches).unwrap_or((&self.tiers[1], TIERS[1]));
-        // A column narrower than a bucket shows the bucket that contains it.
+        // A chart column narrower than a bucket shows the bucket that contains it.
         tier.span(from / width, to.div_ceil(width).max(from / width + 1))
     }
 }
@@ -142,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Expected chart: minimum and maximum of the raw values in each column.
+    /// Computes the expected chart: minimum and maximum of the raw values in each column.
     fn plain(raw: &[(u64, Span)], end: u64, length: u64, columns: u64) -> Vec<Option<Span>> {
         let step = length / columns;
         let last = end / step;
@@ -174,7 +171,7 @@ mod tests {
             (Millis(DAY.0 * 2), 7),
             (Millis(21_600_000), 60),
         ] {
-            // The result must not depend on where the chart ends.
+            // The spikes in a chart must not depend on where the chart ends.
             let spikes = |end: Mono| {
                 let window = series.window(end, length, columns);
                 window
@@ -192,14 +189,14 @@ mod tests {
         }
         let day = series.window(now, DAY, 1_440);
         let gap = day.iter().filter(|span| span.is_none()).count();
-        // The 1,000 seconds from 20,000 on contain the whole minutes 334 to 349.
+        // The 1,000 seconds from second 20,000 on contain the whole minutes 334 to 349.
         assert_eq!(gap, 16);
     }
 
     #[test]
     fn nothing_is_shown_before_the_first_value_and_after_the_last() {
         let mut series = Series::default();
-        // In the middle of a coarse bucket.
+        // The values begin and end in the middle of a coarse bucket.
         for second in 1_035..1_045_u64 {
             series.put(Mono(second * 1_000), 1.0);
         }
@@ -252,7 +249,7 @@ mod tests {
             series.put(Mono(second * 1_000), (second % 97) as f32);
             max = max.max(series.bytes());
         }
-        // A day of noise: 9,360 buckets of 8 bytes, plus the overhead of the chunks.
+        // A day of noise takes 9,360 buckets of 8 bytes, plus the chunk overhead.
         assert!(max < 86_000, "{max}");
         let mut constant = Series::default();
         (0..200_000).for_each(|second| constant.put(Mono(second * 1_000), 7.0));
@@ -287,7 +284,7 @@ mod tests {
     }
 
     proptest! {
-        /// Includes gaps, and a past that is filled in as values, as summaries, or as both.
+        /// Includes gaps, and earlier data filled in as values, as summaries, or as both.
         #[test]
         fn columns_have_the_minimum_and_maximum_of_the_raw_values(
             steps in proptest::collection::vec((1_u64..40, -50_i16..50), 1..400),
@@ -303,7 +300,7 @@ mod tests {
             let mut series = Series::default();
             let (past, live) = raw.split_at(filled.min(raw.len()));
             live.iter().for_each(|(at, value)| series.put_span(Mono(*at), *value));
-            // Newest first, as when filling in from a recording.
+            // Earlier data is filled in newest first, as from a recording.
             past.iter().rev().for_each(|(at, value)| series.put_past(Mono(at / 10_000 * 10_000), *value));
             let (length, columns) = (tens * 10_000 * 20, 20);
             for end in [at, at / 2, at + 90_000] {
@@ -312,7 +309,7 @@ mod tests {
                     plain(&raw, end, length, columns as u64)
                 );
             }
-            // The same after removing a part.
+            // Removing the newest data leaves the minimum and maximum of the remaining values.
             let cut = at / 2 / 10_000 * 10_000;
             series.forget_from(Mono(cut));
             let remaining: Vec<_> = raw.iter().copied().filter(|(at, _)| *at < cut).collect();

@@ -11,21 +11,20 @@ use super::tier::Span;
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
 
-/// Maximum number of buckets. A summary covers one minute, and a clock that jumps must not make it larger than this.
+/// Maximum number of buckets in a one-minute summary. A clock that jumps must not make the summary larger.
 const MAX_BUCKETS: usize = 60;
 
-/// Ten-second buckets of every series over one minute, stored in a recording so that charts are complete after a seek.
+/// Ten-second buckets of every series for one minute, stored in a recording so that charts are complete after a seek.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Start of the first bucket, a multiple of its width ([`COARSE`]).
+    /// Start of the first bucket, a multiple of the bucket width ([`COARSE`]).
     pub start: Mono,
-    /// Buckets by the text form of their [`SeriesKey`]; `null` is a bucket without a value.
+    /// Buckets by the text form of their [`SeriesKey`]. `null` is a bucket without a value.
     pub series: HashMap<String, Vec<Option<Span>>>,
 }
 
 impl Summary {
-    /// Returns the end of the last bucket.
     pub fn end(&self) -> Mono {
         let buckets = self.series.values().map(Vec::len).max().unwrap_or(0);
         Mono(
@@ -36,7 +35,6 @@ impl Summary {
     }
 }
 
-/// Collects a [`Summary`] from frames.
 #[derive(Debug, Default)]
 pub struct Summarise {
     start: Option<Mono>,
@@ -60,7 +58,6 @@ impl Summarise {
         });
     }
 
-    /// Returns the summary so far and starts a new one.
     pub fn take(&mut self) -> Summary {
         let whole = std::mem::take(self);
         Summary {

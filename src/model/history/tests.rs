@@ -1,4 +1,4 @@
-//! Tests of the whole history: the effects of frames, summaries and the removal of old data.
+//! Tests of the complete history: effects of frames, summaries and removal of old data.
 
 use super::*;
 use crate::model::gpu::{Gpu, GpuProcess, Health, HealthState};
@@ -34,7 +34,6 @@ fn process(number: u32) -> ProcessKey {
     ProcessKey::new(number, 9)
 }
 
-/// Returns a GPU with one process.
 fn used_by(number: u32, mib: u64) -> Gpu {
     let process = GpuProcess {
         pid: Pid(number),
@@ -137,13 +136,11 @@ fn missing_values_are_gaps_but_one_late_frame_is_not() {
     for second in 100..160_u64 {
         let mut now = frame(second, gpu(50.0));
         match second {
-            // A driver call hangs.
             110..113 => now.gpus[0].health.state = HealthState::Silent,
-            // The driver denies the value.
             120 => now.gpus[0].sm = Reading::Missing(Reason::Denied.into()),
-            // The collector hangs: the value is 40 s old.
+            // The GPU collector hangs: the value is 40 s old.
             130..133 => now.gpus[0].at = Mono((second - 40) * 1_000),
-            // Lost frames: one, then several.
+            // Frames are lost: first one, then several.
             140 | 150..155 => continue,
             _ => {}
         }
@@ -172,11 +169,11 @@ fn charts_at_a_slow_rate_have_no_gaps() {
 fn charts_are_complete_after_a_seek() {
     let mut history = History::default();
     (0..300).for_each(|second| history.push(&frame(second, gpu(1.0))));
-    // Jump to second 900, which sends notes for the minutes before and then the frames of that minute.
+    // Jumps to second 900: adds notes for the earlier minutes, then the frames of the last minute.
     history.forget_from(Mono(240_000));
     let mut collect = Summarise::default();
     for second in (240..900).rev().step_by(7) {
-        // Notes end before the minute that the frames cover.
+        // Notes end before the minute covered by frames.
         if second < 840 {
             collect.push(&frame(second, gpu(2.0)));
             history.push_summary(&collect.take());
@@ -193,7 +190,7 @@ fn charts_are_complete_after_a_seek() {
 #[test]
 fn retains_large_and_recent_processes_among_thousands() {
     let mut history = History::default();
-    // One large process, then 20,000 small ones over five and a half hours.
+    // Adds one large process, then 20,000 small ones over five and a half hours.
     history.push(&frame(0, used_by(1, 90_000)));
     let mut max = 0;
     for number in 2..20_000_u32 {
@@ -204,7 +201,6 @@ fn retains_large_and_recent_processes_among_thousands() {
     assert!(vram(&history, 19_800).is_some(), "a recent process");
     assert!(vram(&history, 9_000).is_none(), "a small, old process");
     assert!(max < 4 << 20, "{max}");
-    // After a day no process is left.
     history.push(&frame(110_000, gpu(1.0)));
     assert!(vram(&history, 1).is_none() && vram(&history, 19_999).is_none());
 }

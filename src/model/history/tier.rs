@@ -1,9 +1,8 @@
-//! Buckets of one width, in chunks that copies share.
+//! History buckets of one width, in chunks shared between copies.
 //!
 //! A chunk whose buckets are all equal, such as that of an idle counter, takes no extra memory, even with gaps. A
-//! connection that drops every hour therefore does not increase the memory use of every counter. Copies of a series
-//! share their chunks until one of them writes. Therefore pausing the display costs only the later changes, not a
-//! second history.
+//! connection that drops every hour therefore does not increase every counter's memory use. Copies of a series share
+//! their chunks until one copy writes, so pausing the display costs only the later changes, not a second history.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +12,12 @@ use serde::{Deserialize, Serialize};
 /// Number of buckets in a chunk: ten minutes in the coarse tier.
 const CHUNK: u64 = 60;
 
-/// A bucket without a value, or the minimum and maximum of a time window.
+/// Minimum and maximum of a time window, or a bucket without a value (NaN).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span(pub f32, pub f32);
 
 impl Span {
-    /// Returns the span that covers both. If one is absent (NaN), returns the other.
+    /// Returns the span that covers both spans. If one is absent (NaN), returns the other one.
     pub(super) fn join(self, other: Self) -> Self {
         Self(self.0.min(other.0), self.1.max(other.1))
     }
@@ -35,13 +34,12 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// One constant value in all buckets whose bits are set. The other buckets are absent.
+    /// A chunk with one constant value in all buckets whose bits are set. The other buckets are absent.
     Alike(Span, u64),
     Each(Arc<Buckets>),
 }
 
 impl Chunk {
-    /// A chunk without data.
     const EMPTY: Self = Self::Alike(ABSENT, 0);
 
     /// Compresses a chunk that is unlikely to change any more.
@@ -111,20 +109,19 @@ impl Chunk {
     }
 }
 
-/// One tier of a series. A bucket number is the time divided by the bucket width; a chunk number is the bucket number
+/// One tier of a series. A bucket number is the time divided by the bucket width. A chunk number is the bucket number
 /// divided by [`CHUNK`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tier {
-    /// Number of the first chunk.
     first: u64,
     chunks: VecDeque<Chunk>,
-    /// Number of the oldest bucket that was ever written. Earlier data is unknown.
+    /// Number of the oldest bucket ever written. Earlier data is unknown.
     since: Option<u64>,
 }
 
 impl Tier {
     /// Adds a value to bucket `index` and keeps at most `max_chunks` chunks. If a current value (`live`) is older than
-    /// all of them, the clock was wrong before, so the tier starts over. A filled-in value that is too old is dropped.
+    /// all chunks, the clock was wrong before, so the tier starts over. A filled-in value that is too old is dropped.
     pub fn put(&mut self, index: u64, value: Span, max_chunks: u64, live: bool) {
         let number = index / CHUNK;
         if self.chunks.is_empty() {
@@ -169,19 +166,19 @@ impl Tier {
         }
     }
 
-    /// Grows in small steps, because the default doubling would waste memory.
+    /// Grows the chunk list in small steps, because the default doubling would waste memory.
     fn make_room(&mut self) {
         if self.chunks.len() == self.chunks.capacity() {
             self.chunks.reserve_exact(8);
         }
     }
 
-    /// Returns the number of the chunk after the last one.
+    /// Returns the chunk number after the last chunk.
     fn end(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }
 
-    /// Removes the chunks before the given number.
+    /// Removes the chunks before chunk `number`.
     fn drop_before(&mut self, number: u64) {
         while self.first < number && self.chunks.pop_front().is_some() {
             self.first += 1;
@@ -197,7 +194,6 @@ impl Tier {
         self.clear(0);
     }
 
-    /// Removes bucket `index` and all later ones.
     pub fn forget_from(&mut self, index: u64) {
         let remaining = (index / CHUNK + 1).saturating_sub(self.first);
         self.chunks
@@ -216,12 +212,12 @@ impl Tier {
         self.chunks.is_empty()
     }
 
-    /// Returns the first bucket with known data.
+    /// Returns the number of the first bucket with known data.
     pub fn start(&self) -> Option<u64> {
         Some(self.since?.max(self.first * CHUNK)).filter(|_| !self.is_empty())
     }
 
-    /// Joins the buckets `from..to`.
+    /// Returns the minimum and maximum of the buckets `from..to`.
     pub fn span(&self, from: u64, to: u64) -> Option<Span> {
         let (from, to) = (
             from.max(self.first * CHUNK),
@@ -242,10 +238,9 @@ impl Tier {
         (!whole.0.is_nan()).then_some(whole)
     }
 
-    /// Returns the heap size in bytes.
     pub fn bytes(&self) -> usize {
         let each = |chunk: &&Chunk| matches!(chunk, Chunk::Each(_));
-        // Includes the two reference counts of an `Arc`.
+        // A shared chunk includes the two reference counts of an `Arc`.
         let chunk = size_of::<Buckets>() + 2 * size_of::<usize>();
         self.chunks.capacity() * size_of::<Chunk>()
             + self.chunks.iter().filter(each).count() * chunk

@@ -1,5 +1,5 @@
-//! Estimates that follow from one reading of the holders: the minimum memory of the training state, and the activations
-//! of one sample.
+//! Estimates from one reading of the memory holders: the minimum memory for training, and the activations of one
+//! sample.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,19 @@ use super::growth::container;
 use super::{HolderClass, Holders};
 use crate::model::units::Bytes;
 
-/// Minimum share in percent of the activations whose first dimension is the batch size.
+/// Minimum share of activations, in percent, whose first dimension is the batch size.
 const MIN_AGREEMENT_PERCENT: u64 = 80;
 
-/// Activations of a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activations {
     pub bytes: Bytes,
-    /// Inferred from the first dimension of the tensors that autograd has saved.
+    /// Batch size, inferred from the first dimension of the tensors saved by autograd.
     pub batch_size: u64,
 }
 
 impl Activations {
-    /// Returns the activations in a reading, or `None` if their shapes do not agree on a batch size. Graphs in a container
-    /// do not count, because a training step does not need them.
+    /// Returns the activations in a reading of the memory holders, or `None` if their shapes do not agree on a batch
+    /// size. Autograd graphs in a container do not count, because a training step does not need them.
     pub fn of(holders: &Holders) -> Option<Self> {
         let groups = holders.groups.iter().filter(|group| {
             group.class == HolderClass::SavedForBackward && container(&group.name).is_none()
@@ -50,14 +49,15 @@ impl Activations {
         Bytes(self.bytes.0 / self.batch_size.max(1))
     }
 
-    /// Returns the largest batch size that fits into the free memory, if activations grow in proportion to it.
+    /// Returns the largest batch size that fits into the free memory if activations grow in proportion to the batch
+    /// size.
     pub fn fitting_batch_size(&self, free: Bytes) -> Option<u64> {
         let more = free.0.checked_div(self.per_sample().0)?;
         Some(self.batch_size.saturating_add(more))
     }
 }
 
-/// Returns the bytes of parameters, gradients and optimizer state: the minimum that training needs.
+/// Returns the bytes of parameters, gradients and optimizer state: the minimum for training.
 pub fn training_minimum(holders: &Holders) -> Bytes {
     let is_needed = |class| {
         matches!(

@@ -1,8 +1,8 @@
-//! Growth of the groups of holders between readings of one process.
+//! Growth of the groups of memory holders between readings of one process.
 //!
-//! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so the
-//! memory that autograd saves may rise a few times by chance. Only a group inside a container, whose name ends with an
-//! index as in `history[*]`, therefore counts as growing after three readings. Any other group needs five.
+//! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so
+//! the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a group
+//! inside a container, whose name ends with an index as in `history[*]`. Any other group needs five readings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,21 +12,19 @@ use super::{GroupKey, HolderClass, HolderGroup, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Mono};
 
-/// Maximum number of readings that are compared.
 pub const MAX_READINGS: usize = 10;
-/// Minimum number of readings of a group inside a container.
+/// Minimum number of readings to call a group inside a container growing.
 const MIN_READINGS: usize = 3;
-/// Minimum number of readings of any other group.
+/// Minimum number of readings to call a group outside a container growing.
 const MIN_READINGS_OUTSIDE_CONTAINERS: usize = 5;
 
-/// Change of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GroupGrowth {
-    /// Change of the bytes since the previous reading.
+    /// Change in bytes since the previous reading.
     pub bytes: i64,
-    /// Change of the number of blocks since the previous reading.
+    /// Change in the number of blocks since the previous reading.
     pub count: i64,
-    /// Rate of a group that grew in every reading.
+    /// Growth rate, if the group grew in every reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<GrowthRate>,
 }
@@ -38,7 +36,6 @@ pub struct GrowthRate {
     pub blocks_per_minute: u64,
 }
 
-/// Size of a group in one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     at: Mono,
@@ -46,25 +43,24 @@ struct Size {
     count: u64,
 }
 
-/// Sizes of all groups in one reading.
 #[derive(Debug, Clone)]
 struct ReadingSizes {
     at: Mono,
     sizes: BTreeMap<GroupKey, Size>,
 }
 
-/// The latest readings of one process, oldest first.
+/// The latest memory readings of one process, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct HolderGrowth {
     process: ProcessKey,
     readings: VecDeque<ReadingSizes>,
-    /// True if the newest reading was incomplete. Its sizes are not among `readings`.
+    /// True if the newest reading was incomplete. Its sizes are then not in `readings`.
     is_incomplete: bool,
 }
 
 impl HolderGrowth {
-    /// Adds a reading. A reading of another process, or one from before the last reading, starts over. An incomplete
-    /// reading does not count, because tensors of a group may be missing in it.
+    /// Adds a memory reading. Starts over if the reading is of another process or is older than the last one. Ignores
+    /// an incomplete reading, because tensors of a group may be missing in it.
     pub fn push(&mut self, holders: &Holders) {
         let last = self.readings.back().map(|reading| reading.at);
         if last == Some(holders.at) && self.process == holders.process {
@@ -93,7 +89,7 @@ impl HolderGrowth {
         });
     }
 
-    /// Returns the change of a group since the previous reading. `None` if there is no previous reading, or if the newest
+    /// Returns a group's change since the previous reading, or `None` if there is no previous reading or the newest
     /// reading was incomplete.
     pub fn of(&self, group: &HolderGroup) -> Option<GroupGrowth> {
         if self.is_incomplete {
@@ -117,14 +113,14 @@ impl HolderGrowth {
     }
 }
 
-/// Returns the rate of a group that grew in every reading since it appeared. The time before its appearance does not count,
-/// because many buffers are allocated only once.
+/// Returns the growth rate of a group that grew in every reading since it appeared. The time before its appearance does
+/// not count, because many buffers are allocated only once.
 fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
     let min_readings = match container(&group.name) {
         Some(_) => MIN_READINGS,
         None => MIN_READINGS_OUTSIDE_CONTAINERS,
     };
-    // A group that is missing after its first reading has shrunk to nothing in between.
+    // A group missing after its first reading shrank to nothing in between.
     let sizes: Option<Vec<Size>> = sizes.iter().copied().skip_while(Option::is_none).collect();
     let sizes = sizes?;
     let grew = |pair: &[Size]| pair[1].bytes > pair[0].bytes;
@@ -148,7 +144,8 @@ fn difference(now: u64, before: u64) -> i64 {
     i64::try_from(difference).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
 }
 
-/// Returns the container in a name: `trainer.history` for `trainer.history[*]`, `cache` for `cache['step_*'].data`.
+/// Returns the container in a tensor name: `trainer.history` for `trainer.history[*]`, `cache` for
+/// `cache['step_*'].data`.
 pub fn container(name: &str) -> Option<&str> {
     let mut from = 0;
     while let Some(open) = name[from..].find('[').map(|at| from + at) {
@@ -161,8 +158,8 @@ pub fn container(name: &str) -> Option<&str> {
     None
 }
 
-/// Returns what keeps a growing group alive, in a sentence without a period. For autograd graphs, the sentence suggests
-/// a change to the program.
+/// Returns a sentence, without a period, on what keeps a growing group alive. For autograd graphs, it suggests a change
+/// to the program.
 pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
     let name = Some(&group.name).filter(|name| !name.is_empty())?;
     match group.class {
@@ -212,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Returns the growth of a group with these sizes in MiB, one reading every 30 s. 0 is a reading without the group.
+    /// Returns a group's growth for these sizes in MiB, one reading every 30 s. 0 is a reading without the group.
     fn after(name: &str, sizes: &[u64]) -> Option<GroupGrowth> {
         let mut growth = HolderGrowth::default();
         for (i, &mib) in (0..).zip(sizes) {
@@ -242,7 +239,7 @@ mod tests {
 
     #[test]
     fn phases_of_a_training_step_are_not_growth() {
-        // Without a container, two increases happen by chance.
+        // Two increases outside a container may happen by chance.
         assert_eq!(rate_after("loss", &[100, 160, 220]), None);
         assert_eq!(rate_after("loss", &[100, 160, 220, 280, 340]), Some(120));
         for sawtooth in [
@@ -252,7 +249,7 @@ mod tests {
         ] {
             assert_eq!(rate_after("history[*]", sawtooth), None, "{sawtooth:?}");
         }
-        // The drop is no longer among the compared readings.
+        // The drop from 500 MiB is no longer among the compared readings.
         let recovered: Vec<u64> = [500]
             .into_iter()
             .chain(10..=10 + MAX_READINGS as u64)
@@ -266,7 +263,7 @@ mod tests {
         assert_eq!(appeared.map(|growth| growth.bytes), Some(100 * MIB as i64));
         assert_eq!(rate_after("history[*]", &[0, 0, 100]), None);
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 160]), None);
-        // The 100 MiB of its first reading are not part of the rate.
+        // The 100 MiB of the group's first reading are not part of the rate.
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 101, 102]), Some(2));
         // A group that disappears in one reading is not growing.
         assert_eq!(rate_after("history[*]", &[100, 0, 110, 120, 130]), None);
@@ -282,7 +279,7 @@ mod tests {
             .of(&group("history[*]", 133))
             .and_then(|growth| growth.rate);
         assert_eq!(now.map(|rate| rate.bytes_per_minute), Some(Bytes(3 * MIB)));
-        // The same reading again changes nothing, and an earlier one starts over.
+        // Adding the same reading twice changes nothing, and an earlier reading starts over.
         growth.push(&reading(660, vec![group("history[*]", 133)]));
         assert!(
             growth
@@ -308,7 +305,7 @@ mod tests {
         for (seconds, mib) in [(0, 100), (30, 120)] {
             push(seconds, mib, false);
         }
-        // A part of the history is missing in this reading.
+        // The reading at 60 s is incomplete: a part of the history is missing.
         assert_eq!(push(60, 50, true), None);
         let change = push(90, 160, false).expect("a change");
         assert_eq!(change.bytes, 40 * MIB as i64);

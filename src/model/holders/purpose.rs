@@ -1,6 +1,6 @@
-//! The purpose of tensors, recognized by the names that libraries give them.
+//! Recognizes the purpose of tensors by the names that libraries give them.
 
-/// Parts of names, in lower case, and the purpose of the tensors with such a name.
+/// Lower-case parts of tensor names, each with the purpose of such tensors.
 const PURPOSES: &[(&[&str], &str)] = &[
     // PEFT.
     (
@@ -16,7 +16,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
     ),
     // FSDP1.
     (&["_flat_param", "flat_param"], "flattened FSDP parameter"),
-    // Transformers and vLLM.
+    // Names in Transformers and vLLM.
     (
         &[
             "past_key_values",
@@ -29,7 +29,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
         ],
         "KV cache",
     ),
-    // bitsandbytes and torchao.
+    // Names in bitsandbytes and torchao.
     (
         &[
             "quant_state",
@@ -42,7 +42,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
         ],
         "quantized tensor",
     ),
-    // torch.optim.swa_utils, torch_ema and timm.
+    // Names in torch.optim.swa_utils, torch_ema and timm.
     (
         &[
             "ema",
@@ -56,7 +56,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Returns the purpose of tensors with this name: `KV cache` for `cache.key_cache[*]`.
+/// Returns the purpose of tensors with a name: `KV cache` for `cache.key_cache[*]`.
 pub fn purpose(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let mut parts = name.split(['.', '[', ']', '\'']);

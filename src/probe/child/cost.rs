@@ -1,4 +1,4 @@
-//! Records how much memory the probe held and for how long, which is its cost for the GPU.
+//! Records how much memory a probe held and for how long: its cost for the GPU.
 
 use crate::model::probe::Cost;
 use crate::model::units::Bytes;
@@ -7,7 +7,7 @@ use crate::model::units::Bytes;
 pub struct Ledger {
     held: u64,
     peak: u64,
-    /// Bytes × microseconds up to `at`.
+    /// Bytes × microseconds held up to time `at`.
     byte_us: u128,
     at: u64,
     first: Option<u64>,

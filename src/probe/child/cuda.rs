@@ -1,6 +1,6 @@
-//! Calls to the driver. This is the only file in this folder with unsafe code.
+//! Calls to the CUDA driver. In `probe/child`, only `cuda.rs` contains unsafe code.
 //!
-//! cudarc finds and loads the library and provides the types. This file looks up each call by name, because cudarc's
+//! cudarc finds and loads the library and provides the types. `cuda.rs` looks up each call by name, because cudarc's
 //! own wrappers panic if the driver lacks a call, and read unknown error codes as a Rust enum. A missing call is
 //! reported as a sentence and affects only the policy that needs it.
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use super::driver_error::{ContextError, context_error, missing};
 use crate::model::units::{Bytes, GpuUuid};
 use crate::probe::device::{Device, DeviceError};
 
-/// A `CUdevice`: the device's ordinal in this process.
+/// A `CUdevice`: the CUDA device number in the probe process.
 type Ordinal = c_int;
 
 const COMPUTE_MODE: c_int = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE as c_int;
@@ -33,15 +33,14 @@ const EXCLUSIVE_PROCESS: c_int = 3;
 const SUCCESS: c_int = 0;
 const OUT_OF_MEMORY: c_int = 2;
 
-/// Reason why a call failed.
 enum CallError {
-    /// The library does not provide the call.
+    /// The CUDA library does not provide the call.
     Missing(&'static str),
     Code(&'static str, c_int),
 }
 
-/// Calls a function of the driver: `call!("cuInit", 0 => u32)`. All of them return a `CUresult`, which is read as a plain
-/// number.
+/// Calls a CUDA driver function: `call!("cuInit", 0 => u32)`. Every function returns a `CUresult`, which is read as a
+/// plain number.
 macro_rules! call {
     ($name:literal $(, $value:expr => $type:ty)* $(,)?) => {{
         type Call = unsafe extern "C" fn($($type),*) -> c_int;
@@ -61,24 +60,23 @@ macro_rules! call {
     }};
 }
 
-/// The driver, loaded and initialised.
+/// The CUDA driver, loaded and initialised.
 pub struct Driver {
-    /// CUDA's version number: 12080 is 12.8.
+    /// CUDA's version number: 12080 means 12.8.
     version: c_int,
 }
 
-/// A device that was found on this host.
 pub struct CudaDevice {
     driver: Driver,
     ordinal: Ordinal,
 }
 
-/// A device with a context of this process, and all memory held on it.
+/// A GPU with a CUDA context of the probe process, and all memory held on it.
 pub struct Card {
     found: CudaDevice,
     begun: Instant,
     ledger: Ledger,
-    /// Sizes of all allocations, by address.
+    /// Sizes of all allocated blocks, by address.
     blocks: HashMap<u64, u64>,
     /// Handles of mapped memory, by address.
     mapped: HashMap<u64, u64>,
@@ -86,7 +84,6 @@ pub struct Card {
 }
 
 impl Driver {
-    /// Loads and initialises the driver.
     pub fn load() -> Result<Self, ContextError> {
         // SAFETY: opens and closes the library by its names. Anyone who can replace that library can control this
         // process anyway.
@@ -102,7 +99,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Finds the device with this UUID. The parent has made it the only visible device.
+    /// Finds the CUDA device with a UUID. The parent process has made it the only visible device.
     pub fn find(self, gpu: &GpuUuid) -> Result<CudaDevice, ContextError> {
         let mut count = 0;
         call!("cuDeviceGetCount", &mut count => *mut c_int)
@@ -112,7 +109,7 @@ impl Driver {
             let mut ordinal = 0;
             call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
                 .map_err(|error| self.context_error(&error))?;
-            // Before driver 470, MIG names contain no UUID. Visibility alone identifies the device then.
+            // Before driver 470, MIG names contain no UUID, so only visibility identifies the device.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
                 return Ok(CudaDevice {
                     driver: self,
@@ -125,7 +122,7 @@ impl Driver {
         )))
     }
 
-    /// Returns the device's UUID in hexadecimal. A MIG device has its own UUID.
+    /// Returns the CUDA device's UUID in hexadecimal. A MIG device has its own UUID.
     fn uuid(&self, ordinal: Ordinal) -> Result<String, ContextError> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         call!("cuDeviceGetUuid_v2", &mut uuid => *mut CUuuid, ordinal => Ordinal)
@@ -167,7 +164,7 @@ fn digits(uuid: &str) -> String {
     }
 }
 
-/// Returns the name of an error code: `CUDA_ERROR_OUT_OF_MEMORY`.
+/// Returns the name of a CUDA error code: `CUDA_ERROR_OUT_OF_MEMORY`.
 fn name(code: c_int) -> String {
     let mut text: *const c_char = ptr::null();
     let known = call!("cuGetErrorName", code => c_int, &mut text => *mut *const c_char);
@@ -180,7 +177,7 @@ fn name(code: c_int) -> String {
 }
 
 impl CudaDevice {
-    /// Checks the compute mode. Fails if a context of this process would block other processes.
+    /// Checks the GPU's compute mode. Fails if a CUDA context of the probe would block other processes.
     pub fn check_mode(&self, force: bool) -> Result<(), ContextError> {
         let mut mode = 0;
         call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
@@ -196,24 +193,24 @@ impl CudaDevice {
         }
     }
 
-    /// Returns true if `cuMemCreate` and related calls are supported.
+    /// Returns true if the driver supports `cuMemCreate` and related calls.
     pub fn has_virtual_memory(&self) -> bool {
         self.has(VIRTUAL_MEMORY)
     }
 
-    /// Returns true if `cuMemAllocAsync` and related calls are supported.
+    /// Returns true if the driver supports `cuMemAllocAsync` and related calls.
     pub fn has_pools(&self) -> bool {
         self.has(MEMORY_POOLS)
     }
 
-    /// Returns true if the device has the attribute. An attribute that the driver does not know counts as missing.
+    /// Returns true if the CUDA device has the attribute. An attribute unknown to the driver counts as missing.
     fn has(&self, attribute: c_int) -> bool {
         let mut has = 0;
         call!("cuDeviceGetAttribute", &mut has => *mut c_int, attribute => c_int, self.ordinal => Ordinal)
             .is_ok_and(|()| has != 0)
     }
 
-    /// Creates a context. The most likely error is [`ContextError::NoContext`].
+    /// Creates a CUDA context. The most likely error is [`ContextError::NoContext`].
     pub fn create_context(self) -> Result<Card, ContextError> {
         let mut context: CUcontext = ptr::null_mut();
         call!("cuDevicePrimaryCtxRetain", &mut context => *mut CUcontext, self.ordinal => Ordinal)
@@ -231,7 +228,7 @@ impl CudaDevice {
 }
 
 impl Card {
-    /// Returns free and total memory.
+    /// Returns the GPU's free and total memory.
     pub fn memory(&self) -> Result<(Bytes, Bytes), DeviceError> {
         let (mut free, mut total) = (0_usize, 0_usize);
         call!("cuMemGetInfo_v2", &mut free => *mut usize, &mut total => *mut usize)
@@ -348,7 +345,7 @@ impl Device for Card {
         call!("cuMemPoolCreate", &mut pool => *mut CUmemoryPool, &wanted => *const CUmemPoolProps)
             .map_err(|error| self.error(&error))?;
         self.pool = Some(pool);
-        // As in PyTorch's cudaMallocAsync backend, freed memory stays in the pool.
+        // Freed memory is retained in the pool, as in PyTorch's cudaMallocAsync backend.
         let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as c_int;
         let mut threshold = u64::MAX;
         let result = call!("cuMemPoolSetAttribute", pool => CUmemoryPool, attribute => c_int, ptr::from_mut(&mut threshold).cast() => *mut c_void);
@@ -390,8 +387,8 @@ impl Device for Card {
 }
 
 impl Drop for Card {
-    /// Frees the memory that an aborted policy did not free. The context is released when the process exits, which
-    /// happens next.
+    /// Frees memory not freed by an aborted policy. The CUDA context is released when the process exits, which happens
+    /// next.
     fn drop(&mut self) {
         for (address, handle) in std::mem::take(&mut self.mapped) {
             let size = self.blocks.remove(&address).unwrap_or_default();

@@ -1,17 +1,18 @@
-//! Explanations of the driver's error codes for users who want to probe a GPU, one sentence each with a fix.
+//! Explains CUDA error codes to users who want to probe a GPU, one sentence each with a fix.
 
-/// Reason why no context was created.
+/// Reason why no CUDA context was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextError {
-    /// The driver has too little memory for a context.
+    /// The driver has too little memory for a CUDA context.
     NoContext,
-    /// Any other reason, as a phrase without a period.
+    /// No context for any other reason, given as a phrase without a period.
     Refused(String),
 }
 
 const OUT_OF_MEMORY: i32 = 2;
 
-/// Explains a failed call before or during the creation of a context. The codes are those of `CUresult` in cuda.h.
+/// Explains a failed driver call before or during the creation of a CUDA context. The codes are those of `CUresult` in
+/// cuda.h.
 pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
     let explanation = match code {
         OUT_OF_MEMORY => return ContextError::NoContext,
@@ -26,7 +27,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
         }
         101 => "CUDA does not know this GPU: it is not assigned to this container or job",
         304 => {
-            "the system denied the driver a call; check that /dev/nvidia* and /dev/nvidia-uvm exist and are readable"
+            "the operating system rejected a driver call; check that /dev/nvidia* and /dev/nvidia-uvm exist and are readable"
         }
         802 => "the GPU fabric is not ready; check that nvidia-fabricmanager is running",
         803 => "driver and libcuda versions do not match: the driver was updated but not reloaded",
@@ -37,7 +38,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
     ContextError::Refused(format!("{explanation} ({call}: {code})"))
 }
 
-/// Explains that this driver does not support a call.
+/// Returns an error message for a CUDA driver without the function `call`.
 pub fn missing(call: &str, version: i32) -> String {
     let (major, minor) = (version / 1_000, version % 1_000 / 10);
     format!("the driver is too old: it supports CUDA {major}.{minor} and has no {call}")

@@ -1,9 +1,9 @@
-//! The child process: loads the driver, creates a context, probes within its limits, returns all memory, and prints one
-//! line.
+//! The probe's child process: loads the driver, creates a CUDA context, probes within its limits, frees all memory, and
+//! prints one line.
 //!
-//! It is a separate process, so that a failing driver affects nothing else. Three things can end it early: the death of
-//! its parent (`PR_SET_PDEATHSIG`), its own alarm if a driver call holds memory for too long, and its parent's timeout.
-//! The driver releases the memory in each case.
+//! The probe runs in a separate process, so that a failing driver affects nothing else. Three things can end the child
+//! early: the death of its parent (`PR_SET_PDEATHSIG`), its own alarm if a driver call holds memory for too long, and
+//! its parent's timeout. The driver releases the memory in each case.
 
 mod cost;
 mod cuda;
@@ -27,18 +27,18 @@ use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
-/// All policies together may use half of the time limit. The rest is for the fill.
+/// Divisor for the policies' share of the time limit: all policies together may use half. The fill uses the other half.
 const POLICIES_SHARE: u64 = 2;
 
 /// Initialising CUDA allocates no GPU memory, but can still fail with an out-of-memory error.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
-/// Minimum free memory for a refused context to be remarkable, about twice the size of a context.
+/// Minimum free memory for reporting a refused context as a finding, about twice the size of a context.
 const MIN_FREE_FOR_FINDING: Bytes = Bytes::gib(2);
 
-/// Executes the request from standard input and prints the result. Returns exit code 0 if there is any result.
+/// Executes the probe request from standard input and prints the result. Returns exit code 0 if there is any result.
 pub fn run() -> u8 {
-    // Set this first, so that the child never outlives its parent.
+    // Set the death signal first, so that the child never outlives its parent.
     let _ = set_pdeathsig(Signal::SIGKILL);
     panic::set_hook(Box::new(|_| {}));
     let mut text = Vec::new();
@@ -85,7 +85,7 @@ fn unfinished(outcome: Outcome, reason: String) -> Probe {
 }
 
 fn run_request(request: &ChildRequest) -> Probe {
-    // Held until this function returns. By then, all memory has been returned.
+    // The lock is held until the function returns. By then, all memory has been freed.
     let folder = request.locks.as_deref();
     let _lock = match folder.map(|folder| lock(folder, &request.gpu)) {
         Some(Err(why)) => return unfinished(Outcome::Refused, why),
@@ -124,7 +124,7 @@ fn run_request(request: &ChildRequest) -> Probe {
     probe
 }
 
-/// Returns the outcome that a probe would have, and the policies that cannot run on this GPU.
+/// Returns the outcome that a probe would have, and the policies that cannot run on the GPU.
 fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
     let found = match found {
         Ok(found) => found,
@@ -153,13 +153,13 @@ fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
     }
 }
 
-/// Reports fragmentation if enough memory was free for a context, otherwise a plain refusal.
+/// Reports fragmentation if enough memory was free for a CUDA context, or a plain refusal if not.
 fn without_context(request: &ChildRequest) -> Probe {
     match request.nvml_free.get() {
         Some(free) if free >= MIN_FREE_FOR_FINDING => unfinished(
             Outcome::NoContext,
             format!(
-                "{free} are free, but too scattered for a CUDA context (CUDA error 2): no process can start on this GPU"
+                "{free} is free, but too fragmented for a CUDA context (CUDA error 2): no process can start on this GPU"
             ),
         ),
         Some(free) => unfinished(
@@ -177,7 +177,7 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     let (free, total) = card.memory()?;
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();
-    // The decrease of free memory. It includes the activity of other processes in the meantime.
+    // The context size is the decrease of free memory, including other processes' activity in the meantime.
     probe.cost.context_bytes = request
         .nvml_free
         .clone()
@@ -211,14 +211,14 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     Ok(())
 }
 
-/// Returns the memory that a policy may hold: whole granules, without the headroom.
+/// Returns the memory that a policy may hold: whole granules, excluding the headroom.
 fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
     let room = free.0.saturating_sub(headroom.0);
     Bytes(wanted.0.min(room) / GRANULE * GRANULE)
 }
 
-/// Kills the process if it is still running after `timeout`, because a driver call hangs while memory is held. This
-/// uses the kernel's alarm instead of a thread, because the alarm works in any state of the process. It also skips exit
+/// Kills the process if it is still running after `timeout`, because a driver call hangs while memory is held. Uses the
+/// kernel's alarm instead of a thread, because the alarm works in any state of the process. The alarm also skips exit
 /// handlers, some of which belong to the driver.
 fn set_alarm(timeout: Duration) {
     let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);

@@ -1,8 +1,9 @@
-//! The two policies in which the driver itself allocates every block: plain `cudaMalloc`, and its stream-ordered pool.
+//! Two policies in which the driver itself allocates every block: plain `cudaMalloc`, and the driver's stream-ordered
+//! pool.
 //!
-//! Neither reports the positions of its free memory, but the allocated addresses reveal them. With `cudaMalloc`, memory
-//! is returned when the last block of a 2 MiB page is freed, so the free parts of pages with live blocks are held but
-//! unused. With the stream-ordered pool, all allocated memory stays in the pool, so all memory outside live blocks is
+//! The driver does not report the positions of its free memory, but the allocated addresses reveal them. With
+//! `cudaMalloc`, memory is returned when the last block of a 2 MiB page is freed, so the free parts of pages with live
+//! blocks are held but unused. A stream-ordered pool retains all allocated memory, so all memory outside live blocks is
 //! free.
 
 use std::collections::BTreeMap;
@@ -16,24 +17,23 @@ use crate::probe::device::{Device, DeviceError, GRANULE};
 /// Sizes of live blocks, by address.
 type Live = BTreeMap<u64, u64>;
 
-/// Blocks that the driver allocates one by one.
+/// Blocks allocated one by one by the driver.
 pub struct DriverBlocks<'d, D> {
     device: &'d mut D,
     arena: u64,
     live: Live,
-    /// The pool, if blocks come from the stream-ordered one.
+    /// The stream-ordered pool that provides the blocks, if any.
     pool: Option<StreamOrderedPool>,
 }
 
 #[derive(Default)]
 struct StreamOrderedPool {
-    /// All memory that was ever allocated, as ranges.
+    /// Address ranges of all memory ever allocated.
     allocated: Vec<(u64, u64)>,
     reserved: u64,
 }
 
 impl<'d, D: Device> DriverBlocks<'d, D> {
-    /// Allocates with `cudaMalloc`.
     pub fn plain(device: &'d mut D, arena: u64) -> Self {
         Self {
             device,
@@ -43,7 +43,6 @@ impl<'d, D: Device> DriverBlocks<'d, D> {
         }
     }
 
-    /// Allocates from a stream-ordered pool.
     pub fn stream_ordered(device: &'d mut D, arena: u64) -> Result<Self, DeviceError> {
         device.open_pool()?;
         Ok(Self {
@@ -52,7 +51,7 @@ impl<'d, D: Device> DriverBlocks<'d, D> {
         })
     }
 
-    /// Returns the pages that contain live blocks, as ranges.
+    /// Returns the address ranges of pages that contain live blocks.
     fn pages(&self) -> Vec<(u64, u64)> {
         let pages = self.live.iter().map(|(address, size)| {
             let end = (address + size).div_ceil(GRANULE) * GRANULE;
@@ -123,7 +122,6 @@ impl<D: Device> Allocator<D> for DriverBlocks<'_, D> {
     }
 }
 
-/// Merges ranges that touch or overlap.
 fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut sorted: Vec<(u64, u64)> = ranges.collect();
     sorted.sort_unstable();
@@ -137,7 +135,7 @@ fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
-/// Converts each range to a segment with its live blocks, and free blocks between them.
+/// Converts each address range to a segment with its live blocks, and free blocks between them.
 fn segments_of(ranges: &[(u64, u64)], live: &Live) -> Vec<Segment> {
     let segment = |&(from, to): &(u64, u64)| {
         let mut blocks = Vec::new();

@@ -1,8 +1,9 @@
-//! Runs a pattern of requests under a policy, in an arena of limited size, and reports the resulting free blocks.
+//! Runs a pattern of requests under an allocation policy, in an arena of limited size, and reports the resulting free
+//! blocks.
 //!
-//! A policy allocates and frees addresses. At the end it describes its memory as segments of blocks, in the same form
-//! as the map of a process, so that one function ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation))
-//! evaluates both.
+//! A policy allocates and frees addresses. At the end of a run, it describes its memory as segments of blocks, like a
+//! process's map, so that one function ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)) evaluates
+//! both.
 
 mod driver;
 mod torch;
@@ -17,20 +18,17 @@ use crate::model::pool::{PoolMap, Segment};
 use crate::model::probe::{PatternRun, Policy};
 use crate::model::units::Bytes;
 
-/// An allocator on a device.
 trait Allocator<D: Device> {
     fn device(&mut self) -> &mut D;
     fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn give(&mut self, address: u64);
-    /// Returns the bytes currently reserved from the driver.
     fn reserved(&self) -> u64;
-    /// Returns the held memory, block by block.
+    /// Returns the memory held by the allocator, block by block.
     fn segments(&self) -> Vec<Segment>;
     /// Returns all memory to the driver, including live blocks.
     fn close(&mut self);
 }
 
-/// Runs a pattern until `deadline_us`.
 pub fn run<D: Device>(
     device: &mut D,
     policy: Policy,
@@ -80,7 +78,7 @@ fn run_requests<D: Device>(
     deadline_us: u64,
     run: &mut PatternRun,
 ) -> Result<(), String> {
-    // Time and address of each pending free.
+    // Time and address of each pending free, with time counted in requests.
     let mut expiring: Vec<(u64, u64)> = Vec::new();
     for (at, wanted) in (0_u64..).zip(&pattern.requests) {
         if allocator.device().now_us() >= deadline_us {

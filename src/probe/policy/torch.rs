@@ -1,5 +1,5 @@
-//! PyTorch's own allocation policy: the [`Model`] with which `gputop whatif` replays histories. In a probe, its
-//! segments and pages are real memory of the GPU. Their real addresses decide which of several equal blocks is used.
+//! PyTorch's own allocation policy: the [`Model`] with which `gputop whatif` replays allocation traces. In a probe, the
+//! model's segments and pages are real GPU memory, whose addresses decide which of several equal blocks is used.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -82,7 +82,7 @@ impl<D: Device> Allocator<D> for Torch<'_, D> {
     }
 }
 
-/// The GPU memory that the allocator model may use.
+/// GPU memory that the allocator model may use.
 struct Arena<'d, D: Device> {
     device: &'d mut D,
     size: u64,
@@ -100,7 +100,7 @@ impl<D: Device> Arena<'_, D> {
         self.size.saturating_sub(self.held) >= size
     }
 
-    /// Returns the value of a successful call. If a call fails for a reason other than out of memory, stores the error.
+    /// Returns the value of a successful call, or stores the error unless it is out of memory.
     fn record_error<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -119,7 +119,6 @@ impl<D: Device> Arena<'_, D> {
         }
     }
 
-    /// Returns all memory to the driver, including live blocks of the model.
     fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.segments) {
             self.device.free(address);
@@ -158,7 +157,7 @@ impl<D: Device> Driver for Arena<'_, D> {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        // Like PyTorch, reserve an eighth more than the GPU's memory.
+        // Reserves an eighth more than the GPU's memory, like PyTorch.
         let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
         let result = self.device.reserve(size);
         let address = self.record_error(result)?;

@@ -23,7 +23,7 @@ pub struct Column<T: ?Sized> {
     pub priority: u8,
     pub cell: fn(&T, &Theme) -> Cell,
     pub sort: Option<Sort<T>>,
-    /// Description for the help screen, a full sentence.
+    /// Description of the column for the help screen, a full sentence.
     pub help: &'static str,
 }
 

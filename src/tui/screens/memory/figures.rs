@@ -42,7 +42,7 @@ pub struct IdleParts {
     pub returnable: Bytes,
     /// Free segments of private pools.
     pub private: Bytes,
-    /// Freed blocks that another stream may still use.
+    /// A freed block that another stream may still use.
     pub waiting: Bytes,
 }
 
