@@ -72,12 +72,13 @@ impl BackgroundRecorder {
         let recording = Recording::open(&self.path)?;
         let process = process.ok_or_eyre("the process of the command was not found in /proc")?;
         let mut run = summarise(&recording, &path)?.of_run(process);
+        let mut unproven = Vec::new();
         for trace in traces {
             if let Err(why) = add_fit(&mut run, trace) {
-                tracing::info!("no smaller GPU is proven: {why}");
+                unproven.push(why.to_string());
             }
         }
-        let text = short(&run, super::width_of(true));
+        let text = short(&run, &unproven, super::width_of(true));
         say(&format!("\n{text}Recording: {path}\n"));
         Ok(())
     }

@@ -52,8 +52,10 @@ pub struct FrameLine<'a> {
     pub gpus: Vec<GpuLine<'a>>,
     #[serde(borrow)]
     processes: Option<ProcessesLine<'a>>,
-    #[serde(borrow)]
-    pools: Option<&'a RawValue>,
+    #[serde(borrow, rename = "pools")]
+    pools_text: Option<&'a RawValue>,
+    #[serde(skip)]
+    pools: Option<Pools>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -118,10 +120,11 @@ pub fn read(line: &[u8]) -> serde_json::Result<RecordedLine<'_>> {
     // Whole texts are checked for UTF-8 faster than string by string.
     let line = std::str::from_utf8(line).map_err(serde_json::Error::custom)?;
     let entry: FrameEntry<'_> = serde_json::from_str(line)?;
-    Ok(match entry.frame.filter(|_| entry.from == 0) {
-        Some(frame) => RecordedLine::Frame(frame),
-        None => RecordedLine::Other,
-    })
+    let Some(mut frame) = entry.frame.filter(|_| entry.from == 0) else {
+        return Ok(RecordedLine::Other);
+    };
+    frame.pools = frame.pools_text.map(section).transpose()?;
+    Ok(RecordedLine::Frame(frame))
 }
 
 impl FrameLine<'_> {
@@ -133,9 +136,8 @@ impl FrameLine<'_> {
         self.gpus.iter().filter(is_live)
     }
 
-    pub fn live_pools(&self) -> Option<Pools> {
-        let pools: Pools = section(self.pools?)?;
-        self.is_fresh(pools.at).then_some(pools)
+    pub fn live_pools(&self) -> Option<&Pools> {
+        self.pools.as_ref().filter(|pools| self.is_fresh(pools.at))
     }
 
     fn is_fresh(&self, at: Mono) -> bool {
@@ -146,12 +148,12 @@ impl FrameLine<'_> {
     /// Returns the process details read from the kernel, or an empty list if they are unreadable.
     pub fn described_processes(&self) -> Vec<Process> {
         let list = self.processes.as_ref().and_then(|list| list.list);
-        list.and_then(section).unwrap_or_default()
+        list.and_then(|list| section(list).ok()).unwrap_or_default()
     }
 }
 
-/// Parses a section of a line, or returns `None` if it is unreadable or needs too much memory.
-fn section<T: for<'de> Deserialize<'de>>(text: &RawValue) -> Option<T> {
+/// Parses a section of a line. Returns an error if it is unreadable or needs too much memory.
+fn section<T: for<'de> Deserialize<'de>>(text: &RawValue) -> serde_json::Result<T> {
     let read = bounded_json::read(text.get().as_bytes(), MAX_SECTION_MEMORY);
-    read.ok().map(|(section, _)| section)
+    read.map(|(section, _)| section)
 }

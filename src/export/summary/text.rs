@@ -10,6 +10,8 @@ use crate::summary::{GpuSummary, ProcessSummary, RunSummary};
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.
 const SHORT_LINES: usize = 9;
 const GAP: usize = 1;
+/// The way to learn from the next run whether a smaller GPU would do.
+const UNTRACED: &str = "With --trace-allocs, the summary also names the smallest GPU that fits.";
 
 /// Formats the report as text with lines of at most `width` columns.
 pub fn text(report: &Report, width: usize) -> String {
@@ -86,11 +88,26 @@ fn write_wrapped(out: &mut String, text: &str, width: usize) {
     }
 }
 
-/// Formats at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents.
-pub fn short(run: &RunSummary, width: usize) -> String {
+/// Formats at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents, and
+/// whether a smaller GPU would do. `unproven` are the reasons why an allocation trace proves no smaller GPU.
+pub fn short(run: &RunSummary, unproven: &[String], width: usize) -> String {
     let mut lines = overview_words(run);
     let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
-    rest.extend(run.processes.iter().filter_map(fit_words));
+    let fit: Vec<String> = run.processes.iter().filter_map(fit_words).collect();
+    let has_pools = run
+        .processes
+        .iter()
+        .any(|process| !process.pools.is_empty());
+    let fit = match (fit.is_empty(), unproven.first()) {
+        (false, _) => fit,
+        (true, Some(why)) => vec![format!("No smaller GPU is proven: {why}.")],
+        (true, None) if has_pools => vec![UNTRACED.to_owned()],
+        (true, None) => Vec::new(),
+    };
+    let mut wrapped = String::new();
+    fit.iter()
+        .for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
+    rest.extend(wrapped.lines().map(|line| line[1..].to_owned()));
     lines.extend(run.gpus.iter().map(gpu_line));
     lines.extend(run.processes.iter().map(process_line));
     if run.processes.is_empty() {
@@ -118,6 +135,9 @@ fn gpu_line(gpu: &GpuSummary) -> String {
     words.extend(share("waiting", gpu.waiting_percent));
     words.extend(share("throttled", gpu.throttled_percent));
     words.extend(gpu.energy.map(|e| energy(e.joules)));
+    if words.is_empty() {
+        words.push("no readings".into());
+    }
     format!("GPU {}: {}", gpu.index, words.join(", "))
 }
 
@@ -132,4 +152,58 @@ fn process_line(process: &ProcessSummary) -> String {
     words.extend(process.warnings.iter().map(|w| w.kind.to_owned()));
     let (pid, program) = (process.process.pid, process.program());
     format!("PID {pid} {program}: {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::host::Hello;
+    use crate::summary::{ProvenFit, RecordedLine, Totals, read};
+
+    fn run() -> RunSummary {
+        let line = r#"{"frame":{"mono":1000,"gpus":[{"index":0,"uuid":"GPU-a","health":{"state":"answering"},
+            "processes":[{"pid":7,"process":{"pid":7,"start":1},"vram":1073741824}]}],
+            "pools":{"list":[{"process":{"pid":7,"start":1},"gpu":"GPU-a","stats":{"reserved":[9,9,9],"allocated":[5,5,5]}}]}}}"#;
+        let mut totals = Totals::default();
+        match read(line.as_bytes()).expect("a line") {
+            RecordedLine::Frame(frame) => totals.push(&frame),
+            other => panic!("{other:?}"),
+        }
+        totals.finish("run", &Hello::default(), 0, &[])
+    }
+
+    #[test]
+    fn the_short_summary_wraps_the_sentence_about_a_smaller_gpu() {
+        let mut run = run();
+        run.processes[0].fit = Some(ProvenFit {
+            card: Bytes::gib(24),
+            outside: Bytes::gib(2),
+            peak_reserved: Bytes::gib(20),
+        });
+        let text = short(&run, &[], 80);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            words.ends_with("20.00 GiB reserved, plus 2.00 GiB outside the allocator."),
+            "{text}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_short_summary_states_why_no_smaller_gpu_is_proven() {
+        let mut run = run();
+        let why = "an allocation failed in the trace".to_owned();
+        let text = short(&run, &[why], 80);
+        assert!(
+            text.ends_with("No smaller GPU is proven: an allocation failed in the trace.\n"),
+            "{text}"
+        );
+        let text = short(&run, &[], 80);
+        assert!(text.contains("--trace-allocs"), "{text}");
+        run.processes[0].pools.clear();
+        assert!(!short(&run, &[], 80).contains("--trace-allocs"));
+    }
 }

@@ -348,9 +348,7 @@ fn does_not_import_invalid_incidents() {
             record,
         };
         let why = local.adopt(stored).expect_err("it is refused").to_string();
-        assert!(why.starts_with(&format!(
-            "cannot import incident {uid} from another host: "
-        )));
+        assert!(why.starts_with(&format!("cannot import incident {uid} from another host: ")));
     }
     assert!(local.list().expect("a list").entries.is_empty());
 }
