@@ -1,7 +1,8 @@
 //! Embeds the error cards and the workloads. To add one, add its file; there is no other list.
 //!
 //! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing 90 cards of TOML and
-//! deriving the literals at run time would make `gputop explain` too slow for a short log.
+//! deriving the literals at run time would make `gputop explain` too slow for a short log. The JSON is compressed, because it
+//! would otherwise be the largest constant in the program (1.2 MB).
 
 #[path = "src/diagnose/expression.rs"]
 mod expression;
@@ -11,8 +12,12 @@ mod needle;
 mod shared_rules;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 fn main() -> io::Result<()> {
     set_cfg_local();
@@ -25,15 +30,14 @@ fn main() -> io::Result<()> {
     ] {
         println!("cargo::rerun-if-changed={source}");
     }
-    let mut list = String::from("&[\n");
-    for file in &files_in(&root.join("assets/cards"), "md")? {
-        let id = file.file_stem().unwrap_or_default().to_string_lossy();
-        let (front, text) = parts(&fs::read_to_string(file)?);
-        let _ = writeln!(list, "    ({id:?}, {front:?}, {text:?}),");
-    }
-    list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    fs::write(out.join("cards.rs"), list)?;
+    let cards = fs::File::create(out.join("cards.jsonl.gz"))?;
+    let mut cards = GzEncoder::new(cards, Compression::best());
+    for file in &files_in(&root.join("assets/cards"), "md")? {
+        let card = json_of_card(&fs::read_to_string(file)?);
+        writeln!(cards, "{}", card.unwrap_or_default())?;
+    }
+    cards.finish()?;
     embed_workloads(&root, &out)
 }
 
@@ -76,20 +80,18 @@ fn set_cfg_local() {
     }
 }
 
-/// Returns a card's TOML as JSON, and its Markdown. An invalid card is embedded unchanged, and a test reports it.
-fn parts(file: &str) -> (String, String) {
-    let split = || {
-        let rest = file.strip_prefix("+++")?;
-        let end = rest.find("\n+++")?;
-        let mut front: toml::Table = rest[..end].parse().ok()?;
-        shared_rules::expand(&mut front).ok()?;
-        if let Some(toml::Value::Array(signatures)) = front.get_mut("signature") {
-            signatures.iter_mut().for_each(add_needles);
-        }
-        let text = rest[end + 4..].trim().to_owned();
-        Some((serde_json::to_string(&front).ok()?, text))
-    };
-    split().unwrap_or_else(|| (file.to_owned(), String::new()))
+/// Returns a card's TOML and Markdown as JSON. Omits an invalid card, which a test reports.
+fn json_of_card(file: &str) -> Option<String> {
+    let rest = file.strip_prefix("+++")?;
+    let end = rest.find("\n+++")?;
+    let mut card: toml::Table = rest[..end].parse().ok()?;
+    shared_rules::expand(&mut card).ok()?;
+    if let Some(toml::Value::Array(signatures)) = card.get_mut("signature") {
+        signatures.iter_mut().for_each(add_needles);
+    }
+    let text = rest[end + 4..].trim().to_owned();
+    card.insert("text".to_owned(), toml::Value::String(text));
+    serde_json::to_string(&card).ok()
 }
 
 fn add_needles(signature: &mut toml::Value) {

@@ -131,7 +131,7 @@ pub struct Card {
     #[serde(default, rename = "counterexample")]
     pub counterexamples: Vec<Example>,
     /// Markdown description that follows the card's TOML.
-    #[serde(skip)]
+    #[serde(default)]
     pub text: String,
 }
 
@@ -312,8 +312,6 @@ pub enum CardError {
     Toml(#[from] toml::de::Error),
     #[error("{0}")]
     SharedRules(String),
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
 }
 
 impl Card {
@@ -324,13 +322,6 @@ impl Card {
         shared_rules::expand(&mut front).map_err(CardError::SharedRules)?;
         let mut card: Self = front.try_into()?;
         card.text = rest[end + 1 + FENCE.len()..].trim().to_owned();
-        Ok(card)
-    }
-
-    /// Parses a card embedded by the build script: TOML converted to JSON, and Markdown.
-    pub fn embedded(front: &str, text: &'static str) -> Result<Self, CardError> {
-        let mut card: Self = serde_json::from_str(front)?;
-        text.clone_into(&mut card.text);
         Ok(card)
     }
 

@@ -1,6 +1,9 @@
 //! Loads the catalogue of error cards, and checks the card files.
 
+use std::io::Read as _;
 use std::sync::OnceLock;
+
+use flate2::read::GzDecoder;
 
 use super::card::{Card, CheckHint};
 use super::signature::Signatures;
@@ -8,8 +11,8 @@ use super::tables::Tables;
 use super::values;
 use super::workload::Workloads;
 
-/// Card files in `assets/cards` as (ID, front matter in JSON, text), sorted by ID.
-const EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/cards.rs"));
+/// Card files in `assets/cards` as compressed JSON, one card per line, sorted by ID.
+const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cards.jsonl.gz"));
 
 #[derive(Debug)]
 pub struct Catalogue {
@@ -24,9 +27,11 @@ impl Catalogue {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
         // Skips cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
-            let cards = EMBEDDED
-                .iter()
-                .filter_map(|(_, front, text)| Card::embedded(front, text).ok());
+            let mut lines = String::new();
+            let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
+            let cards = lines
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok());
             Self::of(cards.collect(), Tables::embedded().unwrap_or_default()).0
         })
     }
