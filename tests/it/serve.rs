@@ -611,6 +611,7 @@ fn board_queries() -> Vec<String> {
 
 #[test]
 fn prometheus_gets_every_value_of_the_board() {
+    // One a second. Waiting for all at once would take longer than a test waits for a condition.
     const SCRAPES: i32 = 60;
     if !is_host() || !has("prometheus") || !has("promtool") {
         return;

@@ -67,11 +67,11 @@ pub fn html(report: &Report, charts: &[Chart]) -> String {
         }
     }
     if !charts.is_empty() {
-        let _ = writeln!(out, "<p>{CHART_NOTE}</p>");
+        let _ = writeln!(out, "<h2>Charts</h2>\n<p>{CHART_NOTE}</p>");
     }
     for chart in charts {
         let title = escaped(&chart.title);
-        let _ = writeln!(out, "<h2>{title}</h2>\n<div>{}</div>", chart.svg);
+        let _ = writeln!(out, "<h3>{title}</h3>\n<div>{}</div>", chart.svg);
     }
     out
 }
