@@ -301,8 +301,9 @@ while :; do
     *) break ;;
   esac
 done
-setsid "$@" >"$UNITS/$unit.log" 2>&1 </dev/null &
-echo $! >"$UNITS/$unit.pid"
+# Slurm kills the process group of a prolog when the prolog exits.
+setsid sh -c 'echo $$ >"$UNITS/$0.pid"; exec "$@"' "$unit" "$@" >"$UNITS/$unit.log" 2>&1 </dev/null &
+while [ ! -s "$UNITS/$unit.pid" ]; do sleep 0.05; done
 "#;
 const SYSTEMCTL: &str = r#"#!/bin/sh
 pid=$(cat "$UNITS/$2.pid")
@@ -342,6 +343,7 @@ fn install_documented_scripts(folder: &Path, fake: &FakeNvml) -> String {
         assert!(script.starts_with("#!/bin/sh\n"), "{script}");
         let script = script.replace("#!/bin/sh\n", &environment);
         let script = script.replace("/var/lib/node_exporter", &folder.display().to_string());
+        let script = script.replace("--interval 10s", "--interval 500ms");
         lines += &format!("{key}={}\n", write(key, &script).display());
     }
     lines
