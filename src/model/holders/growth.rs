@@ -1,4 +1,4 @@
-//! Growth of the groups of memory holders between readings of one process.
+//! Compares readings of one process to find out which groups of memory holders grow.
 //!
 //! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so
 //! the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a group

@@ -105,7 +105,8 @@ struct Graph {
     queue: Vec<Vec<u32>>,
     max_nodes: usize,
     is_full: bool,
-    /// Additional tensor names: the tensor's node, and the parent and step of the name.
+    /// Additional names of tensors. Each entry has the index of the tensor's node, the index of the node that refers to
+    /// the tensor, and the reference, such as an attribute.
     aliases: Vec<(u32, u32, Step)>,
 }
 
