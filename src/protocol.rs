@@ -387,7 +387,7 @@ impl<'de> Visitor<'de> for LineVisitor {
     type Value = Line;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object whose key names its kind")
+        f.write_str("an object with one key, such as `frame` or `event`")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut line: A) -> Result<Line, A::Error> {

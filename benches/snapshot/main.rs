@@ -1,5 +1,5 @@
 //! Measures how fast a memory snapshot opens and how much memory that takes: parsing, and everything that a screen
-//! needs.
+//! needs. Also measures how long `gputop snapshot A B` takes to compare two of 100 MB.
 //!
 //! Run `cargo bench --bench snapshot [-- FILE…]`. Without files it creates some (requires python3), of 100 and of 580
 //! MB (10 million events).
@@ -12,8 +12,12 @@ use std::time::{Duration, Instant};
 
 use gputop::snapshot::{self, Study};
 
+/// Number of events in a file of 100 MB.
+const EVENTS: u64 = 1_750_000;
 /// The number of events, and the maximum time in seconds to open a file with that many.
-const GENERATED: [(u64, f64); 2] = [(1_750_000, 1.0), (10_000_000, 5.0)];
+const GENERATED: [(u64, f64); 2] = [(EVENTS, 1.0), (10_000_000, 5.0)];
+/// Maximum time to compare two files of 100 MB.
+const MAX_COMPARISON: Duration = Duration::from_secs(2);
 
 fn main() {
     // Flag that `cargo bench` passes to every bench.
@@ -23,10 +27,13 @@ fn main() {
     let files: Vec<(PathBuf, Option<f64>)> = match named.collect::<Vec<_>>() {
         none if none.is_empty() => GENERATED
             .iter()
-            .map(|&(n, most)| (generate(n), Some(most)))
+            .map(|&(n, most)| (generate(n, 7), Some(most)))
             .collect(),
         named => named.iter().map(|file| (file.into(), None)).collect(),
     };
+    if files.iter().any(|(_, most)| most.is_some()) {
+        compare(&generate(EVENTS, 7), &generate(EVENTS, 8));
+    }
     for (file, most) in files {
         let took = open(&file);
         if let Some(most) = most {
@@ -35,12 +42,31 @@ fn main() {
     }
 }
 
-fn generate(events: u64) -> PathBuf {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("snapshot-{events}.pickle"));
+fn compare(first: &Path, second: &Path) {
+    let start = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
+    let output = command
+        .args(["snapshot", "--json"])
+        .args([first, second])
+        .output()
+        .unwrap();
+    let took = start.elapsed();
+    assert!(output.status.success());
+    println!("comparing two: {:.2} s", took.as_secs_f64());
+    assert!(
+        took <= MAX_COMPARISON,
+        "it took longer than {MAX_COMPARISON:?}"
+    );
+}
+
+fn generate(events: u64, seed: u64) -> PathBuf {
+    let file = format!("snapshot-{events}-{seed}.pickle");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
     if !file.exists() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/snapshot/make.py");
         let mut python = Command::new("python3");
-        python.arg(script).arg(&file).arg(events.to_string());
+        python.arg(script).arg(&file);
+        python.args([events, seed].map(|number| number.to_string()));
         assert!(python.status().unwrap().success());
     }
     file

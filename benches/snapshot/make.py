@@ -1,6 +1,6 @@
 """Writes a memory snapshot as torch's `_dump_snapshot` does, without torch: segments, blocks, a trace, stacks.
 
-    make.py FILE EVENTS [DEVICES]
+    make.py FILE EVENTS [SEED]
 
 The trace repeats training steps: parameters that stay, activations that come and go, a list that grows, an OOM. Objects
 are shared as `_snapshot()` shares them (names, frames, stacks), so a byte of the file means what it means there.
@@ -136,17 +136,12 @@ def block(address, size, requested, state, stack):
     return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": stack}
 
 
-def snapshot(events, devices):
-    rng = random.Random(7)
+def snapshot(events, seed):
     stacks, log = frames()
-    segments, traces = [], []
-    for number in range(devices):
-        trace, more = device(number, events, rng, stacks, log)
-        traces.append(trace)
-        segments.extend(more)
+    trace, segments = device(0, events, random.Random(seed), stacks, log)
     return {
         "segments": segments,
-        "device_traces": traces,
+        "device_traces": [trace],
         "allocator_settings": {
             "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8",
             "max_split_size": -1,
@@ -163,4 +158,4 @@ def snapshot(events, devices):
 
 if __name__ == "__main__":
     with open(sys.argv[1], "wb") as file:
-        pickle.dump(snapshot(int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1), file)
+        pickle.dump(snapshot(int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 7), file)

@@ -690,7 +690,7 @@ impl<D: Driver> Model<D> {
             self.rules.large_segment.0
         };
         let (address, size) = self.driver.reserve(page)?;
-        if size < wanted.size && self.rules.gives_short_ranges_back() {
+        if size < wanted.size && self.rules.releases_short_ranges() {
             return None;
         }
         let range = u32::try_from(self.ranges.len()).ok()?;

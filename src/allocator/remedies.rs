@@ -152,7 +152,7 @@ mod tests {
                 .all(|one| one.outcome == ReplayOutcome::Same)
         );
         let trace = until(pinned(650), Bytes::mib(300)).expect("the failure");
-        let why = try_all(&trace, Room::ENDLESS).expect_err("no results");
+        let why = try_all(&trace, Room::UNLIMITED).expect_err("no results");
         assert!(why.contains("does not fail where the program did"), "{why}");
     }
 

@@ -64,7 +64,7 @@ impl Rules {
 
     /// Returns true if the range reserved for a request that exceeds a whole range is released. Such requests fail in
     /// all releases, and releases up to 2.14 do not release the range.
-    pub(super) fn gives_short_ranges_back(&self) -> bool {
+    pub(super) fn releases_short_ranges(&self) -> bool {
         self.torch >= (2, 15)
     }
 

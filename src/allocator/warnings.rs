@@ -39,9 +39,9 @@ impl Sample {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoteKind {
     OomCaught,
-    RetriesRising,
-    CacheFillsTheCard,
-    LowWaterRising,
+    RetriesIncreasing,
+    CacheFillsGpu,
+    MemoryGrowing,
 }
 
 impl NoteKind {
@@ -49,9 +49,9 @@ impl NoteKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::OomCaught => "oom",
-            Self::RetriesRising => "flushing",
-            Self::CacheFillsTheCard => "hoarding",
-            Self::LowWaterRising => "growing",
+            Self::RetriesIncreasing => "flushing",
+            Self::CacheFillsGpu => "hoarding",
+            Self::MemoryGrowing => "growing",
         }
     }
 }
@@ -258,7 +258,7 @@ fn ooms(samples: &[Sample]) -> Option<Note> {
 fn retries(samples: &[Sample]) -> Option<Note> {
     let (since, count, now) = increase(samples, |s| s.retries)?;
     Some(Note {
-        kind: NoteKind::RetriesRising,
+        kind: NoteKind::RetriesIncreasing,
         text: format!(
             "the cache was flushed {} to make room (num_alloc_retries {now})",
             times(count)
@@ -290,7 +290,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
         return None;
     }
     Some(Note {
-        kind: NoteKind::CacheFillsTheCard,
+        kind: NoteKind::CacheFillsGpu,
         text: format!(
             "{} GiB reserved, {} free on the GPU, and tensors never used more than {}",
             gib(last.reserved),
@@ -394,7 +394,7 @@ fn steady_growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
 fn low_water(samples: &[Sample]) -> Option<Note> {
     let growth = growth(&windows(samples, WINDOW))?;
     Some(Note {
-        kind: NoteKind::LowWaterRising,
+        kind: NoteKind::MemoryGrowing,
         text: format!(
             "lowest allocated memory rose from {} to {} GiB, {} per minute: each step retains memory",
             gib(growth.first),
@@ -415,9 +415,9 @@ pub struct BeforeFailure {
     /// True if the observations suffice to rule out memory growth.
     pub is_flat: bool,
     /// Maximum allocated in all time windows except the last.
-    pub greatest: Option<Bytes>,
+    pub max_allocated: Option<Bytes>,
     /// True if allocated memory fell at least once, so that a training step was finished.
-    pub came_down: bool,
+    pub has_fallen: bool,
     /// Number of times the cache was flushed to make room.
     pub retries: u64,
 }
@@ -432,20 +432,20 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
-    let greatest = earlier.iter().map(|w| w.2).max();
+    let max_allocated = earlier.iter().map(|w| w.2).max();
     // A fall of less than 10 % may be memory freed between two layers rather than at the end of a step.
     let mut max = Bytes(0);
-    let came_down = samples.iter().any(|sample| {
+    let has_fallen = samples.iter().any(|sample| {
         let fell = sample.allocated.0.0 < max.0 - max.0 / 10;
         max = max.max(sample.allocated.1);
         fell
     });
     BeforeFailure {
         watched,
-        growth: steady_growth(&windows).filter(|_| came_down || rises_and_falls(&windows)),
+        growth: steady_growth(&windows).filter(|_| has_fallen || rises_and_falls(&windows)),
         is_flat: is_level(&windows),
-        greatest: greatest.filter(|_| earlier.len() >= 5),
-        came_down,
+        max_allocated: max_allocated.filter(|_| earlier.len() >= 5),
+        has_fallen,
         retries: increase(samples, |s| s.retries).map_or(0, |(_, count, _)| count),
     }
 }
@@ -589,7 +589,7 @@ mod tests {
         });
         let notes = notes(&samples);
         assert_eq!(notes.len(), 1);
-        assert_eq!(notes[0].kind, NoteKind::CacheFillsTheCard);
+        assert_eq!(notes[0].kind, NoteKind::CacheFillsGpu);
         assert_eq!(notes[0].since, samples[100].at);
         assert_eq!(
             notes[0].text,
@@ -610,7 +610,7 @@ mod tests {
         let samples = series(420, leaking);
         let notes = notes(&samples);
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert_eq!(notes[0].kind, NoteKind::LowWaterRising);
+        assert_eq!(notes[0].kind, NoteKind::MemoryGrowing);
         assert_eq!(
             notes[0].text,
             "lowest allocated memory rose from 6.00 to 7.36 GiB, 246M per minute: each step retains memory"
@@ -627,7 +627,7 @@ mod tests {
                 (retained + 8.0, retained + 10.0, 20.0)
             }
         };
-        assert_eq!(kinds(&series(600, slow)), [NoteKind::LowWaterRising]);
+        assert_eq!(kinds(&series(600, slow)), [NoteKind::MemoryGrowing]);
     }
 
     fn watched(samples: impl IntoIterator<Item = Sample>) -> PoolSamples {
@@ -693,8 +693,8 @@ mod tests {
             let count =
                 |samples: &[Sample]| increase(samples, |s| s.retries).map(|(_, count, _)| count);
             assert_eq!(count(&merged), Some(3), "{seconds} s");
-            let came_down = |samples: &[Sample]| before_failure(samples).came_down;
-            assert_eq!(came_down(&merged), came_down(&samples), "{seconds} s");
+            let has_fallen = |samples: &[Sample]| before_failure(samples).has_fallen;
+            assert_eq!(has_fallen(&merged), has_fallen(&samples), "{seconds} s");
         }
     }
 

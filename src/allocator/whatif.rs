@@ -24,7 +24,7 @@ pub struct Room {
 
 impl Room {
     /// Memory so large that no request fails.
-    pub const ENDLESS: Self = Self {
+    pub const UNLIMITED: Self = Self {
         card: Bytes(1 << 50),
         outside: Bytes(0),
     };
@@ -321,8 +321,8 @@ mod tests {
     #[test]
     fn expandable_segments_help_a_program_whose_buffers_grow() {
         let trace = growing();
-        let native = replay(&trace, &rules(""), Room::ENDLESS);
-        let expandable = replay(&trace, &rules("expandable_segments:True"), Room::ENDLESS);
+        let native = replay(&trace, &rules(""), Room::UNLIMITED);
+        let expandable = replay(&trace, &rules("expandable_segments:True"), Room::UNLIMITED);
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
@@ -394,7 +394,7 @@ mod tests {
             ops: ops.collect(),
             ..Trace::default()
         };
-        let curve = replay(&trace, &rules(""), Room::ENDLESS).curve;
+        let curve = replay(&trace, &rules(""), Room::UNLIMITED).curve;
         assert!(curve.points.len() <= MAX_POINTS && curve.points.len() > MAX_POINTS / 2);
         assert!(
             curve

@@ -80,6 +80,6 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         app,
         source,
         settings.environment(),
-        IncidentInbox::unserved(),
+        IncidentInbox::without_store(),
     ))?))
 }

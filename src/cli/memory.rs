@@ -4,13 +4,16 @@
 //! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no matching holder; 2 permission
 //! denied, or process not found.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use color_eyre::Result;
+use color_eyre::eyre::{WrapErr as _, bail, eyre};
 use jiff::tz::TimeZone;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::allocator::exit_code;
 use super::settings::watch_argument;
@@ -18,10 +21,14 @@ use super::{say, width, write_out};
 use crate::collect::holders::read;
 use crate::collect::torch::Failure;
 use crate::export::explanation::wrapped;
-use crate::export::holders::{advice_lines, estimates, sentence, state_text, tensors};
+use crate::export::holders::{
+    advice_lines, difference_lines, estimates, sentence, state_text, tensors,
+};
+use crate::model::bounded_json;
 use crate::model::frame::SCHEMA;
-use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
+use crate::model::holders::growth::{GroupGrowth, HolderGrowth, freed_groups};
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
+use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::text::{Escaped, json_escaped, quoted};
 use crate::model::units::{Bytes, Millis, Pid};
@@ -49,9 +56,14 @@ pub struct Args {
     /// Read again at this interval, and show what grows: 10s, 1m
     #[arg(long, value_name = "TIME", value_parser = watch_argument)]
     watch: Option<Millis>,
+    /// Compare with an earlier reading of the same process, saved with --json
+    #[arg(long, value_name = "FILE", conflicts_with = "watch")]
+    since: Option<PathBuf>,
 }
 
 const DEFAULT_TOP: usize = 20;
+/// Maximum size of a saved reading, and of the memory to parse it. The largest reading takes a few megabytes.
+const MAX_SAVED_BYTES: usize = 64 << 20;
 
 /// JSON document for one memory reading.
 #[derive(Serialize)]
@@ -64,6 +76,15 @@ struct Document<'a> {
     /// Growth of tensor groups since the previous reading.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     growth: Vec<Growth<'a>>,
+    /// Groups of the earlier reading that no longer exist.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    freed: Vec<&'a HolderGroup>,
+}
+
+/// The part of a saved document that is compared.
+#[derive(Deserialize)]
+struct SavedDocument {
+    holders: Holders,
 }
 
 #[derive(Serialize)]
@@ -78,15 +99,25 @@ struct Growth<'a> {
 pub fn run(args: &Args) -> Result<u8> {
     let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
     let mut growth = HolderGrowth::default();
+    let earlier = args.since.as_deref().map(saved_reading).transpose()?;
+    if let Some(earlier) = &earlier {
+        growth.push(earlier);
+    }
     loop {
         // Nothing cancels this reading, because a signal ends the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
             Ok(holders) => {
+                if earlier
+                    .as_ref()
+                    .is_some_and(|e| e.process != holders.process)
+                {
+                    bail!("the earlier reading is of another process; PID {pid} was started later");
+                }
                 growth.push(&holders);
                 let code = u8::from(!args.has_match(&holders));
-                (args.output(&holders, &growth)?, code)
+                (args.output(&holders, &growth, earlier.as_ref())?, code)
             }
             Err(failure) => (args.failure_output(pid, &failure)?, exit_code(&failure)),
         };
@@ -96,6 +127,33 @@ pub fn run(args: &Args) -> Result<u8> {
         };
         std::thread::sleep(Duration::from_millis(interval.0));
     }
+}
+
+/// Reads a document that `gputop memory --json` printed.
+fn saved_reading(path: &Path) -> Result<Holders> {
+    let name = path.display();
+    let context = || format!("cannot read {name}");
+    // Check the file type first, because opening a named pipe would wait for a writer.
+    if !path.metadata().wrap_err_with(context)?.is_file() {
+        bail!("cannot read {name}: not a regular file");
+    }
+    let file = File::open(path).wrap_err_with(context)?;
+    let mut text = Vec::new();
+    file.take(MAX_SAVED_BYTES as u64)
+        .read_to_end(&mut text)
+        .wrap_err_with(context)?;
+    let saved = bounded_json::read::<SavedDocument>(&text, MAX_SAVED_BYTES);
+    let (saved, _) = saved
+        .map_err(|_| eyre!("{name} is not a reading saved with `gputop memory PID --json`"))?;
+    let holders = saved.holders;
+    if holders.process == ProcessKey::default() {
+        bail!("{name} contains no reading, only the reason why it failed");
+    }
+    let listed: u64 = holders.groups.iter().map(|group| group.bytes.0).sum();
+    if listed != holders.allocated.0 {
+        bail!("{name} lists only some groups; save it without --top and --group");
+    }
+    Ok(holders)
 }
 
 impl Args {
@@ -124,15 +182,20 @@ impl Args {
         has_match
     }
 
-    fn output(&self, holders: &Holders, growth: &HolderGrowth) -> Result<String> {
+    fn output(
+        &self,
+        holders: &Holders,
+        growth: &HolderGrowth,
+        earlier: Option<&Holders>,
+    ) -> Result<String> {
         if self.json {
-            return self.json(holders, growth);
+            return self.json(holders, growth, earlier);
         }
         let theme = Theme::new(Palette::None, false, TimeZone::system());
         let text = if self.tensors || self.group.is_some() {
             self.tensor_text(holders, growth)
         } else {
-            self.text(holders, growth, width(), &theme)
+            self.text(holders, growth, earlier, width(), &theme)
         };
         let separator = if self.watch.is_some() { "\n" } else { "" };
         Ok(Escaped(&(text + separator)).to_string())
@@ -143,10 +206,16 @@ impl Args {
         &self,
         holders: &Holders,
         growth: &HolderGrowth,
+        earlier: Option<&Holders>,
         width: usize,
         theme: &Theme,
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
+        sentences.extend(
+            earlier
+                .into_iter()
+                .flat_map(|e| difference_lines(e, holders)),
+        );
         sentences.extend(advice_lines(holders, growth));
         sentences.extend(estimates(holders, None));
         sentences.extend(holders.limit.clone());
@@ -181,7 +250,12 @@ impl Args {
         }
     }
 
-    fn json(&self, holders: &Holders, growth: &HolderGrowth) -> Result<String> {
+    fn json(
+        &self,
+        holders: &Holders,
+        growth: &HolderGrowth,
+        earlier: Option<&Holders>,
+    ) -> Result<String> {
         let mut shown = holders.clone();
         shown.groups.retain(|group| self.selects(group));
         shown.groups.truncate(self.top.unwrap_or(usize::MAX));
@@ -198,6 +272,7 @@ impl Args {
             pid: holders.process.pid,
             summary: Some(sentence(holders, growth)),
             growth: changes.collect(),
+            freed: earlier.map_or_else(Vec::new, |earlier| freed_groups(earlier, holders)),
             holders: Reading::Value(&shown),
         };
         self.document_text(&document)
@@ -220,6 +295,7 @@ impl Args {
                 summary: None,
                 holders: Reading::Missing(failure.missing()),
                 growth: Vec::new(),
+                freed: Vec::new(),
             });
         }
         say(&format!(
@@ -262,7 +338,7 @@ mod tests {
             holders.allocated.0 += Bytes::mib(20).0;
         }
         growth.push(&holders);
-        args(line).output(&holders, &growth).expect("output")
+        args(line).output(&holders, &growth, None).expect("output")
     }
 
     #[test]
@@ -319,6 +395,40 @@ mod tests {
         assert!(output("--group parameter", 0).contains("also trainer.model.head.weight"));
         assert_eq!(output("--group nothing", 0), "");
         assert!(output("--tensors", 0).contains("trainer.cache['step_7']"));
+    }
+
+    #[test]
+    fn an_earlier_reading_shows_what_changed_since() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("earlier.json");
+        let save = |line| std::fs::write(&file, output(line, 0)).expect("a file");
+        save("--json");
+        let earlier = saved_reading(&file).expect("a reading");
+        let mut holders = earlier.clone();
+        holders.at.0 += 90_000;
+        let freed = holders.groups.remove(0);
+        holders.groups[0].bytes.0 += Bytes::gib(1).0;
+        holders.allocated.0 += Bytes::gib(1).0;
+        holders.allocated.0 -= freed.bytes.0;
+        let mut growth = HolderGrowth::default();
+        growth.push(&earlier);
+        growth.push(&holders);
+        let output = |line| args(line).output(&holders, &growth, Some(&earlier));
+        let text = output("").expect("text");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["Since the reading 1m30s earlier:", "Freed: ", "+1024"] {
+            assert!(words.contains(part), "{part}\n{text}");
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&output("--json").expect("JSON")).expect("JSON");
+        assert_eq!(json["freed"][0]["name"], freed.name);
+
+        save("--json --top 2");
+        let error = saved_reading(&file).expect_err("part of a reading");
+        assert!(error.to_string().contains("without --top"), "{error}");
+        std::fs::write(&file, "{").expect("a file");
+        let error = saved_reading(&file).expect_err("no reading");
+        assert!(error.to_string().contains("is not a reading"), "{error}");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
                 app,
                 source,
                 settings.environment(),
-                IncidentInbox::unserved(),
+                IncidentInbox::without_store(),
             ))?
         }
         Err(recordings) => {
@@ -86,7 +86,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
                 hosts.collect(),
                 (fleet, Some(list)),
                 settings.environment(),
-                IncidentInbox::unserved(),
+                IncidentInbox::without_store(),
             ))?
         }
     };

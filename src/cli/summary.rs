@@ -151,7 +151,8 @@ impl Part {
 
     fn read_minute(&mut self, recording: &Recording, minute: usize) {
         let (mut has_events, mut is_damaged) = (false, false);
-        let is_whole = recording.each_line(minute, |line| match read(line) {
+        let mut buffer = Vec::new();
+        let is_whole = recording.each_line(minute, |line| match read(line, &mut buffer) {
             Ok(RecordedLine::Frame(frame)) => self.totals.push(&frame),
             Ok(RecordedLine::Event) => has_events = true,
             Ok(RecordedLine::Other) => {}

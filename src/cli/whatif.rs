@@ -155,7 +155,7 @@ fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
         torch.unwrap_or(NEWEST),
     )?;
     let played = settings.into_iter().map(|setting| {
-        let outlook = replay(trace, &setting.rules, room.unwrap_or(Room::ENDLESS));
+        let outlook = replay(trace, &setting.rules, room.unwrap_or(Room::UNLIMITED));
         Played {
             fits: room.map(|_| largest_fit(&outlook.end)),
             wanted: args.want.map(|size| succeeds(&outlook.end, size)),

@@ -261,8 +261,8 @@ pub struct FixRule {
     pub change: String,
     #[serde(default)]
     pub kind: FixKind,
-    /// ID of a remedy in `assets/remedies.toml`, used instead of `change` and `kind`. The workload determines the
-    /// change.
+    /// ID of a remedy in `assets/remedies.toml`, used instead of `change` and `kind`. The remedy has a change for each
+    /// kind of workload.
     #[serde(default)]
     pub remedy: Option<String>,
     /// Formula for the remedy's value, as defined in `values.rs`.

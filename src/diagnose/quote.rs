@@ -13,6 +13,9 @@ const MAX_TEXT: usize = 1200;
 /// Maximum length of the quoted text before the match on its line. The start of a longer text is omitted.
 const MAX_BEFORE: usize = 200;
 
+/// Start of the line with the name of a CUDA error. PyTorch prints such a line with every error.
+const BOILERPLATE: &str = "Search for ";
+
 /// Quotes the match `one`, from the start of its line to the end of the last field. `found` contains the final fields.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
@@ -24,10 +27,13 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         true => one.start,
         false => line_start,
     };
-    let labelled = one
-        .places
-        .iter()
-        .filter(|(_, range)| range.start >= start && range.end <= one.end + 2048);
+    let is_boilerplate = |at| {
+        let line = flow.text.get(flow.line_start(at)..at);
+        line.is_some_and(|line| line.starts_with(BOILERPLATE))
+    };
+    let labelled = one.places.iter().filter(|(_, range)| {
+        range.start >= start && range.end <= one.end + 2048 && !is_boilerplate(range.start)
+    });
     let last = labelled
         .clone()
         .map(|(_, range)| range.end)

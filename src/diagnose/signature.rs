@@ -19,7 +19,7 @@ use crate::model::text::slice;
 
 /// Number of bytes after a signature that belong to its message.
 const MESSAGE_REACH: usize = 2048;
-/// Number of bytes after a signature in which `unless` is searched for.
+/// Number of bytes after a signature that are searched for the `unless` expressions.
 const UNLESS_REACH: usize = 400;
 /// Maximum number of matches of a signature in an excerpt. A failing GPU kernel prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;

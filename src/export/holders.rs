@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 
 use super::probe::sentence as capitalized;
+use super::summary::duration;
 use crate::model::holders::estimate::{Activations, training_minimum};
-use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice};
+use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice, freed_groups};
 use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
 use crate::model::units::Bytes;
 
@@ -47,6 +48,37 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
         format!("{} {percent}{rate}", part.words)
     });
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
+}
+
+/// Compares the allocated memory with an earlier reading, and names the groups that were freed since then.
+pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
+    let (before, after) = (earlier.allocated, now.allocated);
+    let change = match after.0.checked_sub(before.0) {
+        Some(0) => "unchanged".to_owned(),
+        Some(more) => format!("+{}", Bytes(more)),
+        None => format!("-{}", Bytes(before.0 - after.0)),
+    };
+    let mut lines = vec![format!(
+        "Since the reading {} earlier: {before} -> {after} allocated ({change}).",
+        duration(now.at.since(earlier.at))
+    )];
+    let freed = freed_groups(earlier, now);
+    let words = freed
+        .iter()
+        .take(MAX_NAMED)
+        .map(|group| match &*group.name {
+            "" => format!("{} {}", group.class_words(), group.bytes),
+            name => format!("`{name}` {}", group.bytes),
+        });
+    let words: Vec<String> = words.collect();
+    let others = match freed.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        others => format!(", and {others} smaller groups"),
+    };
+    if !words.is_empty() {
+        lines.push(format!("Freed: {}{others}.", words.join(", ")));
+    }
+    lines
 }
 
 /// Returns the parts of the sentence about holders, largest first. Large or growing groups kept alive by a variable get

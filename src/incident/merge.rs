@@ -27,7 +27,7 @@ use crate::model::incident_record::{Evidence, Excerpt, Record, SCHEMA, Track};
 use crate::model::process::Variable;
 use crate::model::units::Millis;
 
-/// Maximum time between an incident and the exit that it caused, as in the live diagnosis.
+/// Maximum time between an incident and the exit that it caused. The live diagnosis uses the same limit.
 const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
 impl Record {

@@ -17,7 +17,7 @@ use crate::model::incident::Incident;
 use crate::model::incident_record::{Record, UnreadableRecord};
 use crate::model::nearest_name::nearest;
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
-use crate::model::text::{harmless_json, quoted, visible};
+use crate::model::text::{escape_json_strings, quoted, visible};
 use crate::model::units::{Millis, UnixMillis};
 use crate::user_files::{self, Base, DirectoryError};
 
@@ -216,8 +216,8 @@ impl Store {
             _ => unreadable(error.to_string()),
         })?;
         // Sanitizes the text, because screens and exports show it and the file may have been manipulated.
-        let bytes =
-            harmless_json(&bytes, MAX_MEMORY).ok_or_else(|| unreadable("too large".to_owned()))?;
+        let bytes = escape_json_strings(&bytes, MAX_MEMORY)
+            .ok_or_else(|| unreadable("too large".to_owned()))?;
         let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
         let mut record =
             read.and_then(|(record, _)| Record::read(record))
@@ -368,7 +368,7 @@ impl Store {
         old: &Record,
         new: &Record,
     ) -> Result<(), StoreError> {
-        if !new.incident.is_news_after(&old.incident) {
+        if !new.incident.should_notify_after(&old.incident) {
             return Ok(());
         }
         let Ok(mut state) = State::read(&self.folder) else {

@@ -42,7 +42,7 @@ pub enum Observation {
     Health(HealthChange),
     Xid(Xid),
     /// PyTorch counted a failed allocation in a process (`num_ooms` increased).
-    Ooms(Box<OomsRose>),
+    Ooms(Box<OomCountIncreased>),
     /// State of the GPU right after a failed allocation.
     GpuAtOom(Box<GpuAtOom>),
     /// A log line matched a signature.
@@ -121,7 +121,7 @@ pub struct Xid {
 /// caught.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OomsRose {
+pub struct OomCountIncreased {
     pub before: u64,
     pub after: u64,
     /// Device number inside the process.

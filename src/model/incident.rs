@@ -90,7 +90,7 @@ pub struct Label {
 impl Incident {
     /// Returns true if this incident should be shown again to a user who has read `before`, its previous version: the
     /// severity increased or the diagnosis changed. Changed numbers in a sentence are ignored.
-    pub fn is_news_after(&self, before: &Self) -> bool {
+    pub fn should_notify_after(&self, before: &Self) -> bool {
         self.severity > before.severity
             || (&self.id, &self.headline) != (&before.id, &before.headline)
     }

@@ -36,7 +36,7 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
 /// Escapes the strings in a line of untrusted JSON as [`visible`] would. Retains line breaks and tabs, because such
 /// text is shown line by line. Returns `None` if the result would exceed `max_bytes`: a two-byte character may become
 /// eight bytes.
-pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
+pub fn escape_json_strings(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     // Invalid UTF-8 is rejected later by the JSON parser.
     let Ok(text) = std::str::from_utf8(json) else {
         return Some(Cow::Borrowed(json));
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn json_from_elsewhere_is_escaped() {
         let read = |json: &str| {
-            let harmless = harmless_json(json.as_bytes(), 1_000)
+            let harmless = escape_json_strings(json.as_bytes(), 1_000)
                 .expect("room")
                 .into_owned();
             serde_json::from_slice::<String>(&harmless).ok()

@@ -68,7 +68,7 @@ pub fn smallest_card(
     let outside = Bytes(outside.0.saturating_add(reserved.0));
     let conf = trace.recorded.conf.as_deref().unwrap_or_default();
     let rules = Config::parse(conf).rules(torch);
-    if replay(trace, &rules, Room::ENDLESS).peak_reserved != peak {
+    if replay(trace, &rules, Room::UNLIMITED).peak_reserved != peak {
         return Err(UnprovenFit::Inexact);
     }
     for card in CARDS.iter().map(|gib| Bytes::gib(*gib)) {

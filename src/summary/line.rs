@@ -2,20 +2,26 @@
 //! [`Frame`](crate::model::frame::Frame), which matters for a recording of a day.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::model::bounded_json;
+use crate::model::frame::ProcessList;
 use crate::model::gpu::{Health, HealthState, Memory, Throttle};
-use crate::model::pool::Pools;
+use crate::model::pool::Pool;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMillis};
 
-/// Maximum memory for the processes, and for the pools, parsed from one line.
-const MAX_SECTION_MEMORY: usize = 12 << 20;
+/// Maximum memory for the processes parsed from one line.
+const MAX_PROCESSES_MEMORY: usize = 12 << 20;
+/// Maximum number of PyTorch's pools, and of other pools, in a frame.
+const MAX_POOLS: usize = 16_384;
 /// Maximum number of GPUs in a frame, more than any host has.
 const MAX_GPUS: usize = 256;
 /// Maximum number of processes on one GPU.
@@ -51,11 +57,11 @@ pub struct FrameLine<'a> {
     #[serde(borrow, deserialize_with = "bounded_json::list::<_, _, MAX_GPUS>")]
     pub gpus: Vec<GpuLine<'a>>,
     #[serde(borrow)]
-    processes: Option<ProcessesLine<'a>>,
-    #[serde(borrow, rename = "pools")]
-    pools_text: Option<&'a RawValue>,
+    processes: Option<&'a RawValue>,
+    /// Text of `processes` if it was skipped.
     #[serde(skip)]
-    pools: Option<Pools>,
+    skipped_processes: Option<&'a [u8]>,
+    pools: Option<PoolsLine>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,29 +108,59 @@ impl GpuProcessLine {
     }
 }
 
+/// The parts of the pools that a summary needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ProcessesLine<'a> {
-    #[serde(borrow)]
-    list: Option<&'a RawValue>,
+pub struct PoolsLine {
+    at: Mono,
+    #[serde(deserialize_with = "bounded_json::list::<_, _, MAX_POOLS>")]
+    pub list: Vec<Pool>,
+    #[serde(
+        rename = "reported_pools",
+        alias = "told",
+        deserialize_with = "bounded_json::list::<_, _, MAX_POOLS>"
+    )]
+    pub reported: Vec<ReportedPool>,
 }
 
-/// Parses a line of a recording. Returns an error for an unreadable line.
-pub fn read(line: &[u8]) -> serde_json::Result<RecordedLine<'_>> {
+/// Parses a line of a recording. Returns an error for an unreadable line. The result may borrow from `buffer`, whose
+/// previous content is discarded.
+pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<RecordedLine<'a>> {
     if line.starts_with(b"{\"event\"") || line.starts_with(b"{\"stack\"") {
         return Ok(RecordedLine::Event);
     }
     if !line.starts_with(b"{\"frame\"") {
         return Ok(RecordedLine::Other);
     }
+    let (text, skipped_processes) = match split_processes(line) {
+        None => (line, None),
+        Some([before, processes, after]) => {
+            buffer.clear();
+            buffer.extend_from_slice(before);
+            buffer.extend_from_slice(after);
+            (buffer.as_slice(), Some(processes))
+        }
+    };
     // Whole texts are checked for UTF-8 faster than string by string.
-    let line = std::str::from_utf8(line).map_err(serde_json::Error::custom)?;
-    let entry: FrameEntry<'_> = serde_json::from_str(line)?;
+    let text = std::str::from_utf8(text).map_err(serde_json::Error::custom)?;
+    let entry: FrameEntry<'_> = serde_json::from_str(text)?;
     let Some(mut frame) = entry.frame.filter(|_| entry.from == 0) else {
         return Ok(RecordedLine::Other);
     };
-    frame.pools = frame.pools_text.map(section).transpose()?;
+    frame.skipped_processes = skipped_processes;
     Ok(RecordedLine::Frame(frame))
+}
+
+/// Splits a line into the text before the process list, the list, and the text after it. The list is half of a line and
+/// is rarely needed, and a JSON parser takes much longer to skip it. Returns `None` if the fields are in another order.
+fn split_processes(line: &[u8]) -> Option<[&[u8]; 3]> {
+    const KEY: &[u8] = b",\"processes\":";
+    // A quotation mark in a JSON string is escaped, so these patterns never match inside a string.
+    let key = memmem::find(line, b",\"processes\":{\"at\":")?;
+    let (before, rest) = line.split_at(key);
+    let end = memmem::find(rest, b"},\"pools\":{\"at\":")? + 1;
+    let (list, after) = rest.split_at(end);
+    Some([before, list.get(KEY.len()..)?, after])
 }
 
 impl FrameLine<'_> {
@@ -136,7 +172,7 @@ impl FrameLine<'_> {
         self.gpus.iter().filter(is_live)
     }
 
-    pub fn live_pools(&self) -> Option<&Pools> {
+    pub fn live_pools(&self) -> Option<&PoolsLine> {
         self.pools.as_ref().filter(|pools| self.is_fresh(pools.at))
     }
 
@@ -147,13 +183,55 @@ impl FrameLine<'_> {
 
     /// Returns the process details read from the kernel, or an empty list if they are unreadable.
     pub fn described_processes(&self) -> Vec<Process> {
-        let list = self.processes.as_ref().and_then(|list| list.list);
-        list.and_then(|list| section(list).ok()).unwrap_or_default()
+        let parsed = self.processes.map(|list| list.get().as_bytes());
+        let text = self.skipped_processes.or(parsed);
+        let list = text.map(|text| bounded_json::read::<ProcessList>(text, MAX_PROCESSES_MEMORY));
+        let list = list.and_then(Result::ok).unwrap_or_default().0.list;
+        Arc::unwrap_or_clone(list)
     }
 }
 
-/// Parses a section of a line. Returns an error if it is unreadable or needs too much memory.
-fn section<T: for<'de> Deserialize<'de>>(text: &RawValue) -> serde_json::Result<T> {
-    let read = bounded_json::read(text.get().as_bytes(), MAX_SECTION_MEMORY);
-    read.map(|(section, _)| section)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pretends in a command line to end the process list.
+    const COMMAND: &str = r#"sh -c },\"pools\":{\"at\":1"#;
+
+    /// Returns the processes and pools of a recorded line with these fields of a frame.
+    fn lists(fields: [&str; 2]) -> String {
+        let [first, second] = fields;
+        let line =
+            format!(r#"{{"frame":{{"gpus":[{{"processes":[]}}],{first},{second}}},"from":0}}"#);
+        let mut buffer = b"older content".to_vec();
+        let Ok(RecordedLine::Frame(frame)) = read(line.as_bytes(), &mut buffer) else {
+            panic!("{line}");
+        };
+        format!("{:?} {:?}", frame.described_processes(), frame.pools)
+    }
+
+    #[test]
+    fn the_order_of_the_lists_changes_no_result() {
+        let processes = format!(
+            r#""processes":{{"at":5,"list":[{{"key":{{"pid":7,"start":1}},"command":"{COMMAND}"}}]}}"#
+        );
+        let pools = r#""pools":{"at":6,"list":[{"process":{"pid":7,"start":1},"ordinal":3}]}"#;
+        let usual = lists([&processes, pools]);
+        assert!(
+            usual.contains("sh -c") && usual.contains("ordinal: 3"),
+            "{usual}"
+        );
+        assert_eq!(usual, lists([pools, &processes]));
+    }
+
+    #[test]
+    fn the_process_list_is_not_parsed_unless_it_is_needed() {
+        let line =
+            br#"{"frame":{"gpus":[],"processes":{"at":5,"list":[not JSON]},"pools":{"at":6}}}"#;
+        let mut buffer = Vec::new();
+        let Ok(RecordedLine::Frame(frame)) = read(line, &mut buffer) else {
+            panic!("the list was parsed");
+        };
+        assert_eq!(frame.described_processes(), []);
+    }
 }

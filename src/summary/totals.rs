@@ -239,7 +239,7 @@ impl Totals {
         let Some(pools) = frame.live_pools() else {
             return;
         };
-        for pool in &*pools.list {
+        for pool in &pools.list {
             let stats = &pool.stats;
             let uuid = pool.gpu.value().map(|uuid| uuid.to_string());
             let of_process = seen.entry(pool.process).or_default();
@@ -267,7 +267,7 @@ impl Totals {
                 .add(allocated.last(), allocated.max(), time);
             totals.reserved_peak = totals.reserved_peak.max(stats.reserved_peak);
         }
-        for pool in &*pools.reported {
+        for pool in &pools.reported {
             seen.entry(pool.process).or_default();
             let Some(totals) = self.pool(pool.process, Some(pool.framework), pool.ordinal) else {
                 continue;
@@ -657,7 +657,7 @@ mod tests {
     }
 
     fn push(totals: &mut Totals, line: &str) {
-        match read(line.as_bytes()).expect("a line") {
+        match read(line.as_bytes(), &mut Vec::new()).expect("a line") {
             RecordedLine::Frame(frame) => totals.push(&frame),
             other => panic!("{other:?}"),
         }

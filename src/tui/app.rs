@@ -263,7 +263,7 @@ impl App {
     }
 
     fn forget_history(&mut self) {
-        (self.history, self.live_history) = (self.history.emptied(), None);
+        (self.history, self.live_history) = (self.history.empty_copy(), None);
         self.past_frames = PastFrames::default();
         self.time_window = self.time_window.reset();
     }

@@ -84,7 +84,7 @@ fn replay_text(recording: &Recording) -> String {
 }
 
 /// Help entry for hosts read through nvidia-smi.
-pub const REDUCED: (&str, &str) = (
+pub const NVIDIA_SMI_HELP: (&str, &str) = (
     "reduced",
     "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
      `gputop --push HOST` copies gputop to it.",

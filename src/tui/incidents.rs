@@ -47,7 +47,7 @@ pub struct IncidentInbox {
 impl IncidentInbox {
     /// Returns an inbox without a store, for recordings.
     #[must_use]
-    pub fn unserved() -> Self {
+    pub fn without_store() -> Self {
         Self {
             incoming: tokio_mpsc::unbounded_channel().1,
             opened: mpsc::channel().0,
@@ -131,7 +131,7 @@ impl Incidents {
         for known in &old {
             match list.iter_mut().find(|new| known.is_same(new)) {
                 Some(new) => {
-                    let is_news = new.incident.is_news_after(&known.incident);
+                    let is_news = new.incident.should_notify_after(&known.incident);
                     new.is_read |= known.is_read && !is_news;
                     new.key.clone_from(&known.key);
                 }
@@ -148,7 +148,7 @@ impl Incidents {
         let mut new = ListedIncident::of_record(record, false, true);
         let old = self.list.iter_mut().find(|known| known.is_same(&new));
         if let Some(old) = &old {
-            new.is_read = old.is_read && !new.incident.is_news_after(&old.incident);
+            new.is_read = old.is_read && !new.incident.should_notify_after(&old.incident);
             if new.incident.uid.is_none() {
                 Arc::make_mut(&mut new.incident).uid = old.incident.uid.clone();
             }

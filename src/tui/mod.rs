@@ -160,7 +160,7 @@ pub async fn show(
         Some(session),
         Vec::new(),
         environment,
-        IncidentInbox::unserved(),
+        IncidentInbox::without_store(),
     )
     .await
 }

@@ -135,6 +135,8 @@ fn the_default_answer_fits_a_screen() {
             let incidents = explain(catalogue, "train.log", example.text.as_bytes());
             let text = text(&incidents[..1], Detail::Short, &style);
             assert!(!text.contains("\nAVOID") && !text.contains("\n      5  "));
+            // A line that PyTorch prints with every error explains nothing.
+            assert!(!text.contains("Search for `"), "{}: {text}", card.id);
             if text.lines().count() > 24 {
                 too_long.push(text);
             }

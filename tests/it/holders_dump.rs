@@ -149,13 +149,22 @@ fn limits_have_a_sentence() {
         holders.unwrap()
     };
     assert!(!limited(|_| {}).is_incomplete);
-    let table: [(Limit, &str); 5] = [
+    let table: [(Limit, &str); 8] = [
         (
             |max| max.candidates = 10,
             "The maximum number of candidates ended the search for tensors",
         ),
         (|max| max.tensors = 10, "Only 10 tensors were read."),
+        (
+            |max| max.interpreters = 0,
+            "Only 0 Python interpreters were searched.",
+        ),
         (|max| max.threads = 0, "Only 0 threads were searched"),
+        (
+            |max| max.locals = 0,
+            "Only 0 local variables of each function",
+        ),
+        (|max| max.classes = 1, "Only 1 classes of tensors"),
         (|max| max.depth = 2, "Names show at most 2 references."),
         (
             |max| max.items = 2,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gputop::collect::torch::Attached;
 use gputop::incident::{WatchResult, Watcher};
-use gputop::model::event::{Event, Observation, OomsRose};
+use gputop::model::event::{Event, Observation, OomCountIncreased};
 use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
@@ -278,10 +278,10 @@ fn recording_restores_stack_and_map_of_a_failure() {
         since: moment(3),
         map,
     };
-    let rose = OomsRose {
+    let rose = OomCountIncreased {
         after: 1,
         since: moment(3),
-        ..OomsRose::default()
+        ..OomCountIncreased::default()
     };
     let event = Event {
         mono: Mono(moment(3).0 + 50),

@@ -149,6 +149,22 @@ impl Metrics {
     }
 }
 
+/// Returns the series and the value of each GPU figure in the output of `gputop once --json`.
+fn figures_of_once(fake: &FakeNvml) -> Vec<(String, Option<f64>)> {
+    let once = run(fake, ["once", "--json"]);
+    let json: Value = serde_json::from_str(&once.out).unwrap();
+    let mut figures = Vec::new();
+    for (index, gpu) in json["gpus"].as_array().unwrap().iter().enumerate() {
+        let gpu: Gpu = serde_json::from_value(gpu.clone()).unwrap();
+        for figure in GPU_FIGURES {
+            let Some(name) = figure.dcgm else { continue };
+            let value = figure.field.read(&gpu).ok().and_then(|v| v.dcgm_number());
+            figures.push((format!("{name}{{gpu=\"{index}\"}}"), value));
+        }
+    }
+    figures
+}
+
 #[test]
 fn values_equal_those_of_once_as_json() {
     let process = RealProcess::start("train.py");
@@ -163,16 +179,8 @@ fn values_equal_those_of_once_as_json() {
             || !metrics.with("MIG_MODE").is_empty()
     };
     let metrics = exporter.wait("all figures", is_complete);
-    let once = run(&fake, ["once", "--json"]);
-    let mut json: Value = serde_json::from_str(&once.out).unwrap();
-    for index in 0..2 {
-        let gpu: Gpu = serde_json::from_value(json["gpus"][index].take()).unwrap();
-        for figure in GPU_FIGURES {
-            let Some(name) = figure.dcgm else { continue };
-            let expected = figure.field.read(&gpu).ok().and_then(|v| v.dcgm_number());
-            let series = format!("{name}{{gpu=\"{index}\"}}");
-            assert_eq!(metrics.get(&series), expected, "{series}");
-        }
+    for (series, expected) in figures_of_once(&fake) {
+        assert_eq!(metrics.get(&series), expected, "{series}");
     }
     assert_eq!(
         metrics.get("DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"}"),
@@ -603,7 +611,8 @@ fn board_queries() -> Vec<String> {
 
 #[test]
 fn prometheus_gets_every_value_of_the_board() {
-    const SCRAPES: f64 = 20.0;
+    // One a second. Waiting for all at once would take longer than a test waits for a condition.
+    const SCRAPES: i32 = 60;
     if !is_host() || !has("prometheus") || !has("promtool") {
         return;
     }
@@ -672,6 +681,11 @@ fn prometheus_gets_every_value_of_the_board() {
         missing.retain(|query| prometheus.query(query).is_empty());
         missing.is_empty()
     });
+    let figures = figures_of_once(&fake);
+    wait_until("the same values as those of once", || {
+        let is_equal = |(series, value): &(String, Option<f64>)| prometheus.value(series) == *value;
+        figures.iter().all(is_equal)
+    });
     fake.replace(&broken);
     let used = "DCGM_FI_DEV_FB_USED{gpu=\"1\"}";
     wait_until("a gap", || prometheus.query(used).is_empty());
@@ -681,8 +695,10 @@ fn prometheus_gets_every_value_of_the_board() {
     );
     assert!(prometheus.value("DCGM_FI_DEV_FB_USED{gpu=\"0\"}").is_some());
     let scrapes = "count_over_time(up[5m])";
-    wait_until("enough scrapes", || {
-        prometheus.value(scrapes) >= Some(SCRAPES)
-    });
+    for count in (10..=SCRAPES).step_by(10) {
+        wait_until("enough scrapes", || {
+            prometheus.value(scrapes) >= Some(f64::from(count))
+        });
+    }
     assert_eq!(prometheus.value("min_over_time(up[5m])"), Some(1.0));
 }

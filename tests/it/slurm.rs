@@ -46,6 +46,11 @@ fn free_port() -> u16 {
 
 impl Slurm {
     fn start() -> Self {
+        Self::start_with(|_| String::new())
+    }
+
+    /// Starts Slurm with more lines of configuration, which may name files that are created in its folder.
+    fn start_with(more: impl FnOnce(&Path) -> String) -> Self {
         let slurm = Self {
             daemons: Vec::new(),
             folder: tempfile::tempdir().unwrap(),
@@ -67,7 +72,8 @@ impl Slurm {
              AccountingStorageType=accounting_storage/none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
              MpiDefault=none\nReturnToService=2\nKillWait=1\n\
              NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={one},{two} CPUs=1 State=UNKNOWN\n\
-             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n{more}",
+            more = more(folder.path()),
             at = folder.path().display(),
             ctld = ports[0],
             one = ports[1],
@@ -282,6 +288,86 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     wait_until("the job's end", || {
         let message = slurm.gputop(&job);
         String::from_utf8_lossy(&message.stderr).contains("has ended")
+    });
+}
+
+/// Stands in for systemd, which cannot run here: starts the command of a unit in a session of its own.
+const SYSTEMD_RUN: &str = r#"#!/bin/sh
+while :; do
+  case $1 in
+    --unit) unit=$2; shift 2 ;;
+    --property) shift 2 ;;
+    --*) shift ;;
+    *) break ;;
+  esac
+done
+# Slurm kills the process group of a prolog when the prolog exits.
+setsid sh -c 'echo $$ >"$UNITS/$0.pid"; exec "$@"' "$unit" "$@" >"$UNITS/$unit.log" 2>&1 </dev/null &
+while [ ! -s "$UNITS/$unit.pid" ]; do sleep 0.05; done
+"#;
+const SYSTEMCTL: &str = r#"#!/bin/sh
+pid=$(cat "$UNITS/$2.pid")
+kill "$pid"
+while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+"#;
+
+/// Writes the prolog and the epilog from the documentation into the folder, and returns their lines of `slurm.conf`.
+fn install_documented_scripts(folder: &Path, fake: &FakeNvml) -> String {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/EXPORTER.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let bin = folder.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = bin.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    write("systemd-run", SYSTEMD_RUN);
+    write("systemctl", SYSTEMCTL);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), bin.join("gputop")).unwrap();
+    let mut environment = format!(
+        "#!/bin/sh\nexport PATH={}:/usr/bin:/bin UNITS={at} HOME={at}\n",
+        bin.display(),
+        at = folder.display()
+    );
+    for (name, value) in fake.env() {
+        environment += &format!("export {name}='{}'\n", value.display());
+    }
+    let mut lines = String::new();
+    for key in ["Prolog", "Epilog"] {
+        let path = format!("# /etc/slurm/{}.d/gputop.sh", key.to_lowercase());
+        let mut blocks = guide.split("```sh\n");
+        let script = blocks.find(|block| block.contains(&path)).unwrap();
+        let (script, _) = script.split_once("```").unwrap();
+        assert!(script.starts_with("#!/bin/sh\n"), "{script}");
+        let script = script.replace("#!/bin/sh\n", &environment);
+        let script = script.replace("/var/lib/node_exporter", &folder.display().to_string());
+        let script = script.replace("--interval 10s", "--interval 500ms");
+        lines += &format!("{key}={}\n", write(key, &script).display());
+    }
+    lines
+}
+
+#[test]
+fn documented_prolog_and_epilog_export_metrics_while_a_job_runs() {
+    if !is_available() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
+    let slurm = Slurm::start_with(|folder| install_documented_scripts(folder, &fake));
+    let job = slurm.submit("1");
+    let file = slurm.folder.path().join(format!("gputop-{job}.prom"));
+    let metrics = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("metrics of the job's node", || {
+        metrics().lines().any(|line| line.ends_with("} 71"))
+    });
+    slurm.run_client("scancel", &[&job]);
+    wait_until("the removal of the file", || !file.exists());
+    wait_until("idle nodes after the epilog", || {
+        slurm
+            .run_client("sinfo", &["-h", "-o", "%D%T"])
+            .contains("2idle")
     });
 }
 

@@ -74,6 +74,7 @@ fn html_is_one_file_that_loads_nothing() {
         4 + 6,
         "charts of GPUs and pools"
     );
+    assert!(html.contains("An exclamation mark is an incident."));
     let mut rest = html.as_str();
     // The only address is the name of SVG's namespace.
     while let Some(at) = rest.find("http") {

@@ -177,10 +177,10 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
 #[test]
 fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
     // A running process has no history.
-    let present = device(0, &Trace::default(), Room::ENDLESS);
+    let present = device(0, &Trace::default(), Room::UNLIMITED);
     let mut one = pinned();
     one.ops.truncate(1);
-    let short = device(0, &one, Room::ENDLESS);
+    let short = device(0, &one, Room::UNLIMITED);
     for devices in [two(), vec![present], vec![short], Vec::new()] {
         let mut shown = Shown::open(devices);
         for width in [1, 2, 9, 17, 26, 40, 60, 80, 130, 900] {

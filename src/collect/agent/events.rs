@@ -8,7 +8,7 @@ use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
 use crate::collect::torch::allocation_spike::AllocationSpike;
-use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid};
+use crate::model::event::{Event, Exit, HealthChange, Observation, OomCountIncreased, Xid};
 use crate::model::gpu::{Gpu, Health};
 use crate::model::host::PidNamespace;
 use crate::model::pool::{FailureMap, Pool};
@@ -104,7 +104,7 @@ impl Agent {
             |pool: &&Pool| pool.process == spike.process && pool.ordinal == spike.ordinal;
         let pool = self.pools.list.iter().find(has_spike);
         let gpu = pool.and_then(|pool| pool.gpu.value().cloned());
-        let rose = OomsRose {
+        let rose = OomCountIncreased {
             before,
             after,
             ordinal: spike.ordinal,

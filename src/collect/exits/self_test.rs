@@ -1,4 +1,4 @@
-//! Tests with a child process how much this kernel reports about exits.
+//! Uses a child process to test how much this kernel reports about exits.
 
 use std::io;
 use std::process::{Command, Stdio};

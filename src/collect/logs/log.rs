@@ -472,7 +472,7 @@ mod tests {
                 .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
         );
         // The next excerpt reports the skipped bytes, and later ones do not.
-        file.as_file().set_len(0).expect("it is emptied");
+        file.as_file().set_len(0).expect("an empty file");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
             writeln!(file, "CUDA error: at {at}").expect("it is written");
             log.poll(&mut buffer, Mono(at));

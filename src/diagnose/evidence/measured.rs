@@ -24,7 +24,8 @@ pub struct Measured {
     pub steps: Option<u64>,
     /// True if allocated memory had fallen before the failure, as it does after a step. `Some(false)` is used only if
     /// the process was watched from its start.
-    pub came_down: Option<bool>,
+    #[serde(rename = "came_down")]
+    pub has_fallen: Option<bool>,
     /// Number of cache flushes in the minutes before the failure (`num_alloc_retries`).
     pub retries: Option<u64>,
     /// Size of the largest cached free block usable for the failed request.
@@ -172,7 +173,7 @@ fn first_step(case: &Case<'_>) -> Finding {
         Some(0) => Finding::For("no optimizer step had finished".into()),
         Some(1) => Finding::For("one optimizer step had finished".into()),
         Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
-        None => match case.measured.came_down {
+        None => match case.measured.has_fallen {
             // Returns only a hint, because a first batch that is too large looks the same.
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())

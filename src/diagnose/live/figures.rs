@@ -7,7 +7,7 @@
 //! driver's free memory and the largest free block of the cache.
 
 use crate::diagnose::fields::FieldMap;
-use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
+use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomCountIncreased};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::pool::Pool;
 use crate::model::pool_location::listed;
@@ -34,7 +34,7 @@ impl Figures {
     /// Creates the figures from an OOM event, with `pool` and `gpu` from the last frame.
     pub fn new(
         process: ProcessKey,
-        rose: &OomsRose,
+        rose: &OomCountIncreased,
         pool: Option<&Pool>,
         gpu: Option<&Gpu>,
     ) -> Self {

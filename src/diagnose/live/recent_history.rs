@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::figures::Figures;
 use crate::allocator::warnings::{PoolSamples, Sample, before_failure};
 use crate::diagnose::evidence::Measured;
-use crate::model::event::{Event, Observation, OomsRose};
+use crate::model::event::{Event, Observation, OomCountIncreased};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
@@ -151,7 +151,7 @@ impl RecentHistory {
         &self,
         key: (ProcessKey, u32),
         process: ProcessKey,
-        rose: Option<&OomsRose>,
+        rose: Option<&OomCountIncreased>,
     ) -> Measured {
         let samples = self.pools.get(&key).map(PoolSamples::samples);
         let Some(samples) = samples.filter(|s| !s.is_empty()) else {
@@ -172,11 +172,11 @@ impl RecentHistory {
             },
             // Ignores peaks while memory only rises: each is higher than the previous ones.
             spike: last_peak
-                .zip(before.greatest)
-                .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
-                .map(|(peak, greatest)| peak.0 as f64 / greatest.0 as f64),
-            highest_peak: before.greatest.filter(|_| before.came_down),
-            came_down: match before.came_down {
+                .zip(before.max_allocated)
+                .filter(|(_, max_allocated)| max_allocated.0 > 0 && before.has_fallen)
+                .map(|(peak, max_allocated)| peak.0 as f64 / max_allocated.0 as f64),
+            highest_peak: before.max_allocated.filter(|_| before.has_fallen),
+            has_fallen: match before.has_fallen {
                 true => Some(true),
                 false => from_start.then_some(false),
             },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{IncidentKey, Observer, Record};
 use crate::model::event::{
-    Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomsRose, Xid,
+    Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomCountIncreased, Xid,
 };
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
@@ -191,12 +191,12 @@ impl SimulatedRun {
     }
 
     fn oom(&mut self, pid: u32, ooms: u64) -> Vec<Record> {
-        let rose = OomsRose {
+        let rose = OomCountIncreased {
             before: ooms - 1,
             after: ooms,
             since: Mono(self.now),
             stats: self.stats(ooms),
-            ..OomsRose::default()
+            ..OomCountIncreased::default()
         };
         self.event(Some(pid), Observation::Ooms(Box::new(rose)))
     }

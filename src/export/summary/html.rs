@@ -23,11 +23,17 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #d8dee4; white-space: nowrap }
 th.text, td.text { text-align: left; white-space: normal }
+td.text:last-child { min-width: 14rem }
+h1, h2, p { overflow-wrap: anywhere }
 div { overflow-x: auto }
-svg { max-width: 100% }
+svg { min-width: 44rem; max-width: 100% }
 @media (prefers-color-scheme: dark) { body { color: #d5d8dd; background: #16191d } th, td { border-color: #3a4048 } }
 </style>
 ";
+
+/// Explanation of the charts of GPUs. The charts of pools have a legend.
+const CHART_NOTE: &str = "In a GPU's charts, each column shows one interval: bright up to the minimum value, dark up to the maximum. \
+An exclamation mark is an incident.";
 
 pub fn html(report: &Report, charts: &[Chart]) -> String {
     let (title, sections) = report.sections();
@@ -60,8 +66,12 @@ pub fn html(report: &Report, charts: &[Chart]) -> String {
             let _ = writeln!(out, "<p>{}</p>", escaped(note));
         }
     }
+    if !charts.is_empty() {
+        let _ = writeln!(out, "<h2>Charts</h2>\n<p>{CHART_NOTE}</p>");
+    }
     for chart in charts {
-        let _ = writeln!(out, "<h2>{}</h2>\n{}", escaped(&chart.title), chart.svg);
+        let title = escaped(&chart.title);
+        let _ = writeln!(out, "<h3>{title}</h3>\n<div>{}</div>", chart.svg);
     }
     out
 }

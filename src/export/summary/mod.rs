@@ -9,6 +9,7 @@ use serde::Serialize;
 
 pub use html::{Chart, html};
 pub use markdown::markdown;
+pub use table::duration;
 use table::{Section, compared, sections};
 pub use text::{short, text};
 

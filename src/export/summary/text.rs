@@ -165,7 +165,7 @@ mod tests {
             "processes":[{"pid":7,"process":{"pid":7,"start":1},"vram":1073741824}]}],
             "pools":{"list":[{"process":{"pid":7,"start":1},"gpu":"GPU-a","stats":{"reserved":[9,9,9],"allocated":[5,5,5]}}]}}}"#;
         let mut totals = Totals::default();
-        match read(line.as_bytes()).expect("a line") {
+        match read(line.as_bytes(), &mut Vec::new()).expect("a line") {
             RecordedLine::Frame(frame) => totals.push(&frame),
             other => panic!("{other:?}"),
         }

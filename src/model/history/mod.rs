@@ -80,7 +80,7 @@ impl History {
 
     /// Returns an empty history with the same retention.
     #[must_use]
-    pub fn emptied(&self) -> Self {
+    pub fn empty_copy(&self) -> Self {
         Self {
             reach: self.reach,
             ..Self::default()

@@ -1,10 +1,10 @@
-//! Growth of the groups of memory holders between readings of one process.
+//! Compares readings of one process to find out which groups of memory holders grow.
 //!
 //! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so
 //! the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a group
 //! inside a container, whose name ends with an index as in `history[*]`. Any other group needs five readings.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
@@ -111,6 +111,15 @@ impl HolderGrowth {
             rate: rate(group, &sizes),
         })
     }
+}
+
+/// Returns the groups of an earlier reading that a later one lacks, largest first.
+pub fn freed_groups<'a>(earlier: &'a Holders, now: &Holders) -> Vec<&'a HolderGroup> {
+    let present: BTreeSet<GroupKey> = now.groups.iter().map(HolderGroup::key).collect();
+    let groups = earlier.groups.iter();
+    groups
+        .filter(|group| !present.contains(&group.key()))
+        .collect()
 }
 
 /// Returns the growth rate of a group that grew in every reading since it appeared. The time before its appearance does

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::event::{Event, Observation, OomsRose};
+use crate::model::event::{Event, Observation, OomCountIncreased};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::process::ProcessKey;
@@ -62,7 +62,7 @@ impl Counters {
                     mono: frame.mono,
                     process: Some(pool.process),
                     gpu: pool.gpu.value().cloned(),
-                    observation: Observation::Ooms(Box::new(OomsRose {
+                    observation: Observation::Ooms(Box::new(OomCountIncreased {
                         before,
                         after,
                         ordinal: pool.ordinal,

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use zstd::stream::read::Decoder;
 
 use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
-use crate::model::text::harmless_json;
+use crate::model::text::escape_json_strings;
 use crate::protocol::{Line, Update};
 
 /// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough
@@ -60,7 +60,7 @@ impl<R: BufRead> Incoming<R> {
                 };
             }
             // Escaping lengthens a line, so keep only one copy in memory.
-            let text = match harmless_json(&line, MAX_LINE as usize) {
+            let text = match escape_json_strings(&line, MAX_LINE as usize) {
                 None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,
                 Some(Cow::Borrowed(_)) => line,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::contents::Contents;
-use super::lines::{Broken, FrameTime, Lines, TimedLine};
+use super::lines::{DamagedMinute, FrameTime, Lines, TimedLine};
 use super::walk;
 use crate::model::bounded_json;
 use crate::model::history::Summary;
@@ -125,7 +125,7 @@ impl Recording {
             match lines.next() {
                 Ok(Some(line)) => take(line),
                 Ok(None) => return true,
-                Err(Broken) => return is_last,
+                Err(DamagedMinute) => return is_last,
             }
         }
     }
@@ -174,7 +174,7 @@ impl Recording {
         })
     }
 
-    pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, Broken> {
+    pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, DamagedMinute> {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 

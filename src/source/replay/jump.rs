@@ -25,7 +25,7 @@ const MAX_JUMP_FRAMES: u64 = 125;
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
-fn why_not(request: &Request) -> Missing {
+fn missing_reason(request: &Request) -> Missing {
     let (reason, hint) = match request {
         Request::Detail(_) => (
             Reason::NotRead,
@@ -65,7 +65,7 @@ impl Player {
                 Request::Play(play) => target = self.handle_play(play, target),
                 Request::Map(wanted) => map = wanted,
                 request => {
-                    let answer = request.refused(why_not(&request));
+                    let answer = request.refused(missing_reason(&request));
                     answer.into_iter().for_each(|update| self.feed.push(update));
                 }
             }

@@ -13,7 +13,7 @@ use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
 /// Error for a minute that is unreadable from some point on, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken;
+pub struct DamagedMinute;
 
 pub struct Lines {
     // Allows one line more than the limit, because the writer closes a minute only after a line has exceeded the limit.
@@ -22,16 +22,18 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(contents: &Arc<Contents>, at: u64, end: u64) -> Result<Self, Broken> {
+    pub fn new(contents: &Arc<Contents>, at: u64, end: u64) -> Result<Self, DamagedMinute> {
         let section = Section {
             contents: Arc::clone(contents),
             at,
             end,
         };
         let mut decoder = Decoder::with_buffer(BufReader::with_capacity(32 << 10, section))
-            .map_err(|_| Broken)?
+            .map_err(|_| DamagedMinute)?
             .single_frame();
-        decoder.window_log_max(WINDOW_LOG).map_err(|_| Broken)?;
+        decoder
+            .window_log_max(WINDOW_LOG)
+            .map_err(|_| DamagedMinute)?;
         let text = BufReader::with_capacity(64 << 10, decoder);
         Ok(Self {
             text: text.take(MAX_MINUTE_BYTES + MAX_LINE_BYTES),
@@ -40,16 +42,16 @@ impl Lines {
     }
 
     /// Returns the next complete line without its line feed, or `None` after the last line.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
+    pub fn next(&mut self) -> Result<Option<&[u8]>, DamagedMinute> {
         self.line.clear();
         let read = (&mut self.text)
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut self.line)
-            .map_err(|_| Broken)?;
+            .map_err(|_| DamagedMinute)?;
         match self.line.pop() {
             Some(b'\n') => Ok(Some(&self.line)),
             None if read == 0 && self.text.limit() > 0 => Ok(None),
-            _ => Err(Broken),
+            _ => Err(DamagedMinute),
         }
     }
 

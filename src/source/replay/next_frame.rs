@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::file::Recording;
-use super::lines::{Broken, Lines};
+use super::lines::{DamagedMinute, Lines};
 use crate::model::frame::Frame;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
@@ -129,7 +129,7 @@ impl Reader {
             }
             Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
-            Err(Broken) => {
+            Err(DamagedMinute) => {
                 // Do not report the last minute: unfinished recordings always end with an incomplete minute.
                 if self.position.minute + 1 < self.recording.minutes.len() {
                     self.report_damage();
@@ -139,7 +139,7 @@ impl Reader {
         }
     }
 
-    fn read_frame(&mut self) -> Result<Option<Arc<Frame>>, Broken> {
+    fn read_frame(&mut self) -> Result<Option<Arc<Frame>>, DamagedMinute> {
         let Some(minute) = self.recording.minutes.get(self.position.minute) else {
             return Ok(None);
         };

@@ -58,7 +58,7 @@ impl FilterError {
 fn suggestion(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(name) => format!("did you mean `{name}`?"),
-        None => "press ? for a list, or quote it".into(),
+        None => "press ? for the fields, or quote the term".into(),
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
         );
         assert_eq!(
             error("https://x"),
-            "unknown field `https`; press ? for a list, or quote it"
+            "unknown field `https`; press ? for the fields, or quote the term"
         );
         assert_eq!(
             error("state:ded"),

@@ -23,7 +23,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Link state, with the time since the last message if the link is silent or lost. The row then shows the \
              last known values.",
         ),
-        chrome::REDUCED,
+        chrome::NVIDIA_SMI_HELP,
         (
             "NOTE",
             "Newest unread incident of the host, with +N if there are more, or the reason for a lost link.",

@@ -243,12 +243,12 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
             title,
             column.width,
             column.priority,
-            drawn_elsewhere,
+            empty_cell,
             help,
         ));
         if figure.name == "sm" {
             let help = "SM% over the last two minutes.";
-            columns.push(Column::left(SPARK, 16, 8, drawn_elsewhere, help));
+            columns.push(Column::left(SPARK, 16, 8, empty_cell, help));
         }
     }
     columns.extend(STATE_COLUMNS);
@@ -256,7 +256,7 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
 });
 
 /// Returns the empty cell of a column drawn by [`draw_gpus`].
-fn drawn_elsewhere(_: &GpuRow, _: &Theme) -> Cell {
+fn empty_cell(_: &GpuRow, _: &Theme) -> Cell {
     Cell::text("")
 }
 
@@ -268,7 +268,7 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
             BAR,
             16,
             1,
-            drawn_elsewhere,
+            empty_cell,
             "Memory of the GPU in parts that add up to its total.",
         )
     },

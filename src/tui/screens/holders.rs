@@ -177,8 +177,8 @@ const COLUMNS: &[Column<HolderRow>] = &[
     }),
     Column::right(
         CHANGE,
-        9,
-        9,
+        8,
+        6,
         change,
         "Change in MiB since the previous reading.",
     )
@@ -248,9 +248,11 @@ fn growth(row: &HolderRow, _: &Theme) -> Cell {
 
 fn change(row: &HolderRow, _: &Theme) -> Cell {
     let bytes = row.growth.map_or(0, |growth| growth.bytes);
+    let mib = bytes as f64 / Bytes::mib(1).0 as f64;
     Cell::text(match bytes {
         0 => String::new(),
-        bytes => format!("{:+.1}", bytes as f64 / Bytes::mib(1).0 as f64),
+        _ if mib.abs() >= 10_000.0 => format!("{mib:+.0}"),
+        _ => format!("{mib:+.1}"),
     })
 }
 

@@ -52,7 +52,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "processes",
             "VRAM used by processes, as reported by the driver.",
         ),
-        chrome::REDUCED,
+        chrome::NVIDIA_SMI_HELP,
         (
             "other",
             "VRAM of processes outside their allocator: CUDA context, libraries, other allocators.",

@@ -16,9 +16,14 @@ pub struct Maximums {
     /// Heap words that may belong to a tensor.
     pub candidates: usize,
     pub tensors: usize,
+    pub interpreters: usize,
     pub threads: usize,
     /// Python frames of one thread.
     pub frames: usize,
+    /// Local variables of one frame.
+    pub locals: u64,
+    /// Subclasses of `torch.Tensor`.
+    pub classes: usize,
     /// References in one path to a tensor.
     pub depth: usize,
     /// Items of one Python container, or attributes of one instance.
@@ -33,8 +38,11 @@ impl Default for Options {
             maximums: Maximums {
                 candidates: 1 << 20,
                 tensors: 1 << 18,
+                interpreters: 16,
                 threads: 512,
                 frames: 2_000,
+                locals: 10_000,
+                classes: 4_096,
                 depth: 60,
                 items: 1 << 23,
             },

@@ -17,7 +17,6 @@ const MAX_TEXT: usize = 120;
 const MAX_TYPE_NAME: usize = 120;
 const MAX_BASES: usize = 12;
 const MAX_MEMBERS: u64 = 64;
-const MAX_LOCALS: u64 = 10_000;
 const ENTRIES_PER_READ: u64 = 2_048;
 
 const TYPE: u64 = 8;
@@ -580,7 +579,15 @@ impl<'a, M: Memory> Python<'a, M> {
         let mut slot = frame.checked_add(self.layout.frame_locals)?;
         for &names in self.layout.local_names {
             let names = self.reader.pointer(code.checked_add(names)?)?;
-            let count = self.len(names)?.min(MAX_LOCALS);
+            let count = self.len(names)?;
+            let budget = self.reader.budget;
+            let max = budget.options.maximums.locals;
+            if count > max {
+                let sentence =
+                    format!("Only {max} local variables of each function were searched.");
+                budget.limits.add_end(sentence);
+            }
+            let count = count.min(max);
             for index in 0..count {
                 let name = names.checked_add(self.layout.tuple_items + 8 * index)?;
                 let value = self.reader.word(slot)? & !3;

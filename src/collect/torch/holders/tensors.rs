@@ -25,7 +25,6 @@ const SAMPLES: usize = 256;
 const IMPL_WORDS: usize = 26;
 const STORAGE_WORDS: usize = 9;
 const MAX_DIMENSIONS: u64 = 64;
-const MAX_TYPES: usize = 4_096;
 const MAX_BASES: usize = 12;
 /// Maximum number of cached class names.
 const MAX_VTABLES: usize = 20_000;
@@ -222,6 +221,8 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
             None => break,
         }
     }
+    let budget = python.reader.budget;
+    let max = budget.options.maximums.classes;
     let mut types = vec![base];
     let mut done = 0;
     while let Some(&class) = types.get(done) {
@@ -239,8 +240,12 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
             {
                 types.push(class);
             }
-            types.len() < MAX_TYPES
+            types.len() < max
         });
+    }
+    if types.len() >= max {
+        let sentence = format!("Only {max} classes of tensors were searched.");
+        budget.limits.add_end(sentence);
     }
     types
 }

@@ -8,7 +8,7 @@ use super::Shown;
 use super::figures::{Card, STEP, down, gib};
 use crate::allocator::fragmentation::StreamPool;
 use crate::allocator::warnings::Note;
-use crate::allocator::warnings::NoteKind::{OomCaught, RetriesRising};
+use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
 use crate::model::pool::Pool;
@@ -437,7 +437,7 @@ impl Shown<'_> {
         format!(
             "RETRY {}{}  OOM {}{oom}",
             stats.num_alloc_retries,
-            since(RetriesRising),
+            since(RetriesIncreasing),
             stats.num_ooms
         )
     }

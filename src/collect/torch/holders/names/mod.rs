@@ -25,7 +25,6 @@ use crate::model::holders::HolderClass;
 const COSTS: usize = 600;
 /// Approximate memory of one node in bytes, including its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
-const MAX_INTERPRETERS: usize = 16;
 /// Minimum number of objects to visit between two checks for freed tensors, in total and for each wanted tensor.
 const MIN_VISITS_PER_CHECK: usize = 16_384;
 const MIN_VISITS_PER_TENSOR: usize = 32;
@@ -106,7 +105,8 @@ struct Graph {
     queue: Vec<Vec<u32>>,
     max_nodes: usize,
     is_full: bool,
-    /// Additional tensor names: the tensor's node, and the parent and step of the name.
+    /// Additional names of tensors. Each entry has the index of the tensor's node, the index of the node that refers to
+    /// the tensor, and the reference, such as an attribute.
     aliases: Vec<(u32, u32, Step)>,
 }
 
@@ -286,8 +286,14 @@ impl<'a, M: Memory> Names<'a, M> {
     fn add_roots(&mut self, interpreter: &Interpreter) {
         let (python, layout) = (self.python, self.python.layout);
         let mut state = interpreter.head;
-        for _ in 0..MAX_INTERPRETERS {
+        let max = python.reader.budget.options.maximums.interpreters;
+        for number in 0.. {
             if !is_pointer(state) {
+                break;
+            }
+            if number == max {
+                let sentence = format!("Only {max} Python interpreters were searched.");
+                python.reader.budget.limits.add_end(sentence);
                 break;
             }
             let mut thread = python
