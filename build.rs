@@ -63,9 +63,8 @@ fn embed_workloads(root: &Path, out: &Path) -> io::Result<()> {
 /// Returns the files with an extension in a folder, sorted. New files in it lead to another build.
 fn files_in(folder: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     println!("cargo::rerun-if-changed={}", folder.display());
-    let mut files = fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut files =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     files.retain(|path| path.extension().is_some_and(|kind| kind == extension));
     files.sort();
     Ok(files)
@@ -108,10 +107,7 @@ fn add_needles(signature: &mut toml::Value) {
         literals.map(toml::Value::Array)
     };
     let further: Vec<toml::Value> = further.into_iter().flatten().filter_map(list).collect();
-    signature.insert(
-        "needles".to_owned(),
-        toml::Value::Array(needles.unwrap_or_default()),
-    );
+    signature.insert("needles".to_owned(), toml::Value::Array(needles.unwrap_or_default()));
     if !further.is_empty() {
         signature.insert("further_needles".to_owned(), toml::Value::Array(further));
     }

@@ -68,13 +68,7 @@ fn main() -> ExitCode {
         took.sort_by(f64::total_cmp);
         let limit = LIMIT.as_secs_f64() * 1e3 + 2.0 * delay as f64;
         let name = |what: &str| format!("{} ms there and back: {what}", 2 * delay);
-        table.add(
-            name("median"),
-            "ms",
-            took[took.len() / 2],
-            None,
-            Some(limit),
-        );
+        table.add(name("median"), "ms", took[took.len() / 2], None, Some(limit));
         table.add(name("worst"), "ms", took[took.len() - 1], None, None);
     }
     println!("{table}");
@@ -97,10 +91,7 @@ fn first(machine: &FakeNvml, delay: u64) -> f64 {
 /// Runs an agent behind a connection with this delay.
 fn run_delayed_agent(delay: Duration) -> ExitCode {
     let mut agent = Command::new(GPUTOP);
-    agent
-        .arg("agent")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
+    agent.arg("agent").stdin(Stdio::piped()).stdout(Stdio::piped());
     thread::sleep(delay);
     let mut agent = agent.spawn().unwrap();
     let (input, output) = (agent.stdin.take().unwrap(), agent.stdout.take().unwrap());

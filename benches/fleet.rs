@@ -89,13 +89,7 @@ fn main() -> ExitCode {
     let mut table = Table::default();
     watch(&terminal, "list", "Help: Hosts", args.seconds, &mut table);
     terminal.send("\r");
-    watch(
-        &terminal,
-        "a host",
-        "Help: Overview",
-        args.seconds,
-        &mut table,
-    );
+    watch(&terminal, "a host", "Help: Overview", args.seconds, &mut table);
     println!("{table}");
     match args.strict && table.missed() {
         true => ExitCode::FAILURE,
@@ -162,18 +156,10 @@ fn measure_day(args: &Args) -> Table {
 fn held(pid: u32) -> [(&'static str, usize); 3] {
     let count =
         |folder: &str| fs::read_dir(format!("/proc/{pid}/{folder}")).map_or(0, Iterator::count);
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten();
-    let lists = tasks
-        .flatten()
-        .map(|task| fs::read_to_string(task.path().join("children")));
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists = tasks.flatten().map(|task| fs::read_to_string(task.path().join("children")));
     let children = lists.map(|list| list.map_or(0, |list| list.split_whitespace().count()));
-    [
-        ("open files", count("fd")),
-        ("threads", count("task")),
-        ("children", children.sum()),
-    ]
+    [("open files", count("fd")), ("threads", count("task")), ("children", children.sum())]
 }
 
 fn watch(terminal: &Terminal, on: &str, help: &str, seconds: u64, table: &mut Table) {
@@ -181,13 +167,7 @@ fn watch(terminal: &Terminal, on: &str, help: &str, seconds: u64, table: &mut Ta
     eprintln!("{on} …");
     let (stretch, written) = (Measurement::begin(terminal.pid()), terminal.bytes_written());
     thread::sleep(Duration::from_secs(seconds));
-    table.add(
-        name("CPU"),
-        "% of a core",
-        stretch.cpu_percent(),
-        None,
-        Some(10.0),
-    );
+    table.add(name("CPU"), "% of a core", stretch.cpu_percent(), None, Some(10.0));
     let resident = resident_mib(terminal.pid());
     table.add(name("resident memory"), "MiB", resident, None, Some(150.0));
     let written = terminal.bytes_written() - written;

@@ -26,9 +26,7 @@ mod training_day;
 const MIN_SECONDS: usize = 60;
 
 fn main() {
-    let seconds = std::env::args()
-        .find_map(|a| a.parse().ok())
-        .unwrap_or(86_400);
+    let seconds = std::env::args().find_map(|a| a.parse().ok()).unwrap_or(86_400);
     let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
     let mut app = App::new(theme, Keymap::default(), None);
     app.update(Update::Hello(Arc::new(training_day::hello())));
@@ -47,19 +45,12 @@ fn main() {
     row("resident, more than before", mib(resident() - before));
     let start = Instant::now();
     let held = history.clone();
-    row(
-        "a copy, to hold the display",
-        format!("{:.0?}", start.elapsed()),
-    );
-    row(
-        "resident with it, more than before",
-        mib(resident() - before),
-    );
+    row("a copy, to hold the display", format!("{:.0?}", start.elapsed()));
+    row("resident with it, more than before", mib(resident() - before));
     drop(held);
     app.update(Update::Frame(Arc::new(day.next().clone())));
     app.history = history;
-    app.time_window
-        .extend(gputop::model::units::Mono(5_400_000));
+    app.time_window.extend(gputop::model::units::Mono(5_400_000));
     app.time_window.extend(app.frame.mono);
     for def in SCREENS {
         let Some(screen) = (def.sample)(&app) else {
@@ -87,26 +78,17 @@ fn draw(app: &mut App, mut view: View, id: &str) {
     }
     press(&mut view, app, '0');
     row(&format!("{id}, scrolled"), spread(&mut spent));
-    row(
-        &format!("{id}, at the far end, worst"),
-        format!("{farthest:.0?}"),
-    );
+    row(&format!("{id}, at the far end, worst"), format!("{farthest:.0?}"));
 }
 
 fn far_end(view: &mut View, app: &mut App) -> Duration {
     let now = app.frame.mono;
     let oldest = app.oldest();
-    while app.time_window.scroll(
-        gputop::tui::time_window::ScrollDirection::Back,
-        None,
-        now,
-        oldest,
-    ) {}
+    while app.time_window.scroll(gputop::tui::time_window::ScrollDirection::Back, None, now, oldest)
+    {
+    }
     assert!(app.time_window.length(now) == DAY || app.time_window.end().is_some());
-    (0..10)
-        .map(|_| press(view, app, '('))
-        .max()
-        .unwrap_or_default()
+    (0..10).map(|_| press(view, app, '(')).max().unwrap_or_default()
 }
 
 fn press(view: &mut View, app: &mut App, key: char) -> Duration {

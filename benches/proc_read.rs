@@ -28,25 +28,16 @@ fn main() {
     wait_for_threads(&pids);
     let mut table = ProcessTable::new(
         Path::new("/proc"),
-        Files {
-            root: "/".into(),
-            home: None,
-        },
+        Files { root: "/".into(), home: None },
         PidNamespace::Host,
     );
 
     let first = timed(|| drop(table.read(&pids, Mono(0))));
-    println!(
-        "first sight of {PROCESSES} processes  {:8.1} µs",
-        micros(first)
-    );
+    println!("first sight of {PROCESSES} processes  {:8.1} µs", micros(first));
     // Keep the time constant, so that no slow facts become due.
     let tick = median(|| drop(table.read(&pids, Mono(1))));
     let each = micros(tick) / PROCESSES as f64;
-    println!(
-        "a tick of {PROCESSES} processes       {:8.1} µs, {each:.2} µs each",
-        micros(tick)
-    );
+    println!("a tick of {PROCESSES} processes       {:8.1} µs, {each:.2} µs each", micros(tick));
     let mut later = Mono(1_000_000_000);
     let slow = median(|| {
         later.0 += 40_000;
@@ -68,10 +59,7 @@ fn main() {
         "the host line               {:8.1} µs (CPU times at most every 200 ms)",
         micros(host)
     );
-    println!(
-        "the host line, CPU taken    {:8.1} µs",
-        micros(host_with_cpu())
-    );
+    println!("the host line, CPU taken    {:8.1} µs", micros(host_with_cpu()));
     for child in &mut children {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -93,11 +81,7 @@ fn host_with_cpu() -> Duration {
 
 fn spawn() -> Child {
     let program = std::env::current_exe().unwrap();
-    Command::new(program)
-        .arg("--idle")
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap()
+    Command::new(program).arg("--idle").stdin(Stdio::piped()).spawn().unwrap()
 }
 
 fn idle() -> ! {
@@ -115,11 +99,7 @@ fn idle() -> ! {
 
 fn wait_for_threads(pids: &[Pid]) {
     for pid in pids {
-        while std::fs::read_dir(format!("/proc/{pid}/task"))
-            .unwrap()
-            .count()
-            < THREADS
-        {
+        while std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count() < THREADS {
             std::thread::yield_now();
         }
     }

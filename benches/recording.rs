@@ -76,10 +76,7 @@ fn record(file: &Path, seconds: u64) {
     row("  of which maps", a_day(maps.bytes));
     row("maps", maps.spent.len().to_string());
     row("a map", spread(&mut maps.spent));
-    row(
-        "a map in the file",
-        format!("{} bytes", maps.bytes / maps.spent.len().max(1) as u64),
-    );
+    row("a map in the file", format!("{} bytes", maps.bytes / maps.spent.len().max(1) as u64));
     row("a frame", spread(&mut spent));
     let one = serde_json::to_string(day.next()).unwrap();
     let before = Instant::now();
@@ -102,9 +99,7 @@ struct Maps {
 impl Maps {
     fn new() -> Self {
         Self {
-            trainers: (0..training_day::GPUS)
-                .map(training_model::Trainer::new)
-                .collect(),
+            trainers: (0..training_day::GPUS).map(training_model::Trainer::new).collect(),
             rounds: Rounds::new(every()),
             bytes: 0,
             spent: Vec::new(),
@@ -162,33 +157,19 @@ fn open(file: &Path, how: &str) {
 fn replay(file: &Path) {
     let recording = Recording::open(file).unwrap();
     let (start, end) = recording.span();
-    let mut source = play(
-        recording,
-        Options {
-            paused: true,
-            ..Options::default()
-        },
-    );
+    let mut source = play(recording, Options { paused: true, ..Options::default() });
     let mut history = History::default();
     wait(&mut source, &mut history);
-    row(
-        "a jump with charts",
-        spread(&mut jumps(&mut source, &mut history, start, end)),
-    );
+    row("a jump with charts", spread(&mut jumps(&mut source, &mut history, start, end)));
     source.send(Request::Map(Some((training_day::key(8), 0))));
     wait(&mut source, &mut history);
-    row(
-        "the same with a map",
-        spread(&mut jumps(&mut source, &mut history, start, end)),
-    );
+    row("the same with a map", spread(&mut jumps(&mut source, &mut history, start, end)));
     // The worst case: the last second of a minute, after at least an hour of recording.
     let mut spent: Vec<Duration> = (61..(end.0 - start.0) / 60_000)
         .take(JUMPS)
         .map(|minute| {
             let before = Instant::now();
-            source.send(Request::Play(Play::To(Mono(
-                start.0 + minute * 60_000 - 500,
-            ))));
+            source.send(Request::Play(Play::To(Mono(start.0 + minute * 60_000 - 500))));
             wait(&mut source, &mut history);
             before.elapsed()
         })
@@ -198,10 +179,7 @@ fn replay(file: &Path) {
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    row(
-        "peak memory of the replay",
-        peak.unwrap_or("?").trim().into(),
-    );
+    row("peak memory of the replay", peak.unwrap_or("?").trim().into());
 }
 
 fn jumps(source: &mut Source, history: &mut History, start: Mono, end: Mono) -> Vec<Duration> {
@@ -219,9 +197,7 @@ fn jumps(source: &mut Source, history: &mut History, start: Mono, end: Mono) -> 
 
 /// Processes updates like a screen until the recording reports its position.
 fn wait(source: &mut Source, history: &mut History) -> Position {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         loop {
             match source.next().await.unwrap() {

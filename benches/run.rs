@@ -36,18 +36,12 @@ fn main() -> ExitCode {
         let [a, b] = alternating(&pairs, SHORT_RUNS, run);
         let added = b.saturating_sub(a).as_secs_f64() * 1e3;
         let bare = a.as_secs_f64() * 1e3;
-        met &= print_result(
-            &format!("`true` {where_}: {bare:.1} ms bare, added"),
-            added,
-            10.0,
-            "ms",
-        );
+        met &=
+            print_result(&format!("`true` {where_}: {bare:.1} ms bare, added"), added, 10.0, "ms");
     }
     let pairs = [bare(&["sh", "-c", OUTPUT]), watched(&["sh", "-c", OUTPUT])];
-    for (what, interprets) in [
-        ("shown by a terminal", true),
-        ("thrown away by its reader", false),
-    ] {
+    for (what, interprets) in [("shown by a terminal", true), ("thrown away by its reader", false)]
+    {
         let [a, b] = alternating(&pairs, LONG_RUNS, |args| on_pty(args, interprets));
         let slower = (b.as_secs_f64() / a.as_secs_f64() - 1.0) * 100.0;
         let text = format!("100 MB {what}: {:.2} s bare, slower by", a.as_secs_f64());
@@ -93,12 +87,7 @@ fn piped(args: &[String]) -> Duration {
 }
 
 fn on_pty(args: &[String], interprets: bool) -> Duration {
-    let size = PtySize {
-        rows: 50,
-        cols: 200,
-        pixel_width: 0,
-        pixel_height: 0,
-    };
+    let size = PtySize { rows: 50, cols: 200, pixel_width: 0, pixel_height: 0 };
     let pty = native_pty_system().openpty(size).unwrap();
     let mut reader = pty.master.try_clone_reader().unwrap();
     let mut command = CommandBuilder::new(&args[0]);

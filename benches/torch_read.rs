@@ -19,9 +19,8 @@ const TURNS: usize = 200;
 const SAMPLED: Duration = Duration::from_secs(20);
 
 fn main() {
-    let pids: Vec<Pid> = std::env::args()
-        .filter_map(|argument| argument.parse().ok().map(Pid))
-        .collect();
+    let pids: Vec<Pid> =
+        std::env::args().filter_map(|argument| argument.parse().ok().map(Pid)).collect();
     for &pid in &pids {
         process(pid);
     }
@@ -39,10 +38,7 @@ fn process(pid: Pid) {
     let mut whole = 0;
     let took = median(TURNS, || whole += attached.stats().unwrap().len());
     let share = 100.0 * whole as f64 / (TURNS * devices) as f64;
-    println!(
-        "  statistics of {devices} devices {:8.1} µs, {share:.1} % whole",
-        micros(took)
-    );
+    println!("  statistics of {devices} devices {:8.1} µs, {share:.1} % whole", micros(took));
     for stats in attached.stats().unwrap() {
         if !stats.is_used() {
             continue;
@@ -55,10 +51,7 @@ fn process(pid: Pid) {
             blocks = map.segments.iter().map(|s| s.blocks.len()).sum();
         });
         let share = 100 * exact / TURNS;
-        println!(
-            "  map of {blocks} blocks {:10.1} µs, {share} % exact",
-            micros(took)
-        );
+        println!("  map of {blocks} blocks {:10.1} µs, {share} % exact", micros(took));
         let took = median(TURNS, || drop(attached.largest_free_block(stats.ordinal)));
         println!("  largest free block {:12.1} µs", micros(took));
     }

@@ -15,9 +15,7 @@ use gputop::model::units::Bytes;
 const MIN_EVENTS_PER_SECOND: f64 = 2e6;
 
 fn main() {
-    let operations = std::env::args()
-        .find_map(|a| a.parse().ok())
-        .unwrap_or(3_000_000);
+    let operations = std::env::args().find_map(|a| a.parse().ok()).unwrap_or(3_000_000);
     let mut slowest = f64::MAX;
     for live in [500, 20_000] {
         let trace = training(operations, live);
@@ -29,10 +27,7 @@ fn main() {
             "garbage_collection_threshold:0.6,per_process_memory_fraction:0.9",
         ] {
             let rules = Config::read(conf, NEWEST).unwrap().rules(NEWEST);
-            let room = Room {
-                card: Bytes::gib(80),
-                outside: Bytes(0),
-            };
+            let room = Room { card: Bytes::gib(80), outside: Bytes(0) };
             let before = resident();
             let start = Instant::now();
             let outlook = replay(&trace, &rules, room);
@@ -89,10 +84,7 @@ fn training(operations: usize, live: usize) -> Trace {
             ops.push(Op::FreeCompleted { block });
         }
     }
-    Trace {
-        ops,
-        ..Trace::default()
-    }
+    Trace { ops, ..Trace::default() }
 }
 
 fn resident() -> u64 {

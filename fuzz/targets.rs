@@ -99,10 +99,7 @@ fn assert_printable(text: &str) {
 
 /// Prints incidents in every format and returns the text for a terminal.
 fn print(incidents: &[Incident]) -> String {
-    let style = explanation::Style {
-        width: 72,
-        colour: false,
-    };
+    let style = explanation::Style { width: 72, colour: false };
     let _ = explanation::markdown(incidents, true);
     let _ = explanation::json(incidents);
     explanation::text(incidents, explanation::Detail::All, &style)
@@ -223,17 +220,11 @@ pub fn snapshot_file(data: &[u8]) {
     let shown = export::SnapshotOutput {
         name: "snapshot.pickle",
         snapshot: &snapshot,
-        devices: devices
-            .map(|(device, study)| export::AnalysedDevice { device, study })
-            .collect(),
+        devices: devices.map(|(device, study)| export::AnalysedDevice { device, study }).collect(),
     };
     let _ = export::text(&shown);
     let _ = export::json(&shown);
-    let screen = SnapshotScreen::new(Opened {
-        name: "snapshot.pickle".into(),
-        snapshot,
-        studies,
-    });
+    let screen = SnapshotScreen::new(Opened { name: "snapshot.pickle".into(), snapshot, studies });
     let mut app = app();
     let mut view = View::alone(Box::new(screen));
     let area = Rect::new(0, 0, 120, 40);
@@ -260,23 +251,12 @@ pub fn recording(data: &[u8]) {
         return;
     };
     let (start, end) = recording.span();
-    let options = Options {
-        paused: true,
-        ..Options::default()
-    };
+    let options = Options { paused: true, ..Options::default() };
     let mut source = play(recording, options);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let middle = Mono(start.0 / 2 + end.0 / 2);
-    let plays = [
-        Play::Step(1),
-        Play::To(middle),
-        Play::Step(-3),
-        Play::To(end),
-        Play::Past(end),
-    ];
+    let plays = [Play::Step(1), Play::To(middle), Play::Step(-3), Play::To(end), Play::Past(end)];
     let mut updates = Vec::new();
     for play in std::iter::once(None).chain(plays.map(Some)) {
         if let Some(play) = play {
@@ -366,11 +346,8 @@ pub fn incident(data: &[u8]) {
     let Ok(value) = serde_json::from_slice(data) else {
         return;
     };
-    let _ = store.adopt(RemoteIncident {
-        uid: "01kq3v8-x2c9".into(),
-        is_read: true,
-        record: value,
-    });
+    let _ =
+        store.adopt(RemoteIncident { uid: "01kq3v8-x2c9".into(), is_read: true, record: value });
     let _ = store.list();
 }
 
@@ -418,10 +395,8 @@ fn recorded_dumps() -> &'static [Dump] {
 /// Applies edits of 6 bytes: 4 bytes for the offset, 2 for the word to write. Words are small numbers, limits of the
 /// range and addresses in the dump, because random ones would be rejected immediately.
 fn edited(mut dump: Dump, edits: &[u8]) -> Dump {
-    let ranges: Vec<(u64, usize)> = dump
-        .bytes_mut()
-        .map(|(address, bytes)| (address, bytes.len()))
-        .collect();
+    let ranges: Vec<(u64, usize)> =
+        dump.bytes_mut().map(|(address, bytes)| (address, bytes.len())).collect();
     let total: usize = ranges.iter().map(|(_, len)| len).sum();
     for edit in edits.chunks_exact(6).take(64) {
         let at = u32::from_le_bytes([edit[0], edit[1], edit[2], edit[3]]) as usize % total.max(1);
@@ -457,10 +432,7 @@ pub fn hook(data: &[u8]) {
     let folder = scratch().join("hook");
     let _ = fs::create_dir(&folder);
     write(&folder.join("7-1.10.99.jsonl"), data);
-    let process = ProcessKey {
-        pid: Pid(10),
-        start: StartTicks(99),
-    };
+    let process = ProcessKey { pid: Pid(10), start: StartTicks(99) };
     for report in Spool::at(&folder).of_run("7-1") {
         for event in report.events {
             let _ = serde_json::to_string(&event);
@@ -504,12 +476,10 @@ fn contains_planted(text: &[u8]) -> bool {
 /// Parses the same text as settings, key bindings, a theme and a filter.
 pub fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for message in [
-        check_config(&text).err(),
-        Colours::parse(&text).err().map(|error| error.to_string()),
-    ]
-    .into_iter()
-    .flatten()
+    for message in
+        [check_config(&text).err(), Colours::parse(&text).err().map(|error| error.to_string())]
+            .into_iter()
+            .flatten()
     {
         assert!(!message.contains(char::is_control), "{message:?}");
     }
@@ -527,11 +497,7 @@ pub fn terminal(data: &[u8]) {
     let mut view = View::default();
     let mut area = Rect::new(0, 0, 80, 24);
     view.resize(area);
-    for (number, event) in terminal_events(data)
-        .into_iter()
-        .take(MAX_EVENTS)
-        .enumerate()
-    {
+    for (number, event) in terminal_events(data).into_iter().take(MAX_EVENTS).enumerate() {
         let (outcome, requests) = match event {
             Event::Key(key) => view.key(key, &mut app),
             Event::Mouse(mouse) => view.mouse(mouse, area, &mut app),
@@ -563,15 +529,11 @@ fn demo_app() -> App {
         let bytes = fs::read(repository().join("assets/demo.gpt.zst")).unwrap_or_default();
         let text = zstd::decode_all(&bytes[..]).unwrap_or_default();
         let lines = text.split(|byte| *byte == b'\n').take(60);
-        lines
-            .filter_map(|line| Line::read(line).ok()?.update().ok()?)
-            .collect()
+        lines.filter_map(|line| Line::read(line).ok()?.update().ok()?).collect()
     });
     let mut app = app();
     let frames = lines.iter().filter(|line| matches!(line, Update::Frame(_)));
-    let others = lines
-        .iter()
-        .filter(|line| matches!(line, Update::Event(_) | Update::Map(_)));
+    let others = lines.iter().filter(|line| matches!(line, Update::Event(_) | Update::Map(_)));
     for update in frames.take(2).chain(others) {
         app.update(update.clone());
     }

@@ -66,16 +66,11 @@ mod local {
     /// Raises the soft limit on open files as far as the hard limit permits.
     pub fn raise() {
         let original = *ORIGINAL.get_or_init(|| getrlimit(Resource::Nofile));
-        let wanted = original
-            .maximum
-            .map_or(MAX_LIMIT, |hard| hard.min(MAX_LIMIT));
+        let wanted = original.maximum.map_or(MAX_LIMIT, |hard| hard.min(MAX_LIMIT));
         if original.current.is_none_or(|current| current >= wanted) {
             return;
         }
-        let raised = Rlimit {
-            current: Some(wanted),
-            maximum: original.maximum,
-        };
+        let raised = Rlimit { current: Some(wanted), maximum: original.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
             tracing::warn!(%error, "cannot raise the limit on open files");
         }
@@ -84,10 +79,7 @@ mod local {
     pub fn limit() -> Limit {
         let soft = |limit: Rlimit| limit.current.unwrap_or(u64::MAX);
         let now = getrlimit(Resource::Nofile);
-        Limit {
-            original: soft(*ORIGINAL.get().unwrap_or(&now)),
-            now: soft(now),
-        }
+        Limit { original: soft(*ORIGINAL.get().unwrap_or(&now)), now: soft(now) }
     }
 
     /// Fails if a newly opened file exceeds the share of its purpose. The kernel assigns the lowest free descriptor, so

@@ -81,11 +81,7 @@ pub enum Update {
     Jump { from: Mono, summaries: Vec<Summary> },
     /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if there is no older data. The
     /// events of that period follow.
-    Past {
-        before: Mono,
-        from: Mono,
-        summaries: Vec<Summary>,
-    },
+    Past { before: Mono, from: Mono, summaries: Vec<Summary> },
     /// Position in a recording, sent after each of its frames.
     Position(Position),
     /// State of the connection to a remote host.
@@ -115,10 +111,7 @@ pub enum Request {
     /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
     Watch { process: ProcessKey, path: String },
     /// Send a signal to these processes. A process is skipped if its PID has been reused.
-    Signal {
-        signal: Signal,
-        processes: Vec<ProcessKey>,
-    },
+    Signal { signal: Signal, processes: Vec<ProcessKey> },
     /// Allocate GPU memory briefly and free all of it. The user has confirmed the request.
     Probe(ProbeRequest),
     /// Set the GPU that fills the screen. Its expensive values are collected until the selection changes.
@@ -147,10 +140,7 @@ impl Request {
             Self::Watch { process, .. } => Update::Watched(*process, Err(why)),
             Self::Signal { signal, processes } => Update::Signalled(Signalled {
                 signal: *signal,
-                outcomes: processes
-                    .iter()
-                    .map(|key| (*key, Err(why.clone())))
-                    .collect(),
+                outcomes: processes.iter().map(|key| (*key, Err(why.clone()))).collect(),
             }),
             Self::Probe(request) => {
                 Update::Probed(Arc::new(Probe::refused(&request.gpu, why.to_string())))
@@ -235,11 +225,7 @@ impl Serialize for Reply<'_> {
             }
             Update::NoMap((process, ordinal), why) => {
                 let (process, ordinal, why) = (*process, *ordinal, why.clone());
-                let no_map = NoMap {
-                    process,
-                    ordinal,
-                    why,
-                };
+                let no_map = NoMap { process, ordinal, why };
                 reply.serialize_entry("no_map", &no_map)?;
             }
             Update::Stacks(process, stack) => {
@@ -256,9 +242,7 @@ impl Serialize for Reply<'_> {
                 let outcomes = signalled.outcomes.iter();
                 let outcomes = Outcomes {
                     signal: signalled.signal,
-                    outcomes: outcomes
-                        .map(|(process, sent)| Answer::of(*process, sent))
-                        .collect(),
+                    outcomes: outcomes.map(|(process, sent)| Answer::of(*process, sent)).collect(),
                 };
                 reply.serialize_entry("signalled", &outcomes)?;
             }
@@ -285,11 +269,7 @@ struct Answer<T> {
 
 impl<'a, T> Answer<&'a T> {
     fn of(process: ProcessKey, answer: &'a Result<T, Missing>) -> Self {
-        Self {
-            process,
-            value: answer.as_ref().ok(),
-            missing: answer.as_ref().err().cloned(),
-        }
+        Self { process, value: answer.as_ref().ok(), missing: answer.as_ref().err().cloned() }
     }
 }
 
@@ -324,9 +304,7 @@ impl Outcomes<()> {
             signal: self.signal,
             // `()` serializes as null, which deserializes as a missing value. A missing reason therefore means that the
             // signal was sent.
-            outcomes: outcomes
-                .map(|one| (one.process, one.missing.map_or(Ok(()), Err)))
-                .collect(),
+            outcomes: outcomes.map(|one| (one.process, one.missing.map_or(Ok(()), Err))).collect(),
         }
     }
 }

@@ -80,10 +80,7 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
             .map(|found| found.uid())
             .find(|owner| *owner != 0 && *owner != system);
         if let Some(owner) = owner {
-            return Err(DirectoryError::OtherUser {
-                path: ancestor.to_owned(),
-                owner,
-            });
+            return Err(DirectoryError::OtherUser { path: ancestor.to_owned(), owner });
         }
     }
     Ok(())
@@ -92,10 +89,7 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
 /// Creates a directory that only this user can access. Fails if the directory or its parent is owned by anyone other
 /// than root or this user, because the owner could place files there.
 pub fn own_folder(folder: &Path) -> io::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     check_folder(folder)?;
     let above = folder.parent().unwrap_or(folder);
     let owner = fs::metadata(above)?.uid();
@@ -156,10 +150,7 @@ pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
 
 /// Opens a regular file owned by this user. Never follows a symbolic link, and never blocks on a named pipe.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
-    let file = match options
-        .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        .open(path)
-    {
+    let file = match options.custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC).open(path) {
         // O_NOFOLLOW reports a symbolic link as ELOOP.
         Err(error) if error.raw_os_error() == Some(ELOOP) => return Err(not_regular()),
         other => other?,
@@ -216,11 +207,7 @@ pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn create_in_own_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
     survive_file_limits();
     let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW | O_CLOEXEC);
+    options.write(true).create_new(true).mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);
     let mut file = options.open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -244,10 +231,7 @@ mod tests {
             file.write_all(text.as_bytes()).expect("written");
         };
         add("12345");
-        assert_eq!(
-            (mode(&path), mode(path.parent().expect("above"))),
-            (0o600, 0o700)
-        );
+        assert_eq!((mode(&path), mode(path.parent().expect("above"))), (0o600, 0o700));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
             .expect("as older versions left it");
         add("6789");
@@ -287,10 +271,7 @@ mod tests {
         fs::create_dir_all(&path).expect("made");
         chown(home.path(), Some(NOBODY), None).expect("given away");
         let why = refuse_other_users(&path).expect_err("refused").to_string();
-        let expected = format!(
-            "{} belongs to another user ({NOBODY}), but",
-            home.path().display()
-        );
+        let expected = format!("{} belongs to another user ({NOBODY}), but", home.path().display());
         assert!(why.starts_with(&expected), "{why}");
     }
 

@@ -73,9 +73,7 @@ pub fn score(folder: &Path) -> Vec<Figure> {
         let cells: Vec<&str> = line.split('\t').collect();
         let (file, kind, labelled) = (cells[0], cells[2], cells[5]);
         let text = std::fs::read(folder.join(file)).unwrap();
-        let first = explain(Catalogue::embedded(), file, &text)
-            .into_iter()
-            .next();
+        let first = explain(Catalogue::embedded(), file, &text).into_iter().next();
         if kind == "none" {
             Tally::add(&mut quiet, first.is_none());
             if let Some(incident) = first {
@@ -118,12 +116,8 @@ pub fn score(folder: &Path) -> Vec<Figure> {
 }
 
 fn by_kind(table: &str) -> BTreeMap<&str, Vec<&str>> {
-    let rows = table
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_once('\t'));
-    rows.map(|(kind, ids)| (kind, ids.split(' ').collect()))
-        .collect()
+    let rows = table.lines().skip(1).filter_map(|line| line.split_once('\t'));
+    rows.map(|(kind, ids)| (kind, ids.split(' ').collect())).collect()
 }
 
 fn is_right(name: &str, wanted: &str, ours: &Value) -> bool {

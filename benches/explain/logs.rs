@@ -20,28 +20,15 @@ pub fn alarms(folder: &Path) -> Vec<Figure> {
         for piece in text.chunks(1 << 20) {
             reader.push(piece);
         }
-        for incident in diagnose(
-            Catalogue::embedded(),
-            &[reader.finish()],
-            &Measured::default(),
-        ) {
+        for incident in diagnose(Catalogue::embedded(), &[reader.finish()], &Measured::default()) {
             alarms += 1;
             let line = incident.log.as_ref().map_or(0, |log| log.first_line);
             let message: String = incident.quote.text.chars().take(160).collect();
-            println!(
-                "{}:{line}: {} {}",
-                file.display(),
-                incident.id,
-                message.replace('\n', " ")
-            );
+            println!("{}:{line}: {} {}", file.display(), incident.id, message.replace('\n', " "));
         }
     }
     vec![Figure {
-        what: format!(
-            "alarms in {} ordinary files, {} MB",
-            files.len(),
-            bytes / 1_000_000
-        ),
+        what: format!("alarms in {} ordinary files, {} MB", files.len(), bytes / 1_000_000),
         reached: alarms.to_string(),
         wanted: "0".to_owned(),
         met: alarms == 0,

@@ -49,10 +49,7 @@ fn main() -> ExitCode {
     }
     for figure in &figures {
         let verdict = if figure.met { "met" } else { "MISSED" };
-        println!(
-            "{:<52} {:>14} {:>14}  {verdict}",
-            figure.what, figure.reached, figure.wanted
-        );
+        println!("{:<52} {:>14} {:>14}  {verdict}", figure.what, figure.reached, figure.wanted);
     }
     let strict = args.iter().any(|a| a == "--strict");
     let missed = figures.iter().any(|figure| !figure.met);

@@ -26,10 +26,7 @@ pub fn measure(stream: u64) -> Vec<Figure> {
 
 fn gputop() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
-    command
-        .arg("explain")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.arg("explain").stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
@@ -105,8 +102,7 @@ fn resident(child: &Child) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
-        .unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
 fn short() -> Figure {

@@ -24,9 +24,8 @@ pub fn run(rates: &Path) -> ! {
     let nvml: &'static Nvml =
         Box::leak(Box::new(Nvml::builder().lib_path(&library).init().unwrap()));
     let count = nvml.device_count().unwrap();
-    let devices: Vec<Device<'static>> = (0..count)
-        .map(|index| nvml.device_by_index(index).unwrap())
-        .collect();
+    let devices: Vec<Device<'static>> =
+        (0..count).map(|index| nvml.device_by_index(index).unwrap()).collect();
     println!("ready");
     let mut work = Work::new(devices, &Rates::read(rates));
     let mut next = Instant::now();
@@ -58,21 +57,14 @@ impl Work {
         let mut due = Vec::new();
         for (name, rate) in &rates.0 {
             match call(name) {
-                Some(call) => due.push(ScheduledCall {
-                    call,
-                    rate: *rate,
-                    pending_calls: 0.0,
-                    gpu: 0,
-                }),
+                Some(call) => {
+                    due.push(ScheduledCall { call, rate: *rate, pending_calls: 0.0, gpu: 0 });
+                }
                 None if name == "event_wait" => wait_for_events(devices[0].nvml()),
                 None => eprintln!("the loop does not make the call {name} ({rate}/s)"),
             }
         }
-        Self {
-            devices,
-            due,
-            buffers: Buffers::new(),
-        }
+        Self { devices, due, buffers: Buffers::new() }
     }
 
     fn tick(&mut self) {
@@ -124,10 +116,7 @@ impl Buffers {
             encUtil: 0,
             decUtil: 0,
         };
-        Self {
-            processes: vec![process; MAX_PROCESSES],
-            samples: vec![sample; MAX_PROCESSES],
-        }
+        Self { processes: vec![process; MAX_PROCESSES], samples: vec![sample; MAX_PROCESSES] }
     }
 }
 
@@ -164,19 +153,11 @@ fn call(name: &str) -> Option<Call> {
         "nvlink_counters" => |d, _| _ = d.field_values_for(&[FieldId(138), FieldId(139)]),
         "process_list" => |d, buffers| {
             let lib = d.nvml().lib();
-            list(
-                d,
-                lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(),
-                buffers,
-            );
+            list(d, lib.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(), buffers);
         },
         "graphics_process_list" => |d, buffers| {
             let lib = d.nvml().lib();
-            list(
-                d,
-                lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(),
-                buffers,
-            );
+            list(d, lib.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(), buffers);
         },
         "process_utilization" => process_utilization,
         _ => return None,
@@ -214,10 +195,7 @@ fn process_utilization(device: &Device<'static>, buffers: &mut Buffers) {
 /// Returns the time five seconds ago on the clock of the samples, close to the last sample that gputop would have seen.
 fn since() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    (now - Duration::from_secs(5))
-        .as_micros()
-        .try_into()
-        .unwrap()
+    (now - Duration::from_secs(5)).as_micros().try_into().unwrap()
 }
 
 #[allow(unsafe_code)]
@@ -227,13 +205,5 @@ fn remapped_rows(device: &Device<'_>) {
     };
     let [mut a, mut b, mut c, mut d] = [0; 4];
     // SAFETY: four out-pointers to integers.
-    unsafe {
-        call(
-            device.handle(),
-            &raw mut a,
-            &raw mut b,
-            &raw mut c,
-            &raw mut d,
-        )
-    };
+    unsafe { call(device.handle(), &raw mut a, &raw mut b, &raw mut c, &raw mut d) };
 }

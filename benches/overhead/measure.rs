@@ -22,11 +22,7 @@ pub struct Measurement {
 
 impl Measurement {
     pub fn begin(pid: u32) -> Self {
-        Self {
-            pid,
-            cpu: cpu_time(pid),
-            began: Instant::now(),
-        }
+        Self { pid, cpu: cpu_time(pid), began: Instant::now() }
     }
 
     /// Returns the CPU use since the start of the measurement, in percent of a core.

@@ -37,13 +37,7 @@ pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut
     let bare = measure_loop(&sleepers, &watched.rates, duration);
 
     let cpu = (bare.watched.cpu * 1.3).min(1.3);
-    table.add(
-        name("CPU"),
-        "% of a core",
-        watched.cpu,
-        Some(bare.watched.cpu),
-        Some(cpu),
-    );
+    table.add(name("CPU"), "% of a core", watched.cpu, Some(bare.watched.cpu), Some(cpu));
     let resident = bare.watched.resident + 10.0;
     table.add(
         name("resident memory"),
@@ -53,33 +47,15 @@ pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut
         Some(resident),
     );
     let (frame, init) = (millis(first_frame), millis(bare.init));
-    table.add(
-        name("first full frame; init"),
-        "ms",
-        frame,
-        Some(init),
-        Some(init + 100.0),
-    );
+    table.add(name("first full frame; init"), "ms", frame, Some(init), Some(init + 100.0));
     let written = terminal.bytes_written();
     let (median, worst) = key_to_screen(&terminal, HELP);
     table.add(name("key to screen, median"), "ms", median, None, None);
     table.add(name("key to screen, worst"), "ms", worst, None, Some(16.0));
     hang(&machine, &sleepers);
     let (median, worst) = key_to_screen(&terminal, HELP);
-    table.add(
-        name("key to screen, one GPU hangs, median"),
-        "ms",
-        median,
-        None,
-        None,
-    );
-    table.add(
-        name("key to screen, one GPU hangs, worst"),
-        "ms",
-        worst,
-        None,
-        Some(16.0),
-    );
+    table.add(name("key to screen, one GPU hangs, median"), "ms", median, None, None);
+    table.add(name("key to screen, one GPU hangs, worst"), "ms", worst, None, Some(16.0));
     #[allow(clippy::cast_precision_loss)]
     let rate = written as f64 / 1024.0 / (duration + SETTLE).as_secs_f64();
     table.add(name("written to the terminal"), "KiB/s", rate, None, None);
@@ -87,10 +63,7 @@ pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut
 }
 
 fn launch(program: &Path, machine: &FakeNvml) -> Terminal {
-    let terminal = Launch::program(program)
-        .envs(machine.env())
-        .size(50, 200)
-        .start();
+    let terminal = Launch::program(program).envs(machine.env()).size(50, 200).start();
     terminal.wait_for(is_full, "a row with figures for each of 8 GPUs");
     terminal
 }
@@ -154,9 +127,7 @@ fn measure_loop(sleepers: &Sleepers, rates: &Rates, duration: Duration) -> Bare 
 fn hang(machine: &FakeNvml, sleepers: &Sleepers) {
     machine.replace(&scenario(sleepers, Some(3)));
     let before = machine.calls().on("memory", 0);
-    machine.wait_calls("three more samples of GPU 0", |now| {
-        now.on("memory", 0) >= before + 3
-    });
+    machine.wait_calls("three more samples of GPU 0", |now| now.on("memory", 0) >= before + 3);
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -164,10 +135,7 @@ fn millis(duration: Duration) -> f64 {
 }
 
 fn print_rates(rates: &Rates) {
-    let calls: Vec<String> = rates
-        .0
-        .iter()
-        .map(|(name, rate)| format!("{name} {rate:.1}"))
-        .collect();
+    let calls: Vec<String> =
+        rates.0.iter().map(|(name, rate)| format!("{name} {rate:.1}")).collect();
     println!("calls a second over {GPUS} GPUs: {}", calls.join(", "));
 }

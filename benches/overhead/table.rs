@@ -32,13 +32,7 @@ impl Table {
         bare: Option<f64>,
         target: Option<f64>,
     ) {
-        self.rows.push(Row {
-            what: what.into(),
-            unit,
-            gputop,
-            bare,
-            target,
-        });
+        self.rows.push(Row { what: what.into(), unit, gputop, bare, target });
     }
 
     pub fn missed(&self) -> bool {
@@ -49,11 +43,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figure = |value: Option<f64>| value.map_or("–".to_owned(), |x| format!("{x:.2}"));
-        writeln!(
-            f,
-            "{:<52} {:>9} {:>9} {:>9}",
-            "", "gputop", "loop", "at most"
-        )?;
+        writeln!(f, "{:<52} {:>9} {:>9} {:>9}", "", "gputop", "loop", "at most")?;
         for row in &self.rows {
             let what = format!("{} [{}]", row.what, row.unit);
             let (gputop, bare) = (figure(Some(row.gputop)), figure(row.bare));

@@ -21,14 +21,11 @@ const MAX_COMPARISON: Duration = Duration::from_secs(2);
 
 fn main() {
     // Flag that `cargo bench` passes to every bench.
-    let named = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench");
+    let named = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let files: Vec<(PathBuf, Option<f64>)> = match named.collect::<Vec<_>>() {
-        none if none.is_empty() => GENERATED
-            .iter()
-            .map(|&(n, most)| (generate(n, 7), Some(most)))
-            .collect(),
+        none if none.is_empty() => {
+            GENERATED.iter().map(|&(n, most)| (generate(n, 7), Some(most))).collect()
+        }
         named => named.iter().map(|file| (file.into(), None)).collect(),
     };
     if files.iter().any(|(_, most)| most.is_some()) {
@@ -45,18 +42,11 @@ fn main() {
 fn compare(first: &Path, second: &Path) {
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
-    let output = command
-        .args(["snapshot", "--json"])
-        .args([first, second])
-        .output()
-        .unwrap();
+    let output = command.args(["snapshot", "--json"]).args([first, second]).output().unwrap();
     let took = start.elapsed();
     assert!(output.status.success());
     println!("comparing two: {:.2} s", took.as_secs_f64());
-    assert!(
-        took <= MAX_COMPARISON,
-        "it took longer than {MAX_COMPARISON:?}"
-    );
+    assert!(took <= MAX_COMPARISON, "it took longer than {MAX_COMPARISON:?}");
 }
 
 fn generate(events: u64, seed: u64) -> PathBuf {
@@ -86,10 +76,7 @@ fn open(file: &Path) -> Duration {
     }
     let all = start.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     println!(
         "{}: {} MB, {events} events: read {:.2} s, with history {:.2} s, {}",
         file.display(),

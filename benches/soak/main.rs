@@ -172,10 +172,8 @@ impl Soak {
         sshd.install();
         let flood = with_log("flood.py", &folder.path().join("flood.log"));
         let state = |name: &str| folder.path().join(name);
-        let local = dashboard(&fake)
-            .args(["--readonly"])
-            .env("XDG_STATE_HOME", state("dashboard"))
-            .start();
+        let local =
+            dashboard(&fake).args(["--readonly"]).env("XDG_STATE_HOME", state("dashboard")).start();
         let remote = sshd
             .dashboard()
             .args(["--readonly", "far"])
@@ -220,9 +218,7 @@ impl Soak {
                 self.add_worker();
                 self.update_scenario("");
                 let progress = started.elapsed().as_secs_f64() / time.as_secs_f64();
-                self.watched
-                    .iter_mut()
-                    .for_each(|watched| watched.sample(progress));
+                self.watched.iter_mut().for_each(|watched| watched.sample(progress));
             }
             if cut.elapsed() >= CUT_INTERVAL {
                 cut = Instant::now();
@@ -271,8 +267,7 @@ impl Soak {
             "step {step} loss 2.0713 WARNING retrying after a CUDA Error in worker {step}\n"
         );
         let file = &mut self.flood.1;
-        file.write_all(line.repeat(FLOOD_BYTES / line.len()).as_bytes())
-            .unwrap();
+        file.write_all(line.repeat(FLOOD_BYTES / line.len()).as_bytes()).unwrap();
         if file.metadata().unwrap().len() > MAX_FLOOD_BYTES {
             file.set_len(0).unwrap();
         }
@@ -297,20 +292,13 @@ impl Soak {
         if !missing.is_empty() {
             shown.for_each(|text| println!("{text}\n"));
         }
-        missing
-            .iter()
-            .map(|name| format!("the {name} did not store the planted failure"))
-            .collect()
+        missing.iter().map(|name| format!("the {name} did not store the planted failure")).collect()
     }
 }
 
 /// Starts a process whose standard error is a log. Returns both.
 fn with_log(name: &str, path: &PathBuf) -> (RealProcess, File) {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .unwrap();
+    let log = File::options().create(true).append(true).open(path).unwrap();
     let process = RealProcess::with(name, |command| {
         command.stderr(log.try_clone().unwrap());
     });

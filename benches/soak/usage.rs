@@ -8,11 +8,8 @@ const WARM_UP: f64 = 0.4;
 const END: f64 = 0.75;
 
 /// Each quantity with its unit, and the allowed growth after the warm-up.
-const QUANTITIES: [(&str, u64); 3] = [
-    ("resident KiB", 12 << 10),
-    ("descriptors", 6),
-    ("threads", 3),
-];
+const QUANTITIES: [(&str, u64); 3] =
+    [("resident KiB", 12 << 10), ("descriptors", 6), ("threads", 3)];
 
 /// A process and its samples.
 pub struct Watched {
@@ -25,12 +22,7 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(name: &'static str, pid: u32) -> Self {
-        Self {
-            name,
-            pid,
-            samples: Vec::new(),
-            has_exited: false,
-        }
+        Self { name, pid, samples: Vec::new(), has_exited: false }
     }
 
     /// Adds a sample.
@@ -66,10 +58,7 @@ impl Watched {
 /// Prints the usage of each process. Returns an error for each quantity that grew.
 pub fn report(watched: &[Watched]) -> Vec<String> {
     let mut faults = Vec::new();
-    println!(
-        "{:<18} {:<13} {:>10} {:>10} {:>10}",
-        "process", "quantity", "warm", "end", "maximum"
-    );
+    println!("{:<18} {:<13} {:>10} {:>10} {:>10}", "process", "quantity", "warm", "end", "maximum");
     for process in watched {
         for (number, (quantity, allowed)) in QUANTITIES.into_iter().enumerate() {
             let (_, warm) = process.over(number, WARM_UP / 2.0, WARM_UP);
@@ -78,9 +67,7 @@ pub fn report(watched: &[Watched]) -> Vec<String> {
             let name = process.name;
             println!("{name:<18} {quantity:<13} {warm:>10} {end:>10} {maximum:>10}");
             if end > warm + warm / 10 + allowed {
-                faults.push(format!(
-                    "{quantity} of the {name} grew from {warm} to {end}"
-                ));
+                faults.push(format!("{quantity} of the {name} grew from {warm} to {end}"));
             }
         }
         if process.has_exited || process.samples.is_empty() {

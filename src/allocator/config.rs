@@ -74,16 +74,11 @@ impl Config {
         let mut config = Self::default();
         for (part, option) in options(text) {
             let Some((key, value)) = option else {
-                return Err(format!(
-                    "`{part}` is not an option: write options as `key:value`"
-                ));
+                return Err(format!("`{part}` is not an option: write options as `key:value`"));
             };
             let Some((_, since)) = OPTIONS.iter().find(|(name, _)| *name == key) else {
                 let names = OPTIONS.iter().map(|(name, _)| *name);
-                return Err(format!(
-                    "unknown option `{key}`: {}",
-                    instead_of(key, names)
-                ));
+                return Err(format!("unknown option `{key}`: {}", instead_of(key, names)));
             };
             if key == "backend" && value != "native" {
                 return Err(format!(
@@ -132,8 +127,7 @@ impl Config {
     /// Returns the maximum reserved memory on a device with `total` bytes available to programs, or `None` if there is
     /// no limit.
     pub fn limit(&self, total: Bytes) -> Option<Bytes> {
-        self.memory_fraction
-            .map(|fraction| Bytes((total.0 as f64 * fraction) as u64))
+        self.memory_fraction.map(|fraction| Bytes((total.0 as f64 * fraction) as u64))
     }
 }
 

@@ -79,11 +79,7 @@ impl Driver for Simulated {
         if !self.take(size) {
             return None;
         }
-        let reusable = self
-            .returned
-            .range(..=(size, u64::MAX))
-            .next_back()
-            .copied();
+        let reusable = self.returned.range(..=(size, u64::MAX)).next_back().copied();
         if let Some((found, address)) = reusable
             && found == size
         {
@@ -101,14 +97,9 @@ impl Driver for Simulated {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        let size = self
-            .card
-            .checked_add(self.card / 8)?
-            .checked_next_multiple_of(page)?;
+        let size = self.card.checked_add(self.card / 8)?.checked_next_multiple_of(page)?;
         let address = self.next_reservation;
-        self.next_reservation = address
-            .checked_add(size)?
-            .checked_next_multiple_of(GRANULE.0)?;
+        self.next_reservation = address.checked_add(size)?.checked_next_multiple_of(GRANULE.0)?;
         Some((address, size))
     }
 

@@ -39,10 +39,7 @@ pub struct FitConditions {
 
 impl FitConditions {
     pub fn with_free(driver_free: Option<Bytes>) -> Self {
-        Self {
-            driver_free,
-            ..Self::default()
-        }
+        Self { driver_free, ..Self::default() }
     }
 
     /// Returns conditions that include the program's start options. `total` is the device memory available to programs,
@@ -104,10 +101,7 @@ pub struct Fits {
 
 impl Fits {
     pub fn largest(&self) -> Option<Bytes> {
-        [self.cache, self.driver, self.flushed]
-            .into_iter()
-            .flatten()
-            .max()
+        [self.cache, self.driver, self.flushed].into_iter().flatten().max()
     }
 
     /// Returns true if all steps are known, so that no request above `largest` can succeed.
@@ -160,11 +154,7 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
         return None;
     }
-    let free = stats
-        .reserved
-        .last()
-        .0
-        .saturating_sub(stats.active.last().0);
+    let free = stats.reserved.last().0.saturating_sub(stats.active.last().0);
     Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
 }
 
@@ -186,11 +176,7 @@ pub fn from_driver(free: u64, expandable: bool) -> Bytes {
         let own = whole(free, GRANULE.0);
         if own >= OWN_SEGMENT.0 { own } else { 0 }
     };
-    let small = if free >= SMALL_SEGMENT.0 {
-        SMALL_REQUEST.0
-    } else {
-        0
-    };
+    let small = if free >= SMALL_SEGMENT.0 { SMALL_REQUEST.0 } else { 0 };
     Bytes(large.max(small))
 }
 
@@ -264,17 +250,11 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
             }
         };
         if let Some(run) = runs.last_mut() {
-            run.push(FreeRange {
-                size: block.size.0,
-                mapped,
-            });
+            run.push(FreeRange { size: block.size.0, mapped });
         }
     }
     if let Some(run) = runs.last_mut() {
-        run.push(FreeRange {
-            size: room,
-            mapped: false,
-        });
+        run.push(FreeRange { size: room, mapped: false });
     }
     runs.retain(|run| !run.is_empty());
     runs
@@ -341,11 +321,7 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
 fn unmap(segment: &Segment) -> (Segment, u64) {
     let (mut blocks, mut back) = (Vec::new(), 0_u64);
     for block in &segment.blocks {
-        let pages = if is_free(block) {
-            whole_pages(segment, block)
-        } else {
-            0..0
-        };
+        let pages = if is_free(block) { whole_pages(segment, block) } else { 0..0 };
         if pages.is_empty() {
             blocks.push(*block);
             continue;
@@ -409,11 +385,7 @@ pub fn serve(
         return Some(RequestOutcome::Driver);
     }
     let (after, back) = flush(map);
-    Some(if given(&after, back)? {
-        RequestOutcome::Flush
-    } else {
-        RequestOutcome::No
-    })
+    Some(if given(&after, back)? { RequestOutcome::Flush } else { RequestOutcome::No })
 }
 
 /// Returns the driver memory needed for a request, as `get_allocation_size` does: whole pages if expandable.
@@ -429,11 +401,7 @@ fn segment_of(size: u64, expandable: bool) -> u64 {
 /// Checks for a cached block as `get_free_block` does: best fit, but under `max_split_size` a small request must not
 /// waste a large block.
 fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
-    let pool = if size <= SMALL_REQUEST.0 {
-        PoolKind::Small
-    } else {
-        PoolKind::Large
-    };
+    let pool = if size <= SMALL_REQUEST.0 { PoolKind::Small } else { PoolKind::Large };
     let fitting = map
         .segments
         .iter()
@@ -502,12 +470,7 @@ mod tests {
 
     #[test]
     fn the_free_tail_of_an_expandable_segment_grows_by_pages() {
-        let parts = [
-            ('a', 30 * MIB),
-            ('f', 20 * MIB),
-            ('a', 10 * MIB),
-            ('f', 40 * MIB),
-        ];
+        let parts = [('a', 30 * MIB), ('f', 20 * MIB), ('a', 10 * MIB), ('f', 40 * MIB)];
         let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
         let fits = Fits::of_map(&map, &free(50));
         assert_eq!(fits.cache, Some(Bytes::mib(40)));
@@ -518,13 +481,8 @@ mod tests {
 
     #[test]
     fn a_gap_in_an_expandable_segment_is_mapped_again() {
-        let parts = [
-            ('a', 20 * MIB),
-            ('f', 20 * MIB),
-            ('u', 40 * MIB),
-            ('f', 20 * MIB),
-            ('a', 20 * MIB),
-        ];
+        let parts =
+            [('a', 20 * MIB), ('f', 20 * MIB), ('u', 40 * MIB), ('f', 20 * MIB), ('a', 20 * MIB)];
         let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
         assert_eq!(Fits::of_map(&map, &free(45)).driver, Some(Bytes::mib(80)));
         assert_eq!(Fits::of_map(&map, &free(25)).driver, Some(Bytes::mib(40)));
@@ -536,54 +494,27 @@ mod tests {
         other.stream = 7;
         let map = map(vec![other]);
         let conditions = free(0);
-        assert_eq!(
-            Fits::of_stream(&map, &conditions, 7).cache,
-            Some(Bytes::mib(63))
-        );
-        assert_eq!(
-            Fits::of_stream(&map, &conditions, 0).largest(),
-            Some(Bytes(0))
-        );
-        assert_eq!(
-            serve(&map, &conditions, Bytes::mib(8), 0),
-            Some(RequestOutcome::No)
-        );
-        assert_eq!(
-            serve(&map, &conditions, Bytes::mib(8), 7),
-            Some(RequestOutcome::Cache)
-        );
+        assert_eq!(Fits::of_stream(&map, &conditions, 7).cache, Some(Bytes::mib(63)));
+        assert_eq!(Fits::of_stream(&map, &conditions, 0).largest(), Some(Bytes(0)));
+        assert_eq!(serve(&map, &conditions, Bytes::mib(8), 0), Some(RequestOutcome::No));
+        assert_eq!(serve(&map, &conditions, Bytes::mib(8), 7), Some(RequestOutcome::Cache));
     }
 
     #[test]
     fn max_split_size_turns_small_requests_away_from_large_blocks() {
-        let conditions = FitConditions {
-            max_split: Some(Bytes::mib(100)),
-            ..free(0)
-        };
-        let map = map(vec![segment(
-            0,
-            PoolKind::Large,
-            false,
-            &[('f', 200 * MIB)],
-        )]);
+        let conditions = FitConditions { max_split: Some(Bytes::mib(100)), ..free(0) };
+        let map = map(vec![segment(0, PoolKind::Large, false, &[('f', 200 * MIB)])]);
         let served = |mib| serve(&map, &conditions, Bytes::mib(mib), 0);
         assert_eq!(served(200), Some(RequestOutcome::Cache));
         assert_eq!(served(190), Some(RequestOutcome::Cache));
         assert_eq!(served(150), Some(RequestOutcome::Flush));
-        assert_eq!(
-            served(50),
-            Some(RequestOutcome::Flush),
-            "after its segment was returned"
-        );
+        assert_eq!(served(50), Some(RequestOutcome::Flush), "after its segment was returned");
         assert_eq!(served(201), Some(RequestOutcome::No));
     }
 
     #[test]
     fn a_memory_fraction_limits_requests_to_the_driver() {
-        let conditions = FitConditions {
-            allowed_more: Some(Bytes::mib(100)),
-            ..free(2_000)
-        };
+        let conditions = FitConditions { allowed_more: Some(Bytes::mib(100)), ..free(2_000) };
         let fits = Fits::of_map(&scattered(), &conditions);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
         assert_eq!(fits.flushed, Some(Bytes::mib(1_000)));

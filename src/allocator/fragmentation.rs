@@ -78,8 +78,7 @@ impl Fragmentation {
         }
         all.histogram = histogram(&sizes);
         all.by_stream = by_stream.into_values().collect();
-        all.by_stream
-            .sort_by_key(|entry| std::cmp::Reverse(entry.free));
+        all.by_stream.sort_by_key(|entry| std::cmp::Reverse(entry.free));
         all
     }
 
@@ -201,11 +200,7 @@ pub(super) fn whole_pages(segment: &Segment, block: &Block) -> std::ops::Range<u
     let from = block.address.saturating_sub(segment.address);
     let first = from.div_ceil(page).saturating_mul(page);
     let last = whole(from.saturating_add(block.size.0), page);
-    if first < last {
-        first - from..last - from
-    } else {
-        0..0
-    }
+    if first < last { first - from..last - from } else { 0..0 }
 }
 
 fn returnable_of(segment: &Segment, block: &Block, whole_free: bool) -> u64 {
@@ -221,15 +216,13 @@ fn returnable_of(segment: &Segment, block: &Block, whole_free: bool) -> u64 {
 }
 
 fn add_to_stream(by_stream: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segment, size: Bytes) {
-    let entry = by_stream
-        .entry((segment.pool as u8, segment.stream))
-        .or_insert(StreamPool {
-            pool: segment.pool,
-            stream: segment.stream,
-            count: 0,
-            free: Bytes(0),
-            largest: Bytes(0),
-        });
+    let entry = by_stream.entry((segment.pool as u8, segment.stream)).or_insert(StreamPool {
+        pool: segment.pool,
+        stream: segment.stream,
+        count: 0,
+        free: Bytes(0),
+        largest: Bytes(0),
+    });
     entry.count += 1;
     add(&mut entry.free, size.0);
     entry.largest = entry.largest.max(size);
@@ -246,12 +239,8 @@ pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
         return Vec::new();
     };
-    let mut buckets: Vec<Bucket> = (min..=max)
-        .map(|power| Bucket {
-            up_to: Bytes(1 << power),
-            ..Bucket::default()
-        })
-        .collect();
+    let mut buckets: Vec<Bucket> =
+        (min..=max).map(|power| Bucket { up_to: Bytes(1 << power), ..Bucket::default() }).collect();
     for &size in sizes {
         let bucket = &mut buckets[(power(size) - min) as usize];
         bucket.count += 1;
@@ -285,12 +274,7 @@ pub(crate) mod tests {
             };
             let requested =
                 (state == BlockState::Allocated).then_some(Bytes(size.saturating_sub(100)));
-            blocks.push(Block {
-                address: at,
-                size: Bytes(size),
-                requested,
-                state,
-            });
+            blocks.push(Block { address: at, size: Bytes(size), requested, state });
             at += size;
         }
         Segment {
@@ -305,19 +289,12 @@ pub(crate) mod tests {
     }
 
     pub fn map(segments: Vec<Segment>) -> PoolMap {
-        PoolMap {
-            exact: true,
-            segments,
-            ..PoolMap::default()
-        }
+        PoolMap { exact: true, segments, ..PoolMap::default() }
     }
 
     /// Generates arbitrary maps, including some that no allocator could produce.
     pub fn any_map() -> impl Strategy<Value = PoolMap> {
-        let block = (
-            prop::sample::select(vec!['a', 'f', 'w', 'u']),
-            1..200_000_u64,
-        );
+        let block = (prop::sample::select(vec!['a', 'f', 'w', 'u']), 1..200_000_u64);
         let kind = prop::sample::select(vec![PoolKind::Large, PoolKind::Small, PoolKind::Private]);
         let parts = prop::collection::vec(block, 1..12);
         let one = (kind, any::<bool>(), 0..3_u64, parts);
@@ -342,20 +319,10 @@ pub(crate) mod tests {
     #[test]
     fn free_bytes_are_returnable_stuck_or_kept() {
         let of = Fragmentation::of(&map(vec![
-            segment(
-                0,
-                PoolKind::Large,
-                false,
-                &[('a', 8 * MIB), ('f', 12 * MIB)],
-            ),
+            segment(0, PoolKind::Large, false, &[('a', 8 * MIB), ('f', 12 * MIB)]),
             segment(1 << 30, PoolKind::Large, false, &[('f', 40 * MIB)]),
             segment(2 << 30, PoolKind::Private, false, &[('f', 20 * MIB)]),
-            segment(
-                3 << 30,
-                PoolKind::Private,
-                false,
-                &[('w', 4 * MIB), ('f', 16 * MIB)],
-            ),
+            segment(3 << 30, PoolKind::Private, false, &[('w', 4 * MIB), ('f', 16 * MIB)]),
         ]));
         assert_eq!(of.free, Bytes::mib(88));
         assert_eq!(of.returnable, Bytes::mib(40));
@@ -374,32 +341,17 @@ pub(crate) mod tests {
             0,
             PoolKind::Large,
             true,
-            &[
-                ('a', 10 * MIB),
-                ('f', 65 * MIB),
-                ('a', 25 * MIB),
-                ('u', 900 * MIB),
-            ],
+            &[('a', 10 * MIB), ('f', 65 * MIB), ('a', 25 * MIB), ('u', 900 * MIB)],
         )]));
         assert_eq!(of.returnable, Bytes::mib(40));
         assert_eq!(of.stuck, Bytes::mib(25));
         assert_eq!(of.inactive_split, Bytes(0), "PyTorch counts none");
-        assert_eq!(
-            of.free,
-            Bytes::mib(65),
-            "unmapped address space is not free memory"
-        );
+        assert_eq!(of.free, Bytes::mib(65), "unmapped address space is not free memory");
     }
 
     #[test]
     fn the_histogram_has_all_powers_of_two() {
-        let blocks = [
-            ('f', 512),
-            ('a', 512),
-            ('f', 513),
-            ('a', 512),
-            ('f', 8 * MIB),
-        ];
+        let blocks = [('f', 512), ('a', 512), ('f', 513), ('a', 512), ('f', 8 * MIB)];
         let of = Fragmentation::of(&map(vec![segment(0, PoolKind::Large, false, &blocks)]));
         let counts: Vec<(u64, u64)> = of.histogram.iter().map(|b| (b.up_to.0, b.count)).collect();
         assert_eq!(counts[..3], [(512, 1), (1_024, 1), (2_048, 0)]);
@@ -413,12 +365,7 @@ pub(crate) mod tests {
         let curve = unusable_curve(&map);
         assert_eq!(
             curve,
-            [
-                (Bytes(512), 0.0),
-                (Bytes(1_024), 0.0),
-                (Bytes(2_048), 0.25),
-                (Bytes(4_096), 1.0)
-            ]
+            [(Bytes(512), 0.0), (Bytes(1_024), 0.0), (Bytes(2_048), 0.25), (Bytes(4_096), 1.0)]
         );
         assert_eq!(unusable(&map, Bytes(3_000)), Some(0.25));
         assert_eq!(unusable_curve(&PoolMap::default()), []);

@@ -140,13 +140,7 @@ struct Pool {
 
 impl Pool {
     fn new(small: bool, owner: PoolId) -> Self {
-        Self {
-            small,
-            owner,
-            free: BTreeSet::new(),
-            unmapped: BTreeSet::new(),
-            searches: 0,
-        }
+        Self { small, owner, free: BTreeSet::new(), unmapped: BTreeSet::new(), searches: 0 }
     }
 }
 
@@ -216,10 +210,7 @@ impl<D: Driver> Model<D> {
             blocks: Vec::new(),
             vacant: Vec::new(),
             created: 0,
-            pools: vec![
-                Pool::new(true, PoolId::SHARED),
-                Pool::new(false, PoolId::SHARED),
-            ],
+            pools: vec![Pool::new(true, PoolId::SHARED), Pool::new(false, PoolId::SHARED)],
             private: BTreeMap::new(),
             ranges: Vec::new(),
             live: HashMap::new(),
@@ -249,18 +240,10 @@ impl<D: Driver> Model<D> {
     /// Executes one operation. Returns the outcome if it is a request. Operations on unknown blocks have no effect.
     pub fn play(&mut self, op: &Op) -> Option<Outcome> {
         match *op {
-            Op::Alloc {
-                block,
-                requested,
-                stream,
-                pool,
-            } => return Some(self.alloc(block, requested, stream, pool)),
-            Op::Refused {
-                requested,
-                stream,
-                pool,
-                ..
-            } => {
+            Op::Alloc { block, requested, stream, pool } => {
+                return Some(self.alloc(block, requested, stream, pool));
+            }
+            Op::Refused { requested, stream, pool, .. } => {
                 // The block's lifetime is unknown: try the request and free the block immediately.
                 let outcome = self.request(BlockId::MAX, requested.0, stream, pool);
                 return Some(match outcome {
@@ -338,10 +321,8 @@ impl<D: Driver> Model<D> {
     fn pool_of(&mut self, owner: PoolId, small: bool) -> u32 {
         let at = if owner.is_private() {
             let next = u32::try_from(self.pools.len()).unwrap_or(NONE);
-            let private = self.private.entry(owner).or_insert(Private {
-                at: next,
-                released: false,
-            });
+            let private =
+                self.private.entry(owner).or_insert(Private { at: next, released: false });
             // A new allocation makes a released pool usable again.
             private.released = false;
             if private.at == next {
@@ -505,11 +486,8 @@ impl<D: Driver> Model<D> {
         }
         let taken = *self.block(other);
         let block = self.block(at);
-        let (before, after) = if block.prev == other {
-            (taken.prev, block.next)
-        } else {
-            (block.prev, taken.next)
-        };
+        let (before, after) =
+            if block.prev == other { (taken.prev, block.next) } else { (block.prev, taken.next) };
         let block = &mut self.blocks[at as usize];
         block.address = block.address.min(taken.address);
         block.size += taken.size;
@@ -525,10 +503,7 @@ impl<D: Driver> Model<D> {
         let counted = whole.range == NONE;
         let rest = whole.size - wanted.size;
         let at = if self.should_split(&whole, wanted.size) {
-            let at = self.new_block(Block {
-                size: wanted.size,
-                ..whole
-            });
+            let at = self.new_block(Block { size: wanted.size, ..whole });
             self.link(whole.prev, at, found);
             let remaining = &mut self.blocks[found as usize];
             remaining.address += wanted.size;
@@ -587,11 +562,7 @@ impl<D: Driver> Model<D> {
         let taken = [block.prev, block.next].map(|other| self.merge(at, other, State::Free));
         self.put_free(at);
         if block.range == NONE {
-            let split = if self.is_split(at) {
-                self.block(at).size
-            } else {
-                0
-            };
+            let split = if self.is_split(at) { self.block(at).size } else { 0 };
             // Updates the statistic only once, so that its peak never includes an intermediate value.
             let before: u64 = taken.iter().sum();
             if split >= before {
@@ -684,11 +655,7 @@ impl<D: Driver> Model<D> {
                 return Some(start);
             }
         }
-        let page = if pool.small {
-            SMALL_SEGMENT.0
-        } else {
-            self.rules.large_segment.0
-        };
+        let page = if pool.small { SMALL_SEGMENT.0 } else { self.rules.large_segment.0 };
         let (address, size) = self.driver.reserve(page)?;
         if size < wanted.size && self.rules.releases_short_ranges() {
             return None;
@@ -710,11 +677,8 @@ impl<D: Driver> Model<D> {
         }
         self.take_unmapped(at);
         if size < gap.size {
-            let rest = self.new_block(Block {
-                address: gap.address + size,
-                size: gap.size - size,
-                ..gap
-            });
+            let rest =
+                self.new_block(Block { address: gap.address + size, size: gap.size - size, ..gap });
             self.link(at, rest, gap.next);
             self.put_unmapped(rest);
             self.blocks[at as usize].size = size;
@@ -736,12 +700,8 @@ impl<D: Driver> Model<D> {
         }
         self.release_pool(1);
         self.release_pool(0);
-        let released: Vec<u32> = self
-            .private
-            .values()
-            .filter(|p| p.released)
-            .map(|p| p.at)
-            .collect();
+        let released: Vec<u32> =
+            self.private.values().filter(|p| p.released).map(|p| p.at).collect();
         for at in released {
             self.release_pool(at);
             self.release_pool(at + 1);
@@ -788,20 +748,13 @@ impl<D: Driver> Model<D> {
         self.take_free(at);
         let before = start - block.address;
         if before > 0 {
-            let piece = self.new_block(Block {
-                size: before,
-                ..block
-            });
+            let piece = self.new_block(Block { size: before, ..block });
             self.link(block.prev, piece, at);
             self.put_free(piece);
         }
         let after = block.address + block.size - end;
         if after > 0 {
-            let piece = self.new_block(Block {
-                address: end,
-                size: after,
-                ..block
-            });
+            let piece = self.new_block(Block { address: end, size: after, ..block });
             self.link(at, piece, block.next);
             self.put_free(piece);
         }

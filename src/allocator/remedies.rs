@@ -104,19 +104,13 @@ mod tests {
                 },
                 alloc(3, 1),
             ],
-            recorded: Recorded {
-                torch: Some((2, 8)),
-                ..Recorded::default()
-            },
+            recorded: Recorded { torch: Some((2, 8)), ..Recorded::default() },
             ..Trace::default()
         }
     }
 
     fn room(mib: u64) -> Room {
-        Room {
-            card: Bytes::mib(1000),
-            outside: Bytes::mib(1000 - mib),
-        }
+        Room { card: Bytes::mib(1000), outside: Bytes::mib(1000 - mib) }
     }
 
     fn tried(wanted: u64) -> Vec<SettingResult> {
@@ -138,19 +132,12 @@ mod tests {
         let fails = result_of("roundup_power2_divisions:8").map(|(outcome, _)| outcome);
         assert_eq!(fails, Some(ReplayOutcome::Same));
         // torch 2.8 does not support this setting.
-        assert_eq!(
-            result_of("expandable_segments:True,expandable_segments_reserve:0.5"),
-            None
-        );
+        assert_eq!(result_of("expandable_segments:True,expandable_segments_reserve:0.5"), None);
     }
 
     #[test]
     fn reports_requests_that_fit_under_no_setting() {
-        assert!(
-            tried(890)
-                .iter()
-                .all(|one| one.outcome == ReplayOutcome::Same)
-        );
+        assert!(tried(890).iter().all(|one| one.outcome == ReplayOutcome::Same));
         let trace = until(pinned(650), Bytes::mib(300)).expect("the failure");
         let why = try_all(&trace, Room::UNLIMITED).expect_err("no results");
         assert!(why.contains("does not fail where the program did"), "{why}");

@@ -247,10 +247,7 @@ fn ooms(samples: &[Sample]) -> Option<Note> {
     let (since, count, now) = increase(samples, |s| s.ooms)?;
     Some(Note {
         kind: NoteKind::OomCaught,
-        text: format!(
-            "out of memory {}, and the program continued (num_ooms {now})",
-            times(count)
-        ),
+        text: format!("out of memory {}, and the program continued (num_ooms {now})", times(count)),
         since,
     })
 }
@@ -275,8 +272,7 @@ const MIN_FULL_TIME: Millis = Millis(120_000);
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
-        s.driver_free
-            .is_some_and(|free| u128::from(free.0) * 20 <= u128::from(s.reserved.0))
+        s.driver_free.is_some_and(|free| u128::from(free.0) * 20 <= u128::from(s.reserved.0))
     };
     let full = samples.iter().rev().take_while(|s| is_full(s)).count();
     let since = samples[samples.len() - full..].first()?.at;
@@ -463,10 +459,7 @@ fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
 
 /// Returns true if allocated memory rose and fell again in most windows.
 fn rises_and_falls(windows: &[(Mono, Bytes, Bytes)]) -> bool {
-    let falls = windows
-        .windows(2)
-        .filter(|pair| pair[0].2 > pair[1].1)
-        .count();
+    let falls = windows.windows(2).filter(|pair| pair[0].2 > pair[1].1).count();
     falls * 2 > windows.len()
 }
 
@@ -572,21 +565,12 @@ mod tests {
         samples[40..].iter_mut().for_each(|s| s.ooms = 1);
         let notes = notes(&samples);
         assert_eq!(notes[0].kind, NoteKind::OomCaught);
-        assert_eq!(
-            notes[0].text,
-            "out of memory once, and the program continued (num_ooms 1)"
-        );
+        assert_eq!(notes[0].text, "out of memory once, and the program continued (num_ooms 1)");
     }
 
     #[test]
     fn notes_an_unused_cache_that_fills_the_gpu() {
-        let samples = series(300, |s| {
-            if s < 100 {
-                training(s)
-            } else {
-                (6.0, 18.0, 23.5)
-            }
-        });
+        let samples = series(300, |s| if s < 100 { training(s) } else { (6.0, 18.0, 23.5) });
         let notes = notes(&samples);
         assert_eq!(notes.len(), 1);
         assert_eq!(notes[0].kind, NoteKind::CacheFillsGpu);
@@ -638,10 +622,9 @@ mod tests {
 
     #[test]
     fn forgets_old_samples_and_restarts_when_time_jumps_back() {
-        let failing = series(2_000, training).into_iter().map(|sample| Sample {
-            ooms: u64::from(sample.at > Mono(1_100_000)),
-            ..sample
-        });
+        let failing = series(2_000, training)
+            .into_iter()
+            .map(|sample| Sample { ooms: u64::from(sample.at > Mono(1_100_000)), ..sample });
         let mut pool = watched(failing.clone().take(600));
         assert_eq!(pool.notes()[0].kind, NoteKind::OomCaught);
         pool = watched(failing);
@@ -657,10 +640,7 @@ mod tests {
     fn memory_is_bounded_at_any_rate_and_duration() {
         assert_eq!(size_of::<Packed>(), 32);
         let frequent = series(3_000, training).into_iter().flat_map(|sample| {
-            let later = |millis| Sample {
-                at: Mono(sample.at.0 + millis),
-                ..sample
-            };
+            let later = |millis| Sample { at: Mono(sample.at.0 + millis), ..sample };
             [sample, later(300), later(600)]
         });
         let mut pool = PoolSamples::default();
@@ -679,9 +659,7 @@ mod tests {
                 true => (2.0, 22.0, 23.0),
                 false => training(second),
             });
-            samples[(seconds / 2) as usize..]
-                .iter_mut()
-                .for_each(|sample| sample.retries = 3);
+            samples[(seconds / 2) as usize..].iter_mut().for_each(|sample| sample.retries = 3);
             let merged = watched(samples.iter().copied()).samples();
             let extremes = |samples: &[Sample]| {
                 let low = samples.iter().map(|sample| sample.allocated.0).min();

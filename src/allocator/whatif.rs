@@ -24,10 +24,7 @@ pub struct Room {
 
 impl Room {
     /// Memory so large that no request fails.
-    pub const UNLIMITED: Self = Self {
-        card: Bytes(1 << 50),
-        outside: Bytes(0),
-    };
+    pub const UNLIMITED: Self = Self { card: Bytes(1 << 50), outside: Bytes(0) };
 
     fn available(self) -> Bytes {
         Bytes(self.card.0.saturating_sub(self.outside.0))
@@ -83,11 +80,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     for live in &trace.start {
         let outcome = model.alloc(live.block, live.requested, live.stream, live.pool);
         if outcome == Outcome::OutOfMemory {
-            oom = Some(Oom {
-                operation: 0,
-                requested: live.requested,
-                recorded: false,
-            });
+            oom = Some(Oom { operation: 0, requested: live.requested, recorded: false });
             last_oom = oom;
             break;
         }
@@ -133,36 +126,20 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
 
 fn idle(model: &Model) -> Bytes {
     let stats = model.stats();
-    Bytes(
-        stats
-            .reserved
-            .current
-            .saturating_sub(stats.allocated.current),
-    )
+    Bytes(stats.reserved.current.saturating_sub(stats.allocated.current))
 }
 
 fn failed(op: &Op, operation: usize) -> Option<Oom> {
     match *op {
-        Op::Alloc { requested, .. } => Some(Oom {
-            operation,
-            requested,
-            recorded: false,
-        }),
-        Op::Refused { requested, .. } => Some(Oom {
-            operation,
-            requested,
-            recorded: true,
-        }),
+        Op::Alloc { requested, .. } => Some(Oom { operation, requested, recorded: false }),
+        Op::Refused { requested, .. } => Some(Oom { operation, requested, recorded: true }),
         _ => None,
     }
 }
 
 /// Returns the largest request on the default stream that succeeds at the end of a replay.
 pub fn largest_fit(model: &Model) -> Bytes {
-    let (mut fits, mut fails) = (
-        0,
-        model.stats().reserved.current + model.driver_free().0 + 1,
-    );
+    let (mut fits, mut fails) = (0, model.stats().reserved.current + model.driver_free().0 + 1);
     // Search in steps of a driver page (2 MiB) first, then of a block.
     for step in [GRANULE.0, MIN_BLOCK.0] {
         fails = fails.div_ceil(step) * step;
@@ -182,12 +159,7 @@ pub fn largest_fit(model: &Model) -> Bytes {
 /// Returns true if one more request would succeed at the end of a replay.
 pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     let mut model = model.clone();
-    let refused = Op::Refused {
-        requested,
-        stream: 0,
-        pool: PoolId::SHARED,
-        driver_free: None,
-    };
+    let refused = Op::Refused { requested, stream: 0, pool: PoolId::SHARED, driver_free: None };
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
@@ -208,11 +180,7 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
             Op::Recorded(RecordedAction::Returned(size)) => {
                 reserved = reserved.saturating_add(size.0);
             }
-            Op::Refused {
-                requested,
-                driver_free: Some(free),
-                ..
-            } if room.is_none() => {
+            Op::Refused { requested, driver_free: Some(free), .. } if room.is_none() => {
                 let is_forbidden = free.0 >= requested.0.saturating_add(MAX_OVERHEAD);
                 room = Some((!is_forbidden).then(|| reserved.saturating_add(free.0)));
             }
@@ -220,10 +188,7 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
         }
         peak = peak.max(reserved);
     }
-    let peak = trace
-        .recorded
-        .reserved_peak
-        .map_or(peak, |recorded| recorded.0.max(peak));
+    let peak = trace.recorded.reserved_peak.map_or(peak, |recorded| recorded.0.max(peak));
     room.map(|driver| Bytes(driver.unwrap_or(peak)))
 }
 
@@ -256,10 +221,7 @@ impl Serialize for Curve {
 
 impl Curve {
     fn new(operations: usize) -> Self {
-        Self {
-            each: operations.div_ceil(MAX_POINTS).max(1),
-            points: Vec::new(),
-        }
+        Self { each: operations.div_ceil(MAX_POINTS).max(1), points: Vec::new() }
     }
 
     fn note(&mut self, at: usize, allocated: u64, reserved: u64) {
@@ -284,12 +246,7 @@ mod tests {
     }
 
     fn alloc(block: u64, mib: u64) -> Op {
-        Op::Alloc {
-            block,
-            requested: Bytes::mib(mib),
-            stream: 0,
-            pool: PoolId::SHARED,
-        }
+        Op::Alloc { block, requested: Bytes::mib(mib), stream: 0, pool: PoolId::SHARED }
     }
 
     fn free(block: u64) -> [Op; 2] {
@@ -297,10 +254,7 @@ mod tests {
     }
 
     fn room(mib: u64) -> Room {
-        Room {
-            card: Bytes::mib(mib),
-            outside: Bytes(0),
-        }
+        Room { card: Bytes::mib(mib), outside: Bytes(0) }
     }
 
     /// Trace of growing sequence lengths: no freed buffer is large enough for the next one.
@@ -312,10 +266,7 @@ mod tests {
                 ops.extend(free(step - 2));
             }
         }
-        Trace {
-            ops,
-            ..Trace::default()
-        }
+        Trace { ops, ..Trace::default() }
     }
 
     #[test]
@@ -356,9 +307,7 @@ mod tests {
         assert_eq!((result.played, result.num_ooms), (5, 2));
         assert_eq!(available(&trace), None);
         trace.recorded.reserved_end = Some(Bytes::mib(700));
-        trace
-            .ops
-            .push(Op::Recorded(RecordedAction::Reserved(Bytes::mib(100))));
+        trace.ops.push(Op::Recorded(RecordedAction::Reserved(Bytes::mib(100))));
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
@@ -390,17 +339,9 @@ mod tests {
     #[test]
     fn a_long_history_has_a_short_curve() {
         let ops = (0..5000).flat_map(|n| [vec![alloc(n, 3)], free(n).to_vec()].concat());
-        let trace = Trace {
-            ops: ops.collect(),
-            ..Trace::default()
-        };
+        let trace = Trace { ops: ops.collect(), ..Trace::default() };
         let curve = replay(&trace, &rules(""), Room::UNLIMITED).curve;
         assert!(curve.points.len() <= MAX_POINTS && curve.points.len() > MAX_POINTS / 2);
-        assert!(
-            curve
-                .points
-                .iter()
-                .all(|point| point.reserved == Bytes::mib(20))
-        );
+        assert!(curve.points.iter().all(|point| point.reserved == Bytes::mib(20)));
     }
 }

@@ -59,13 +59,8 @@ pub fn run(args: &Args) -> Result<u8> {
     // Exit without waiting for collectors, which may hang in a driver call.
     let leave = || std::process::exit(0);
     let input = io::BufReader::new(io::stdin());
-    let served = runtime.block_on(serve(
-        source,
-        incident_sync::serve(),
-        input,
-        io::stdout().lock(),
-        leave,
-    ));
+    let served =
+        runtime.block_on(serve(source, incident_sync::serve(), input, io::stdout().lock(), leave));
     match served {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(0),

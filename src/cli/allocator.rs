@@ -135,9 +135,7 @@ pub fn run(args: &Args) -> Result<u8> {
             print(&text(&document))?;
         }
         if let Reading::Missing(why) = &document.devices {
-            say(&format!(
-                "gputop: cannot read the allocator of PID {pid}: {why}\n"
-            ));
+            say(&format!("gputop: cannot read the allocator of PID {pid}: {why}\n"));
         }
     }
     Ok(if has_reported_pools { 0 } else { code })
@@ -274,35 +272,26 @@ fn device(
 ) -> Device {
     let exact = map.as_ref().is_ok_and(|map| map.exact);
     let (fragmentation, fits) = match &map {
-        Ok(map) => (
-            Fragmentation::of(map),
-            Fits::of_map(map, &FitConditions::with_free(None)).cache,
-        ),
+        Ok(map) => {
+            (Fragmentation::of(map), Fits::of_map(map, &FitConditions::with_free(None)).cache)
+        }
         Err(_) => (Fragmentation::default(), None),
     };
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
-    let without_blocks = |segment| Segment {
-        blocks: Vec::new(),
-        ..segment
-    };
+    let without_blocks = |segment| Segment { blocks: Vec::new(), ..segment };
     let segments = match blocks {
         true => segments,
         false => segments.map(|all| all.into_iter().map(without_blocks).collect()),
     };
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
-    let shared = fragmentation
-        .by_stream
-        .iter()
-        .filter(|pool| pool.pool != PoolKind::Private);
+    let shared = fragmentation.by_stream.iter().filter(|pool| pool.pool != PoolKind::Private);
     let largest = match shared.map(|pool| pool.largest).max() {
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
     // Fall back to the largest request that the cache alone can serve if the driver's free memory is unknown.
-    let fits = fits
-        .filter(|_| exact)
-        .map_or_else(|| largest.clone(), Reading::Value);
+    let fits = fits.filter(|_| exact).map_or_else(|| largest.clone(), Reading::Value);
     Device {
         ordinal: stats.ordinal,
         gpu: Reading::default(),
@@ -332,12 +321,7 @@ impl Pause {
         let ms = |us: u64| format!("{}.{} ms", us / 1_000, us / 100 % 10);
         let mut text = format!("paused {} threads for {}", self.threads, ms(self.total_us));
         if self.times > 1 {
-            let _ = write!(
-                text,
-                ", {} times, at most {}",
-                self.times,
-                ms(self.longest_us)
-            );
+            let _ = write!(text, ", {} times, at most {}", self.times, ms(self.longest_us));
         }
         if self.cut_short {
             text.push_str("; resumed at the time limit before everything was read");
@@ -386,9 +370,7 @@ fn write_reported_pool(text: &mut String, pool: &ReportedPool) {
     let _ = writeln!(text, "\ndevice {ordinal}  {name}, reported by the program");
     let mut line = |name: &str, size: &Reading<Bytes>, peak: Option<Bytes>| {
         let size = size_or_reason(size);
-        let peak = peak.map_or(String::new(), |peak| {
-            format!("   peak {:>12}", peak.to_string())
-        });
+        let peak = peak.map_or(String::new(), |peak| format!("   peak {:>12}", peak.to_string()));
         let _ = writeln!(text, "  {name:<22}{size:>12}{peak}");
     };
     line("allocated", &pool.allocated, pool.allocated_peak.get());
@@ -465,20 +447,12 @@ fn write_segments(text: &mut String, device: &Device) {
             segment.address,
             segment.size.to_string(),
             segment.pool,
-            if segment.expandable {
-                ", expandable"
-            } else {
-                ""
-            },
+            if segment.expandable { ", expandable" } else { "" },
             segment.stream
         );
         for block in &segment.blocks {
             let size = block.size.to_string();
-            let _ = writeln!(
-                text,
-                "    {:#014x} {size:>12}  {:?}",
-                block.address, block.state
-            );
+            let _ = writeln!(text, "    {:#014x} {size:>12}  {:?}", block.address, block.state);
         }
     }
 }
@@ -486,9 +460,7 @@ fn write_segments(text: &mut String, device: &Device) {
 fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     let recorder = Recorder::new(Live::new(proc_root, pid));
     if let Err(failure) = read_all(&recorder) {
-        say(&format!(
-            "gputop: cannot read the allocator of PID {pid}: {failure}\n"
-        ));
+        say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
     let dump = recorder.into_dump().to_bytes()?;
     // Make the file readable only by this user, because it contains the process's memory.
@@ -540,26 +512,16 @@ mod tests {
             state: BlockState::Allocated,
             ..Block::default()
         };
-        let free = Block {
-            address: 4608,
-            size: Bytes(512),
-            state: BlockState::Free,
-            ..Block::default()
-        };
+        let free =
+            Block { address: 4608, size: Bytes(512), state: BlockState::Free, ..Block::default() };
         let segment = Segment {
             pool_id: Some(PoolId(1, 0)),
             blocks: vec![block, free],
             ..Segment::default()
         };
-        let map = PoolMap {
-            exact: true,
-            segments: vec![segment],
-            ..PoolMap::default()
-        };
-        let stats = DeviceStats {
-            requested_bytes: Some(StatArray::default()),
-            ..DeviceStats::default()
-        };
+        let map = PoolMap { exact: true, segments: vec![segment], ..PoolMap::default() };
+        let stats =
+            DeviceStats { requested_bytes: Some(StatArray::default()), ..DeviceStats::default() };
         let size = || Reading::Value(Bytes(1));
         let document = Document {
             schema: SCHEMA,
@@ -584,11 +546,7 @@ mod tests {
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
         let stat = |name: &str| {
             let stat = format!("devices.stats.{name}");
-            [
-                stat.clone(),
-                format!("{stat}.current"),
-                format!("{stat}.peak"),
-            ]
+            [stat.clone(), format!("{stat}.current"), format!("{stat}.peak")]
         };
         for expected in [
             "allocated_bytes",
@@ -599,15 +557,11 @@ mod tests {
             "segments",
         ] {
             assert!(
-                stat(expected)
-                    .iter()
-                    .all(|name| fields.contains(&name.as_str())),
+                stat(expected).iter().all(|name| fields.contains(&name.as_str())),
                 "{expected}"
             );
         }
-        let others = fields
-            .iter()
-            .filter(|name| !name.starts_with("devices.stats."));
+        let others = fields.iter().filter(|name| !name.starts_with("devices.stats."));
         assert_eq!(
             others.copied().collect::<Vec<_>>().join(" "),
             "allocator devices devices.exact devices.fits devices.free_histogram devices.free_histogram.bytes \
@@ -626,12 +580,6 @@ mod tests {
         for name in ["devices.stats.num_alloc_retries", "devices.stats.num_ooms"] {
             assert!(fields.contains(&name), "{name}");
         }
-        assert_eq!(
-            fields
-                .iter()
-                .filter(|name| name.starts_with("devices.stats."))
-                .count(),
-            20
-        );
+        assert_eq!(fields.iter().filter(|name| name.starts_with("devices.stats.")).count(), 20);
     }
 }

@@ -42,9 +42,7 @@ impl BackgroundRecorder {
         };
         let path = path.cloned().unwrap_or_else(default);
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["record", "--until-eof", "--output"])
-            .arg(&path);
+        command.args(["record", "--until-eof", "--output"]).arg(&path);
         if let Some(config) = &flags.config {
             command.arg("--config").arg(config);
         }
@@ -58,11 +56,7 @@ impl BackgroundRecorder {
         // Use a separate process group, so that the recorder does not receive the terminal's signals.
         let command = command.stderr(writer).process_group(0);
         let child = command.spawn().wrap_err("cannot start the recording")?;
-        Ok(Self {
-            child,
-            messages,
-            path,
-        })
+        Ok(Self { child, messages, path })
     }
 
     /// Completes the recording and prints its summary of the command.

@@ -36,9 +36,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     match cards::find(catalogue, id).as_slice() {
         [] => {
-            say(&format!(
-                "gputop: no card matches {id:?}. `gputop cards` lists all cards\n"
-            ));
+            say(&format!("gputop: no card matches {id:?}. `gputop cards` lists all cards\n"));
             Ok(1)
         }
         [card] => {
@@ -70,10 +68,7 @@ fn tables(folder: &Path) -> Result<Tables> {
         let path = folder.join("..").join(name);
         std::fs::read_to_string(&path).wrap_err_with(|| format!("cannot read {}", path.display()))
     };
-    Ok(Tables::parse(
-        &read("assertions.toml")?,
-        &read("xids.toml")?,
-    )?)
+    Ok(Tables::parse(&read("assertions.toml")?, &read("xids.toml")?)?)
 }
 
 fn files(folder: &Path) -> Result<Vec<(String, String)>> {
@@ -82,11 +77,7 @@ fn files(folder: &Path) -> Result<Vec<(String, String)>> {
     for entry in std::fs::read_dir(folder).wrap_err_with(context)? {
         let path = entry.wrap_err_with(context)?.path();
         if path.extension().is_some_and(|kind| kind == "md") {
-            let id = path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.push((id, std::fs::read_to_string(&path).wrap_err_with(context)?));
         }
     }

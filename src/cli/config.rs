@@ -75,11 +75,7 @@ fn resolved(settings: &Settings) -> String {
             (Origin::Default, Kind::Switch) => format!(", {}", def.default),
             _ => String::new(),
         };
-        let _ = writeln!(
-            out,
-            "# {}\n{} = {value}  # {origin}{derived}\n",
-            def.help, def.name
-        );
+        let _ = writeln!(out, "# {}\n{} = {value}  # {origin}{derived}\n", def.help, def.name);
     }
     table(&mut out, &KEYS);
     for def in ACTIONS {

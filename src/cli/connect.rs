@@ -161,12 +161,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
     let problem = missing.problem(&ssh.host);
     let should_copy = args.push.is_some() || (!args.no_push && confirm_copy(&problem));
     let result = if should_copy {
-        push(
-            ssh,
-            shared,
-            args.push.clone().flatten().as_deref(),
-            &missing.machine,
-        )
+        push(ssh, shared, args.push.clone().flatten().as_deref(), &missing.machine)
     } else if IS_AGENT {
         Err(eyre!(
             "{problem}. Install this version there, or copy it with `gputop --push {}`",
@@ -183,10 +178,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
         // Fall back to nvidia-smi. It provides less data, and the screen says so.
         Err(why) if missing.has_nvidia_smi => {
             if should_copy {
-                say(&format!(
-                    "gputop: {why}. Using nvidia-smi on {} instead\n",
-                    ssh.host
-                ));
+                say(&format!("gputop: {why}. Using nvidia-smi on {} instead\n", ssh.host));
             }
             Ok(())
         }
@@ -212,10 +204,8 @@ fn has_agent(connection: &Connection) -> bool {
 fn shared_connection(ssh: &Ssh) -> Option<Shared> {
     let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;
     let mut lines = output.stdout.lines().map_while(Result::ok);
-    let is_configured = |line: String| {
-        line.strip_prefix("controlpath ")
-            .is_some_and(|path| path != "none")
-    };
+    let is_configured =
+        |line: String| line.strip_prefix("controlpath ").is_some_and(|path| path != "none");
     if lines.any(is_configured) {
         return None;
     }
@@ -315,10 +305,7 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
         );
     }
     let mut command = ssh.asking(shared, &install(&program.cksum()?));
-    command
-        .stdin(program.file.try_clone()?)
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit());
+    command.stdin(program.file.try_clone()?).stdout(Stdio::null()).stderr(Stdio::inherit());
     if !run(command)?.status.success() {
         let advice = match program.glibc() {
             Some((major, minor)) if (major, minor) > PORTABLE_GLIBC => format!(
@@ -350,19 +337,13 @@ mod tests {
                 incompatible_version: version.map(Into::into),
             })
         };
-        assert_eq!(
-            parse_check("motd\r\ngputop-on Linux aarch64\r\n"),
-            none(false, None)
-        );
+        assert_eq!(parse_check("motd\r\ngputop-on Linux aarch64\r\n"), none(false, None));
         let smi = "gputop-on Linux aarch64\ngputop-smi-at /usr/bin/nvidia-smi\n";
         assert_eq!(parse_check(smi), none(true, None));
         let other = format!("{smi}gputop-at gputop\ngputop-agent protocol=99 version=7.1\n");
         assert_eq!(parse_check(&other), none(true, Some("7.1")));
         let mute = "gputop-on Linux x86_64\ngputop-at gputop\n";
         assert_eq!(parse_check(mute), HostCheck::Unknown);
-        assert_eq!(
-            parse_check("This account is not available.\n"),
-            HostCheck::Unknown
-        );
+        assert_eq!(parse_check("This account is not available.\n"), HostCheck::Unknown);
     }
 }

@@ -46,9 +46,7 @@ pub struct Args {
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = args
-        .hosts
-        .targets(&settings.groups, &super::subcommands())?;
+    let targets = args.hosts.targets(&settings.groups, &super::subcommands())?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
@@ -119,12 +117,8 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
     let (inbox, service) = incident_inbox::serve(settings.incident_sink());
     let fleet = settings.app(None);
-    let left = runtime.block_on(tui::run_fleet(
-        hosts,
-        (fleet, None),
-        settings.environment(),
-        inbox,
-    ));
+    let left =
+        runtime.block_on(tui::run_fleet(hosts, (fleet, None), settings.environment(), inbox));
     remote::end_all();
     let left = left?;
     service.finish();
@@ -152,10 +146,7 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
     });
     app.hello = Arc::new(pending_hello(&connection.target));
     let way_in = interactive_login(&connection);
-    Ok(Host {
-        login: way_in,
-        ..Host::new(app, remote::start(connection)?)
-    })
+    Ok(Host { login: way_in, ..Host::new(app, remote::start(connection)?) })
 }
 
 fn expect_terminal() -> Result<()> {
@@ -172,10 +163,7 @@ fn expect_terminal() -> Result<()> {
 
 /// Returns a placeholder greeting with only the host's name, used until the host sends its own.
 fn pending_hello(target: &Target) -> Hello {
-    Hello {
-        host: visible(target.name().as_bytes(), 60),
-        ..Hello::default()
-    }
+    Hello { host: visible(target.name().as_bytes(), 60), ..Hello::default() }
 }
 
 /// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout, or if the
@@ -183,14 +171,8 @@ fn pending_hello(target: &Target) -> Hello {
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {
-        let update = tokio::time::timeout_at(deadline, host.source.next())
-            .await
-            .ok()??;
-        let frame = if let Update::Frame(frame) = &update {
-            Some(Arc::clone(frame))
-        } else {
-            None
-        };
+        let update = tokio::time::timeout_at(deadline, host.source.next()).await.ok()??;
+        let frame = if let Update::Frame(frame) = &update { Some(Arc::clone(frame)) } else { None };
         if matches!(update, Update::Event(_) | Update::RemoteIncident(_)) {
             host.before.push(update.clone());
         }
@@ -204,12 +186,7 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
 
 /// Returns the reason that a frame has no GPUs. `None` if the frame has GPUs or the driver is still loading.
 pub fn why_no_gpus(frame: &Frame) -> Option<String> {
-    let why = frame
-        .driver
-        .as_ref()?
-        .gpus
-        .why()
-        .filter(|_| frame.gpus.is_empty())?;
+    let why = frame.driver.as_ref()?.gpus.why().filter(|_| frame.gpus.is_empty())?;
     // While the driver is still loading, the screen opens and waits.
     (why.reason != Reason::NotRead).then(|| why.to_string())
 }

@@ -12,10 +12,7 @@ pub fn decompressed<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 
     input.by_ref().take(4).read_to_end(&mut head)?;
     let whole = io::Cursor::new(head.clone()).chain(input);
     Ok(if head.starts_with(&GZIP) {
-        Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(
-            BUFFER_BYTES,
-            whole,
-        )))
+        Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, whole)))
     } else if head.starts_with(&ZSTD) {
         let mut decoder = zstd::stream::read::Decoder::new(whole)?;
         // Limit the window to that of gputop's own recordings. A larger maximum would let any input claim more memory.

@@ -58,24 +58,12 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         reason,
         guide: Some(guide),
         repeats: true,
-        position: Position {
-            speed: 1.0,
-            paused: guide != Guide::Keys,
-            ..Position::default()
-        },
+        position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };
     // Pause the tour at the opening, because its sentences describe that time.
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
-    let source = play(
-        file,
-        Options {
-            repeat: true,
-            start: OPENING,
-            paused,
-            ..Options::default()
-        },
-    );
+    let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });
     Ok(exit_code(runtime()?.block_on(tui::run(
         app,
         source,

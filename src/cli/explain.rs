@@ -64,11 +64,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => Catalogue::embedded(),
     };
     let stdin = [PathBuf::from("-")];
-    let paths = if args.paths.is_empty() {
-        &stdin[..]
-    } else {
-        &args.paths
-    };
+    let paths = if args.paths.is_empty() { &stdin[..] } else { &args.paths };
     let mut incidents = Vec::new();
     let mut logs = Vec::new();
     let mut unread = 0;
@@ -139,10 +135,7 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
 /// looking for.
 fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
-    let last = logs
-        .iter()
-        .rev()
-        .find_map(|log| Some((log, log.tracebacks.last()?)));
+    let last = logs.iter().rev().find_map(|log| Some((log, log.tracebacks.last()?)));
     let mut out = match (bytes, logs.len()) {
         (_, 0) => return String::new(),
         (0, _) => "gputop: nothing to explain: the input is empty\n".to_owned(),
@@ -150,9 +143,9 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         (_, n) => format!("gputop: no known GPU failure found in {n} logs\n"),
     };
     if let Some((log, traceback)) = last {
-        let place = traceback.place().map_or_else(String::new, |frame| {
-            format!(", raised at {}:{}", frame.file, frame.line)
-        });
+        let place = traceback
+            .place()
+            .map_or_else(String::new, |frame| format!(", raised at {}:{}", frame.file, frame.line));
         let exception = format!("{}: {}", traceback.exception, traceback.message);
         let exception = match raw {
             true => exception.into_bytes(),
@@ -183,10 +176,7 @@ const MAX_SIMILAR_CARDS: usize = 3;
 
 /// Returns the cards that match a short text best. The text may be a question, or an error message with a typo.
 fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
-    let text: Vec<&str> = logs
-        .iter()
-        .filter_map(|log| log.short_text.as_deref())
-        .collect();
+    let text: Vec<&str> = logs.iter().filter_map(|log| log.short_text.as_deref()).collect();
     let mut found = cards::search(catalogue, &text.join("\n"));
     found.truncate(MAX_SIMILAR_CARDS);
     if found.is_empty() {

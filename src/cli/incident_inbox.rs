@@ -46,11 +46,7 @@ pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
     if let Err(error) = started {
         tracing::warn!("cannot watch the incident store: {error}");
     }
-    let inbox = IncidentInbox {
-        incoming,
-        opened,
-        sink,
-    };
+    let inbox = IncidentInbox { incoming, opened, sink };
     (inbox, Service { exited })
 }
 

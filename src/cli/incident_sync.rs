@@ -26,13 +26,8 @@ pub fn serve() -> Option<IncidentRequests> {
     let (asked, requests) = mpsc::channel();
     let (replies, told) = unbounded_channel();
     let thread = thread::Builder::new().name("incidents".into());
-    thread
-        .spawn(move || watch(&store, &requests, &replies))
-        .ok()?;
-    Some(IncidentRequests {
-        asked,
-        replies: told,
-    })
+    thread.spawn(move || watch(&store, &requests, &replies)).ok()?;
+    Some(IncidentRequests { asked, replies: told })
 }
 
 fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Update>) {
@@ -65,15 +60,9 @@ fn recent(store: &Store) -> Vec<IncidentFile> {
 
 /// Reads an incident from the store. The result has no record if the incident is not found.
 fn read(store: &Store, uid: String) -> RemoteIncident {
-    let entry = uid
-        .parse::<Uid>()
-        .ok()
-        .and_then(|uid| store.entry(&uid).ok());
+    let entry = uid.parse::<Uid>().ok().and_then(|uid| store.entry(&uid).ok());
     let Some(mut entry) = entry else {
-        return RemoteIncident {
-            uid,
-            ..RemoteIncident::default()
-        };
+        return RemoteIncident { uid, ..RemoteIncident::default() };
     };
     // Remove the memory blocks: they are most of the data, and no screen shows them.
     entry.record.forget_blocks();

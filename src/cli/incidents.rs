@@ -114,9 +114,7 @@ fn with_incident(
     part: &str,
     action: impl FnOnce(&Uid, &Record) -> Result<u8>,
 ) -> Result<u8> {
-    let found = store
-        .find(part)
-        .and_then(|uid| store.read(&uid).map(|record| (uid, record)));
+    let found = store.find(part).and_then(|uid| store.read(&uid).map(|record| (uid, record)));
     match found {
         Ok((uid, record)) => action(&uid, &record),
         Err(error @ (StoreError::Unknown { .. } | StoreError::Ambiguous { .. })) => {
@@ -128,19 +126,13 @@ fn with_incident(
 }
 
 fn list(store: &Store, json: bool) -> Result<u8> {
-    let Listing {
-        entries,
-        unreadable,
-    } = store.list()?;
+    let Listing { entries, unreadable } = store.list()?;
     if json {
-        let incidents = entries.iter().rev().map(|entry| IncidentRow {
-            incident: &entry.record.incident,
-            read: entry.is_read,
-        });
-        let document = Document {
-            schema: SCHEMA,
-            incidents: incidents.collect(),
-        };
+        let incidents = entries
+            .iter()
+            .rev()
+            .map(|entry| IncidentRow { incident: &entry.record.incident, read: entry.is_read });
+        let document = Document { schema: SCHEMA, incidents: incidents.collect() };
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else if !entries.is_empty() {
         let width = std::io::stdout().is_terminal().then(super::width);
@@ -149,17 +141,10 @@ fn list(store: &Store, json: bool) -> Result<u8> {
     const MAX_REPORTED_FILES: usize = 5;
     for skipped in unreadable.iter().take(MAX_REPORTED_FILES) {
         let file = store.folder().join(&skipped.file);
-        say(&format!(
-            "gputop: skipped {}: {}\n",
-            file.display(),
-            skipped.why
-        ));
+        say(&format!("gputop: skipped {}: {}\n", file.display(), skipped.why));
     }
     if unreadable.len() > MAX_REPORTED_FILES {
-        say(&format!(
-            "gputop: skipped {} more files\n",
-            unreadable.len() - MAX_REPORTED_FILES
-        ));
+        say(&format!("gputop: skipped {} more files\n", unreadable.len() - MAX_REPORTED_FILES));
     }
     if entries.is_empty() && !json {
         say("gputop: no saved incidents. `gputop run` and the dashboard save incidents\n");
@@ -176,10 +161,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             colour: std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         };
-        let incident = Incident {
-            time: None,
-            ..record.incident.clone()
-        };
+        let incident = Incident { time: None, ..record.incident.clone() };
         let text = explanation::text(&[incident], Detail::Full, &style);
         print_styled(&format!(
             "{}\n\n{}",
@@ -248,9 +230,6 @@ struct IncidentRow<'a> {
 
 /// Returns the whole incident record as JSON, in the format of `explain --json`.
 fn document(record: &Record) -> Result<String> {
-    let document = Document {
-        schema: SCHEMA,
-        incidents: vec![record],
-    };
+    let document = Document { schema: SCHEMA, incidents: vec![record] };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

@@ -109,10 +109,7 @@ pub fn run(args: &Args) -> Result<u8> {
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
             Ok(holders) => {
-                if earlier
-                    .as_ref()
-                    .is_some_and(|e| e.process != holders.process)
-                {
+                if earlier.as_ref().is_some_and(|e| e.process != holders.process) {
                     bail!("the earlier reading is of another process; PID {pid} was started later");
                 }
                 growth.push(&holders);
@@ -139,9 +136,7 @@ fn saved_reading(path: &Path) -> Result<Holders> {
     }
     let file = File::open(path).wrap_err_with(context)?;
     let mut text = Vec::new();
-    file.take(MAX_SAVED_BYTES as u64)
-        .read_to_end(&mut text)
-        .wrap_err_with(context)?;
+    file.take(MAX_SAVED_BYTES as u64).read_to_end(&mut text).wrap_err_with(context)?;
     let saved = bounded_json::read::<SavedDocument>(&text, MAX_SAVED_BYTES);
     let (saved, _) = saved
         .map_err(|_| eyre!("{name} is not a reading saved with `gputop memory PID --json`"))?;
@@ -175,9 +170,7 @@ impl Args {
         let has_match = holders.groups.iter().any(|group| self.selects(group));
         if !has_match {
             let (pid, wanted) = (self.pid, quoted(wanted));
-            say(&format!(
-                "gputop: no group of PID {pid} has `{wanted}` in its name or class\n"
-            ));
+            say(&format!("gputop: no group of PID {pid} has `{wanted}` in its name or class\n"));
         }
         has_match
     }
@@ -211,11 +204,7 @@ impl Args {
         theme: &Theme,
     ) -> String {
         let mut sentences = vec![sentence(holders, growth)];
-        sentences.extend(
-            earlier
-                .into_iter()
-                .flat_map(|e| difference_lines(e, holders)),
-        );
+        sentences.extend(earlier.into_iter().flat_map(|e| difference_lines(e, holders)));
         sentences.extend(advice_lines(holders, growth));
         sentences.extend(estimates(holders, None));
         sentences.extend(holders.limit.clone());
@@ -232,10 +221,7 @@ impl Args {
             text += &format!(" and {} smaller groups: {bytes}\n", others.len());
         }
         let (allocated, state) = (holders.allocated, state_text(holders));
-        text + &format!(
-            "\nPID {}  {allocated} allocated; {state}\n",
-            holders.process.pid
-        )
+        text + &format!("\nPID {}  {allocated} allocated; {state}\n", holders.process.pid)
     }
 
     fn tensor_text(&self, holders: &Holders, growth: &HolderGrowth) -> String {
@@ -298,9 +284,7 @@ impl Args {
                 freed: Vec::new(),
             });
         }
-        say(&format!(
-            "gputop: cannot read the memory of PID {pid}: {failure}\n"
-        ));
+        say(&format!("gputop: cannot read the memory of PID {pid}: {failure}\n"));
         Ok(String::new())
     }
 }
@@ -347,10 +331,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let first = "Optimizer state 41 %, parameters 23 %, gradients 21 %.";
         assert_eq!(lines.first(), Some(&first));
-        assert!(
-            lines.iter().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
         let last = "PID 418  7.26 GiB allocated; exact, read in 610 ms";
         assert_eq!(lines.last(), Some(&last));
         for name in [
@@ -377,19 +358,13 @@ mod tests {
         for part in ["growing 120 MiB a minute", "+120.0", ".detach()"] {
             assert!(words.contains(part), "{part}\n{text}");
         }
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]
     fn a_group_lists_its_tensors_and_the_references_to_them() {
         let text = output("--group HISTORY", 0);
-        assert!(
-            text.contains("kept alive by __main__ > .trainer > .history > [63]"),
-            "{text}"
-        );
+        assert!(text.contains("kept alive by __main__ > .trainer > .history > [63]"), "{text}");
         assert!(text.contains("and 32 smaller blocks"), "{text}");
         assert!(!text.contains("exp_avg"), "{text}");
         assert!(output("--group parameter", 0).contains("also trainer.model.head.weight"));
@@ -437,16 +412,10 @@ mod tests {
             serde_json::from_str(&output(line, readings)).expect("JSON")
         };
         let reading = read("--json", 0);
-        assert_eq!(
-            reading["holders"]["groups"].as_array().map(Vec::len),
-            Some(11)
-        );
+        assert_eq!(reading["holders"]["groups"].as_array().map(Vec::len), Some(11));
         assert_eq!(reading["growth"], serde_json::Value::Null);
         let reading = read("--json --watch 10s --group history", 3);
-        assert_eq!(
-            reading["growth"][0]["rate"]["bytes_per_minute"],
-            Bytes::mib(120).0
-        );
+        assert_eq!(reading["growth"][0]["rate"]["bytes_per_minute"], Bytes::mib(120).0);
         assert_eq!(output("--json --watch 10s", 1).lines().count(), 1);
         let failed = args("--json").failure_output(Pid(418), &Failure::NotTorch);
         let failed = failed.expect("JSON");

@@ -190,9 +190,7 @@ pub fn subcommands() -> Vec<String> {
 /// targets.
 #[doc(hidden)]
 pub fn check_config(text: &str) -> Result<(), String> {
-    Settings::from_text(text)
-        .map(drop)
-        .map_err(|error| error.to_string())
+    Settings::from_text(text).map(drop).map_err(|error| error.to_string())
 }
 
 /// Runs the subcommand, or the dashboard, and returns the exit code. Errors are messages for the user.
@@ -216,9 +214,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let settings = |flags: Flags| {
         let settings = Settings::read(&flags.or(before()))?;
         if let Some(why) = &settings.unread {
-            say(&format!(
-                "gputop: your settings, incidents and log are not used: {why}\n"
-            ));
+            say(&format!("gputop: your settings, incidents and log are not used: {why}\n"));
         }
         Ok::<_, color_eyre::Report>(settings)
     };
@@ -358,16 +354,12 @@ fn unsupported_option<'c>(
         is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
     let has = |command: &clap::Command, arg: &Arg| {
-        command
-            .get_arguments()
-            .any(|own| own.get_id() == arg.get_id())
+        command.get_arguments().any(|own| own.get_id() == arg.get_id())
     };
     let applies = |arg: &Arg| {
         has(subcommand, arg) || subcommand.get_subcommands().any(|below| has(below, arg))
     };
-    let mut options = program
-        .get_arguments()
-        .filter(|arg| arg.get_long().is_some());
+    let mut options = program.get_arguments().filter(|arg| arg.get_long().is_some());
     let option = options.find(|arg| is_given(arg.get_id().as_str()) && !applies(arg))?;
     option.get_long()
 }
@@ -379,18 +371,8 @@ fn width() -> usize {
 
 /// Returns the terminal's width, or 80 if the output is not a terminal.
 fn width_of(is_terminal: bool) -> usize {
-    let size = if is_terminal {
-        crossterm::terminal::size().ok()
-    } else {
-        None
-    };
-    size.map_or(80, |(width, _)| {
-        if width == 0 {
-            80
-        } else {
-            usize::from(width).clamp(40, 120)
-        }
-    })
+    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
+    size.map_or(80, |(width, _)| if width == 0 { 80 } else { usize::from(width).clamp(40, 120) })
 }
 
 fn exit_code(left: CloseReason) -> u8 {
@@ -402,9 +384,7 @@ fn exit_code(left: CloseReason) -> u8 {
 
 /// Returns the async runtime. The main loop is its only task, because collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?)
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 #[cfg(test)]
@@ -460,15 +440,9 @@ mod tests {
             ("incidents", &[]),
             ("cards", &[]),
             ("generate", &[]),
-            (
-                "record",
-                &["config", "on-incident", "on-idle", "on-exit", "interval"],
-            ),
+            ("record", &["config", "on-incident", "on-idle", "on-exit", "interval"]),
             #[cfg(feature = "serve")]
-            (
-                "serve",
-                &["config", "on-incident", "on-idle", "on-exit", "interval"],
-            ),
+            ("serve", &["config", "on-incident", "on-idle", "on-exit", "interval"]),
             ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
             ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
             #[cfg(local)]
@@ -495,10 +469,7 @@ mod tests {
             Ok(cli) => panic!("{cli:?}"),
         };
         let refused = error(&["gputop", "--theme", "dark", "cards"]);
-        assert!(
-            refused.contains("option --theme does not apply to `gputop cards`"),
-            "{refused}"
-        );
+        assert!(refused.contains("option --theme does not apply to `gputop cards`"), "{refused}");
         assert!(error(&["gputop", "-i", "5", "demo"]).contains("option --interval"));
         for accepted in [
             &["gputop", "--theme", "dark", "demo"][..],

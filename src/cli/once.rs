@@ -177,13 +177,6 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
 
 /// Returns the terminal's width, or enough for all columns if the output is a pipe.
 fn width() -> u16 {
-    let size = if has_terminal() {
-        crossterm::terminal::size().ok()
-    } else {
-        None
-    };
-    size.map_or(
-        160,
-        |(width, _)| if width == 0 { 160 } else { width.max(60) },
-    )
+    let size = if has_terminal() { crossterm::terminal::size().ok() } else { None };
+    size.map_or(160, |(width, _)| if width == 0 { 160 } else { width.max(60) })
 }

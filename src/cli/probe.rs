@@ -140,10 +140,7 @@ fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {
         bail!("no process with PID {pid}. `gputop once` lists the processes on GPUs");
     }
     // Accept an unlisted process: it may not use a GPU yet, or may run in a container.
-    Ok(ProcessKey {
-        pid,
-        start: StartTicks(0),
-    })
+    Ok(ProcessKey { pid, start: StartTicks(0) })
 }
 
 fn choose(name: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> Result<GpuUuid> {
@@ -194,9 +191,7 @@ fn gpu_of(process: ProcessKey, frame: &Frame) -> Option<GpuUuid> {
     }
     let lists_process = |gpu: &&Gpu| {
         let listed = gpu.processes.value().into_iter().flatten();
-        listed
-            .filter_map(|entry| entry.process)
-            .any(|key| key == process)
+        listed.filter_map(|entry| entry.process).any(|key| key == process)
     };
     let gpu = frame.gpus.iter().find(lists_process);
     gpu.map(|gpu| gpu.uuid.clone())

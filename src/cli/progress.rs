@@ -20,16 +20,8 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(name: &str, size: Option<u64>) -> Self {
-        let next = std::io::stderr()
-            .is_terminal()
-            .then(|| Instant::now() + SHOW_AFTER);
-        Self {
-            name: name.to_owned(),
-            size,
-            read: 0,
-            next,
-            is_shown: false,
-        }
+        let next = std::io::stderr().is_terminal().then(|| Instant::now() + SHOW_AFTER);
+        Self { name: name.to_owned(), size, read: 0, next, is_shown: false }
     }
 
     /// Continues with the next input without restarting the timer, so that many small files also show progress.

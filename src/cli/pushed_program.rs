@@ -65,11 +65,7 @@ impl Program {
         if !facts.is_file() || read.is_err() || !is_elf(&head) {
             bail!("cannot copy {name}: not a Linux program. Name a gputop executable");
         }
-        Ok(Self {
-            file,
-            bytes: facts.len(),
-            machine: machine(&head),
-        })
+        Ok(Self { file, bytes: facts.len(), machine: machine(&head) })
     }
 
     /// Returns the output of cksum(1) for the program: checksum and size.
@@ -185,14 +181,10 @@ mod tests {
             b"#!/bin/sh\nexec something else\n",
         ] {
             std::fs::write(&path, content).expect("a writable directory");
-            let why = Program::in_file(&path)
-                .expect_err("not a program")
-                .to_string();
+            let why = Program::in_file(&path).expect_err("not a program").to_string();
             assert!(why.contains("gputop`: not a Linux program"), "{why}");
         }
-        let why = Program::in_file(folder.path())
-            .expect_err("a directory")
-            .to_string();
+        let why = Program::in_file(folder.path()).expect_err("a directory").to_string();
         assert!(why.contains("not a Linux program"), "{why}");
         let missing = Program::in_file(&folder.path().join("none"));
         let why = format!("{:#}", missing.expect_err("no such file"));

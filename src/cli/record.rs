@@ -101,20 +101,11 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         )?)?,
     };
     let hello = first_hello(&mut source).await?;
-    let path = args
-        .output
-        .clone()
-        .unwrap_or_else(|| default_name(&hello.host));
+    let path = args.output.clone().unwrap_or_else(|| default_name(&hello.host));
     let recorder = recorder(&path, &hello, args.force)?;
     let maps = args.maps.unwrap_or_default();
-    let mut recording = HostRecording::start(
-        None,
-        source,
-        &hello,
-        recorder,
-        maps,
-        settings.incident_sink(),
-    )?;
+    let mut recording =
+        HostRecording::start(None, source, &hello, recorder, maps, settings.incident_sink())?;
     let mut stop = std::pin::pin!(stop_requested(args.length, args.until_eof));
     loop {
         let has_more = tokio::select! {
@@ -143,19 +134,12 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     let frames = recording.finish()?;
     let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
     clear_progress();
-    say(&format!(
-        "gputop: recorded {frames} frames to {} ({bytes})\n",
-        path.display()
-    ));
+    say(&format!("gputop: recorded {frames} frames to {} ({bytes})\n", path.display()));
     Ok(0)
 }
 
 fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordError> {
-    if force {
-        Recorder::overwrite(path, hello)
-    } else {
-        Recorder::create(path, hello)
-    }
+    if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
 }
 
 /// Removes a recording without frames. Keeps the path if it is a device.
@@ -302,17 +286,16 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
     match found {
         WatchResult::Incident(record) if record.incident.severity == Severity::Fatal => {
             let id = record.incident.id.clone();
-            match reported
-                .iter_mut()
-                .find(|(key, _)| key.is_same(&record.key))
-            {
+            match reported.iter_mut().find(|(key, _)| key.is_same(&record.key)) {
                 Some((_, before)) if *before == id => return,
                 Some((_, before)) => before.clone_from(&id),
                 None => reported.push((record.key.clone(), id.clone())),
             }
-            let command = record.incident.uid.as_ref().map_or(String::new(), |uid| {
-                format!(" (`gputop incidents show {uid}`)")
-            });
+            let command = record
+                .incident
+                .uid
+                .as_ref()
+                .map_or(String::new(), |uid| format!(" (`gputop incidents show {uid}`)"));
             let title = &record.incident.title;
             notify(name, &format!("{id}: {title}{command}"));
         }
@@ -333,10 +316,7 @@ fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
 }
 
 fn default_name(host: &str) -> PathBuf {
-    let host: String = host
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
-        .collect();
+    let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     PathBuf::from(format!("gputop-{host}-{}{ENDING}", date()))
 }
 
@@ -352,9 +332,7 @@ pub(super) async fn stop_requested(
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let time = length.map_or(Duration::MAX, |l| {
-        Duration::try_from(l).unwrap_or(Duration::ZERO)
-    });
+    let time = length.map_or(Duration::MAX, |l| Duration::try_from(l).unwrap_or(Duration::ZERO));
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}

@@ -38,11 +38,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !(0.125..=64.0).contains(&args.speed) {
         bail!("--speed {}: out of range; use 0.125 to 64", args.speed);
     }
-    let options = Options {
-        speed: args.speed,
-        paused: args.paused,
-        ..Options::default()
-    };
+    let options = Options { speed: args.speed, paused: args.paused, ..Options::default() };
     let files = files(&args.files)?;
     let opened = files.iter().map(|file| File::open(file));
     let recordings = opened.collect::<Result<Vec<_>, _>>()?;
@@ -69,11 +65,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let fleet = app(
                 settings,
                 options,
-                args.files
-                    .iter()
-                    .map(|file| name(file, ""))
-                    .next()
-                    .unwrap_or_default(),
+                args.files.iter().map(|file| name(file, "")).next().unwrap_or_default(),
             );
             let (list, sources) =
                 play_all(names.iter().cloned().zip(recordings).collect(), options)?;
@@ -100,11 +92,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
         reason: None,
         guide: None,
         repeats: false,
-        position: Position {
-            speed: options.speed,
-            paused: options.paused,
-            ..Position::default()
-        },
+        position: Position { speed: options.speed, paused: options.paused, ..Position::default() },
     }))
 }
 

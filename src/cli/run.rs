@@ -35,10 +35,7 @@ pub struct Args {
     trace_allocs: bool,
     /// Record this host meanwhile, keep the recording, and print a summary of the command at the end [default file: gputop-run-DATE-PID.gpt.zst]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    #[expect(
-        clippy::option_option,
-        reason = "clap's type for an option with an optional value"
-    )]
+    #[expect(clippy::option_option, reason = "clap's type for an option with an optional value")]
     summary: Option<Option<PathBuf>>,
     #[command(flatten)]
     config: ConfigArgs,

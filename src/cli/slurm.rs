@@ -68,10 +68,7 @@ fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
             continue;
         }
         let Some(nodes) = names(list) else {
-            bail!(
-                "cannot find the nodes of job {job}: `{}` is not a list of nodes",
-                quoted(list)
-            );
+            bail!("cannot find the nodes of job {job}: `{}` is not a list of nodes", quoted(list));
         };
         for node in nodes {
             // Skip duplicates, because tasks of a job array may share a node.
@@ -99,10 +96,8 @@ mod tests {
     fn returns_each_node_of_the_running_tasks_once() {
         let lines = "501|RUNNING|None|n[1-2]\n502|RUNNING|None|n[2-3]\n500|PENDING|Resources|\n";
         let steps = steps("500", lines).expect("running tasks");
-        let nodes: Vec<_> = steps
-            .iter()
-            .map(|step| (step.job.as_str(), step.node.as_str()))
-            .collect();
+        let nodes: Vec<_> =
+            steps.iter().map(|step| (step.job.as_str(), step.node.as_str())).collect();
         assert_eq!(nodes, [("501", "n1"), ("501", "n2"), ("502", "n3")]);
     }
 
@@ -113,10 +108,7 @@ mod tests {
             why("7|PENDING|Priority|\n"),
             "job 7 has no nodes yet: it is pending (Priority). Try again when it runs"
         );
-        assert_eq!(
-            why("7|COMPLETING|None|n1\n"),
-            "job 7 has no nodes: it is completing"
-        );
+        assert_eq!(why("7|COMPLETING|None|n1\n"), "job 7 has no nodes: it is completing");
         assert_eq!(why(""), "job 7 has no nodes: it has ended");
         assert_eq!(
             why("7|RUNNING|None|\u{1b}[2J\n"),

@@ -47,20 +47,14 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     let name = name(&args.file);
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     if has_terminal() && !args.json {
-        let opened = Opened {
-            name,
-            snapshot,
-            studies,
-        };
+        let opened = Opened { name, snapshot, studies };
         return dashboard::show_screen(Box::new(SnapshotScreen::new(opened)), &settings()?);
     }
     let devices = snapshot.devices.iter().zip(&studies);
     let shown = SnapshotOutput {
         name: &name,
         snapshot: &snapshot,
-        devices: devices
-            .map(|(device, study)| AnalysedDevice { device, study })
-            .collect(),
+        devices: devices.map(|(device, study)| AnalysedDevice { device, study }).collect(),
     };
     if args.json {
         print_json(&json(&shown)?)?;

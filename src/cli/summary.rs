@@ -171,11 +171,7 @@ fn diagnose(recording: &Recording, with_events: &[usize]) -> Vec<Record> {
     diagnosis.see(Update::Hello(Arc::new(recording.hello().clone())));
     let mut next = 0;
     for &minute in with_events {
-        let since = recording
-            .minute_span(minute)
-            .0
-            .0
-            .saturating_sub(RETENTION.0);
+        let since = recording.minute_span(minute).0.0.saturating_sub(RETENTION.0);
         let is_late = |minute: &usize| recording.minute_span(*minute).1.0 >= since;
         let earlier = (next..minute).rev().take_while(is_late).last();
         let end = (minute + 1 + SETTLING_MINUTES).min(recording.minute_count());

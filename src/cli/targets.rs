@@ -74,10 +74,7 @@ fn named(
     let mut known = Vec::new();
     for target in &explicit {
         if known.contains(&target) {
-            bail!(
-                "host `{}` is listed twice; remove one",
-                quoted(&target.name())
-            );
+            bail!("host `{}` is listed twice; remove one", quoted(&target.name()));
         }
         known.push(target);
     }
@@ -164,10 +161,7 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
     let mut command = Command::new("ssh-keygen");
     command.arg("-F").arg(host).arg("-f").arg(known_hosts);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    known_hosts.exists()
-        && restore_in(&mut command)
-            .status()
-            .is_ok_and(|status| status.success())
+    known_hosts.exists() && restore_in(&mut command).status().is_ok_and(|status| status.success())
 }
 
 /// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `is_known` looks up
@@ -216,15 +210,11 @@ mod tests {
 
     #[test]
     fn detects_misspelled_subcommands_and_files_among_hosts() {
-        let names: Vec<String> = ["once", "record", "replay", "demo", "doctor"]
-            .map(Into::into)
-            .into();
-        for (typo, meant) in [
-            ("recrod", "record"),
-            ("reply", "replay"),
-            ("onc", "once"),
-            ("docter", "doctor"),
-        ] {
+        let names: Vec<String> =
+            ["once", "record", "replay", "demo", "doctor"].map(Into::into).into();
+        for (typo, meant) in
+            [("recrod", "record"), ("reply", "replay"), ("onc", "once"), ("docter", "doctor")]
+        {
             for known in [None, Some(false)] {
                 let why = likely_mistake(typo, &names, |_| known).unwrap_or_default();
                 assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");

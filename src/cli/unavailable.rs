@@ -41,10 +41,7 @@ impl Unavailable {
         let (name, alternative) = match self {
             Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),
             Self::Line(_) => ("line", "Use `ssh HOST gputop line`"),
-            Self::Allocator(_) => (
-                "allocator",
-                "Start `gputop HOST` and press `M` on a process",
-            ),
+            Self::Allocator(_) => ("allocator", "Start `gputop HOST` and press `M` on a process"),
             Self::Memory(_) => ("memory", "Start `gputop HOST` and press `o` on a process"),
             Self::Probe(_) => ("probe", "Start `gputop --allow-probe HOST` and press `P`"),
             Self::Run(_) => ("run", "Run it on the host with the GPUs"),
@@ -52,10 +49,7 @@ impl Unavailable {
             Self::Doctor(_) => ("doctor", "Use `ssh HOST gputop doctor`"),
             Self::Agent(_) => ("agent", "Run it on a host with GPUs"),
         };
-        format!(
-            "`gputop {name}` is not available: {}. {alternative}",
-            super::NO_COLLECTORS
-        )
+        format!("`gputop {name}` is not available: {}. {alternative}", super::NO_COLLECTORS)
     }
 }
 
@@ -73,11 +67,7 @@ mod tests {
 
     #[test]
     fn missing_subcommands_accept_any_arguments_and_fail_with_a_message() {
-        for line in [
-            "run --no-hook -- python train.py --lr 1",
-            "probe --help",
-            "agent",
-        ] {
+        for line in ["run --no-hook -- python train.py --lr 1", "probe --help", "agent"] {
             let client = Client::try_parse_from(format!("gputop {line}").split(' '));
             let message = client.expect("any arguments").command.message();
             let name = line.split(' ').next().unwrap_or_default();

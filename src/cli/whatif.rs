@@ -94,10 +94,8 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
         config(conf, args.torch.unwrap_or(NEWEST))?;
     }
     let name = visible(args.source.as_bytes(), 200);
-    let mut no_card = Missing::new(
-        Reason::NotRead,
-        "the file does not contain the size of the GPU",
-    );
+    let mut no_card =
+        Missing::new(Reason::NotRead, "the file does not contain the size of the GPU");
     let mut traces = match args.source.parse() {
         Ok(pid) => match of_process(Pid(pid), args.card.is_none()) {
             Ok((traces, why)) => {
@@ -105,9 +103,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
                 traces
             }
             Err((why, code)) => {
-                say(&format!(
-                    "gputop: cannot read the allocator of PID {pid}: {why}\n"
-                ));
+                say(&format!("gputop: cannot read the allocator of PID {pid}: {why}\n"));
                 return Ok(code);
             }
         },
@@ -118,23 +114,13 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     }
     traces.retain(|trace| !(trace.ops.is_empty() && trace.start.is_empty()));
     if traces.is_empty() {
-        let on = args
-            .device
-            .map_or(String::new(), |n| format!(" on device {n}"));
-        say(&format!(
-            "gputop: cannot replay {name}: nothing was allocated{on}\n"
-        ));
+        let on = args.device.map_or(String::new(), |n| format!(" on device {n}"));
+        say(&format!("gputop: cannot replay {name}: nothing was allocated{on}\n"));
         return Ok(1);
     }
-    let devices: Result<Vec<Device>> = traces
-        .iter()
-        .map(|trace| play(trace, args, &no_card))
-        .collect();
-    let document = Document {
-        schema: SCHEMA,
-        source: name,
-        devices: devices?,
-    };
+    let devices: Result<Vec<Device>> =
+        traces.iter().map(|trace| play(trace, args, &no_card)).collect();
+    let document = Document { schema: SCHEMA, source: name, devices: devices? };
     if has_terminal() && !args.json {
         return dashboard::show_screen(Box::new(WhatifScreen::new(document)), &settings()?);
     }
@@ -149,11 +135,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
 fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     let torch = args.torch.or(trace.recorded.torch);
     let room = room(trace, args)?;
-    let settings = settings(
-        args,
-        trace.recorded.conf.as_deref(),
-        torch.unwrap_or(NEWEST),
-    )?;
+    let settings = settings(args, trace.recorded.conf.as_deref(), torch.unwrap_or(NEWEST))?;
     let played = settings.into_iter().map(|setting| {
         let outlook = replay(trace, &setting.rules, room.unwrap_or(Room::UNLIMITED));
         Played {
@@ -189,10 +171,7 @@ fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
 fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let available = available(trace);
     let Some(card) = args.card.or(trace.recorded.card) else {
-        return Ok(available.map(|card| Room {
-            card,
-            outside: Bytes(0),
-        }));
+        return Ok(available.map(|card| Room { card, outside: Bytes(0) }));
     };
     let known = args.outside.or(trace.recorded.outside);
     // Attribute the memory left at an OOM to the CUDA context and other programs, provided that the OOM happened on
@@ -222,11 +201,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         let mut config = config(conf, torch)?;
         // Apply the memory fraction to every setting, because it is a limit set by the program.
         config.memory_fraction = config.memory_fraction.or(fraction);
-        Ok(Setting {
-            name,
-            conf: conf.trim().to_owned(),
-            rules: config.rules(torch),
-        })
+        Ok(Setting { name, conf: conf.trim().to_owned(), rules: config.rules(torch) })
     };
     let mut all = Vec::new();
     // Accept the present setting even if it seems invalid, because the program ran with it.
@@ -239,11 +214,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     }
     if !args.conf.is_empty() {
         for conf in &args.conf {
-            let name = if conf.trim().is_empty() {
-                "default"
-            } else {
-                ""
-            };
+            let name = if conf.trim().is_empty() { "default" } else { "" };
             all.push(setting(name, conf)?);
         }
         return Ok(all);
@@ -266,11 +237,7 @@ fn config(conf: &str, torch: Torch) -> Result<Config> {
 fn of_file(path: &str) -> Result<Vec<Trace>> {
     let path = PathBuf::from(path);
     let snapshot = snapshot::read(&path)?;
-    Ok(snapshot
-        .devices
-        .iter()
-        .map(|device| snapshot.trace(device))
-        .collect())
+    Ok(snapshot.devices.iter().map(|device| snapshot.trace(device)).collect())
 }
 
 #[cfg(not(local))]

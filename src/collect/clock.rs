@@ -34,11 +34,7 @@ mod tests {
         let before = now_mono();
         let uptime = std::fs::read_to_string("/proc/uptime").expect("uptime");
         let after = now_mono();
-        let seconds: f64 = uptime
-            .split(' ')
-            .next()
-            .and_then(|s| s.parse().ok())
-            .expect("a number");
+        let seconds: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).expect("a number");
         let millis = seconds * 1000.0;
         assert!(millis >= before.0 as f64 - 10.0 && millis <= after.0 as f64 + 10.0);
     }

@@ -43,10 +43,7 @@ impl HostReader {
 
     pub fn read(&mut self, now: Mono) -> Host {
         let Some(system) = &mut self.system else {
-            return Host {
-                at: now,
-                ..Host::default()
-            };
+            return Host { at: now, ..Host::default() };
         };
         if let Some(cpu) = refresh_cpu(system, &mut self.cpu_refreshed, now) {
             self.cpu = Reading::Value(cpu);
@@ -71,9 +68,7 @@ fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> 
         return None;
     }
     system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
-    refreshed
-        .replace(now)
-        .map(|_| Percent::rounded(f64::from(system.global_cpu_usage())))
+    refreshed.replace(now).map(|_| Percent::rounded(f64::from(system.global_cpu_usage())))
 }
 
 fn cores(system: &System) -> Reading<u32> {
@@ -149,10 +144,8 @@ fn namespace_id(proc_root: &Path) -> Reading<u64> {
 }
 
 fn host_name() -> String {
-    nix::unistd::gethostname().map_or_else(
-        |_| String::new(),
-        |name| visible(name.as_encoded_bytes(), 255),
-    )
+    nix::unistd::gethostname()
+        .map_or_else(|_| String::new(), |name| visible(name.as_encoded_bytes(), 255))
 }
 
 fn first_line(path: &Path) -> Option<String> {
@@ -170,10 +163,7 @@ mod tests {
     fn cpu_needs_two_readings_and_memory_needs_one() {
         let mut reader = HostReader::new();
         let first = reader.read(now_mono());
-        assert_eq!(
-            first.cpu.why().and_then(|m| m.hint.as_deref()),
-            Some("needs two readings")
-        );
+        assert_eq!(first.cpu.why().and_then(|m| m.hint.as_deref()), Some("needs two readings"));
         assert!(first.memory_total.get() >= first.memory_used.get());
         assert!(first.cores.get() >= Some(1));
         assert_eq!(first.load.value().map(Vec::len), Some(3));

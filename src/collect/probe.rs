@@ -36,10 +36,7 @@ pub fn probe(wanted: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
 /// Checks whether a probe would work on a GPU. A child process loads the driver and queries the GPU, but creates no
 /// context and allocates nothing.
 pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
-    let wanted = ProbeRequest {
-        gpu: gpu.clone(),
-        ..ProbeRequest::default()
-    };
+    let wanted = ProbeRequest { gpu: gpu.clone(), ..ProbeRequest::default() };
     let request = ChildRequest {
         look: true,
         limit: Millis(0),
@@ -49,16 +46,12 @@ pub fn readiness(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String>
     let total = target(gpu, &frame.gpus).and_then(|target| target.memory().total.get());
     let probe = crate::probe::probe(&request);
     if probe.outcome != Outcome::Done {
-        return Err(probe
-            .reason
-            .unwrap_or_else(|| "for an unknown reason".into()));
+        return Err(probe.reason.unwrap_or_else(|| "for an unknown reason".into()));
     }
     let without = probe.patterns.into_iter();
     Ok(ProbeReadiness {
         headroom: total.map(|total| default_headroom(total, request.others)),
-        without: without
-            .filter_map(|run| Some((run.policy, run.missing?)))
-            .collect(),
+        without: without.filter_map(|run| Some((run.policy, run.missing?))).collect(),
     })
 }
 
@@ -90,11 +83,7 @@ fn with_process(
                 side = seen.last().map(|seen| process_side(&seen.map));
             }
             Err(why) => {
-                side = Some(ProcessSide {
-                    process,
-                    missing: Some(why),
-                    ..ProcessSide::default()
-                });
+                side = Some(ProcessSide { process, missing: Some(why), ..ProcessSide::default() });
             }
         }
     }
@@ -133,10 +122,7 @@ fn maps_of(
     let message = |failure: Failure| failure.missing().to_string();
     let mut attached = Attached::open(proc_root, process.pid).map_err(message)?;
     let pools = frame.pools.iter().flat_map(|pools| pools.of(process));
-    let on_gpu = pools
-        .filter(|pool| pool.gpu.value() == Some(gpu))
-        .map(|pool| pool.ordinal)
-        .next();
+    let on_gpu = pools.filter(|pool| pool.gpu.value() == Some(gpu)).map(|pool| pool.ordinal).next();
     let ordinal = match on_gpu {
         Some(ordinal) => ordinal,
         None => {
@@ -216,11 +202,7 @@ fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, S
 }
 
 fn not_enough_free(free: Bytes, least: Bytes, others: bool) -> String {
-    let because = if others {
-        ", larger because other processes use the GPU,"
-    } else {
-        ""
-    };
+    let because = if others { ", larger because other processes use the GPU," } else { "" };
     format!(
         "only {free} is free, but the probe needs {least}: the headroom{because} plus its own context. Lower it with --headroom, or use half of the free memory with --force"
     )
@@ -237,10 +219,7 @@ fn target<'f>(uuid: &GpuUuid, gpus: &'f [Gpu]) -> Option<Target<'f>> {
             return Some(Target { gpu, mig: None });
         }
         let mig = gpu.mig.iter().find(|mig| mig.uuid == *uuid)?;
-        Some(Target {
-            gpu,
-            mig: Some(mig),
-        })
+        Some(Target { gpu, mig: Some(mig) })
     })
 }
 
@@ -255,8 +234,6 @@ impl Target<'_> {
             return true;
         };
         let instance = self.mig.and_then(|mig| mig.gpu_instance.get());
-        listed
-            .iter()
-            .any(|process| instance.is_none() || process.gpu_instance == instance)
+        listed.iter().any(|process| instance.is_none() || process.gpu_instance == instance)
     }
 }

@@ -49,12 +49,7 @@ pub struct StackRequest {
 
 impl StackRequest {
     pub fn by_user(process: ProcessKey) -> Self {
-        Self {
-            process,
-            why: StackWhy::Request,
-            since: now_mono(),
-            allocated: None,
-        }
+        Self { process, why: StackWhy::Request, since: now_mono(), allocated: None }
     }
 }
 
@@ -75,21 +70,19 @@ impl Python {
     /// Starts the stack reader's thread. It calls `answer` for user requests and for event stacks read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("python".into())
-            .spawn(move || {
-                let mut reader = PythonReader::default();
-                while let Ok(command) = receiver.recv() {
-                    match command {
-                        StackCommand::Watch(keys) => reader.watch(&keys),
-                        StackCommand::Take(request) => {
-                            if let Some(stack) = reader.take(request) {
-                                answer(request.process, stack);
-                            }
+        std::thread::Builder::new().name("python".into()).spawn(move || {
+            let mut reader = PythonReader::default();
+            while let Ok(command) = receiver.recv() {
+                match command {
+                    StackCommand::Watch(keys) => reader.watch(&keys),
+                    StackCommand::Take(request) => {
+                        if let Some(stack) = reader.take(request) {
+                            answer(request.process, stack);
                         }
                     }
                 }
-            })?;
+            }
+        })?;
         Ok(Self { commands })
     }
 
@@ -145,20 +138,13 @@ impl PythonReader {
         }
         // Checks that the PID still belongs to this process, so the stack does too.
         check(key)?;
-        if read
-            .as_ref()
-            .map_or_else(|failure| failure.is_changing, |_| true)
-        {
+        if read.as_ref().map_or_else(|failure| failure.is_changing, |_| true) {
             if self.attached.len() >= MAX_ATTACHED {
                 self.attached.clear();
             }
             self.attached.insert(key, spy);
         }
-        let StableThreads {
-            at,
-            mut threads,
-            changing,
-        } = read.map_err(|failure| failure.why)?;
+        let StableThreads { at, mut threads, changing } = read.map_err(|failure| failure.why)?;
         threads.sort_by_key(|thread| !thread.is_main);
         let beyond = threads.len().saturating_sub(MAX_THREADS);
         threads.truncate(MAX_THREADS);
@@ -200,10 +186,7 @@ fn guarded<T>(
 ) -> Result<T, Missing> {
     match catch_unwind(AssertUnwindSafe(part)) {
         Ok(result) => result.map_err(|error| missing(&*error)),
-        Err(_) => Err(Missing::new(
-            Reason::Unknown,
-            "py-spy failed on this process",
-        )),
+        Err(_) => Err(Missing::new(Reason::Unknown, "py-spy failed on this process")),
     }
 }
 
@@ -222,10 +205,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     }
     let text = error.to_string();
     if text.contains("Failed to find python version") {
-        return Missing::new(
-            Reason::Unsupported,
-            "no Python interpreter found in this process",
-        );
+        return Missing::new(Reason::Unsupported, "no Python interpreter found in this process");
     }
     if text.starts_with("Unsupported version of Python") {
         return Missing::new(Reason::Unsupported, visible(text.as_bytes(), MAX_TEXT));
@@ -271,10 +251,7 @@ fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Fa
             let changing = now.len() - stable.len();
             let read = StableThreads {
                 at,
-                threads: stable
-                    .iter()
-                    .filter_map(|trace| thread(trace, key))
-                    .collect(),
+                threads: stable.iter().filter_map(|trace| thread(trace, key)).collect(),
                 changing,
             };
             if changing == 0 {

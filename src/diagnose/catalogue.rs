@@ -29,9 +29,7 @@ impl Catalogue {
         CATALOGUE.get_or_init(|| {
             let mut lines = String::new();
             let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
-            let cards = lines
-                .lines()
-                .filter_map(|line| serde_json::from_str(line).ok());
+            let cards = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
             Self::of(cards.collect(), Tables::embedded().unwrap_or_default()).0
         })
     }
@@ -46,10 +44,9 @@ impl Catalogue {
         for (id, text) in files {
             match Card::parse(text) {
                 Ok(card) if card.id == id => cards.push(card),
-                Ok(card) => errors.push(format!(
-                    "{id}: the ID {:?} does not match the file name",
-                    card.id
-                )),
+                Ok(card) => {
+                    errors.push(format!("{id}: the ID {:?} does not match the file name", card.id));
+                }
                 Err(error) => errors.push(format!("{id}: {error}")),
             }
         }
@@ -64,11 +61,7 @@ impl Catalogue {
 
     fn of(mut cards: Vec<Card>, tables: Tables) -> (Self, Vec<String>) {
         let errors = share(&mut cards);
-        let catalogue = Self {
-            signatures: Signatures::new(&cards),
-            cards,
-            tables,
-        };
+        let catalogue = Self { signatures: Signatures::new(&cards), cards, tables };
         (catalogue, errors)
     }
 
@@ -91,17 +84,11 @@ impl Catalogue {
 /// Copies labels to cards that share another card's signatures. Returns an error for each unknown card.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut errors = Vec::new();
-    let labels: Vec<_> = cards
-        .iter()
-        .map(|c| (c.id.clone(), c.labels.clone()))
-        .collect();
+    let labels: Vec<_> = cards.iter().map(|c| (c.id.clone(), c.labels.clone())).collect();
     for card in cards {
         let Some(owner) = &card.shares else { continue };
         match labels.iter().find(|(id, _)| id == owner) {
-            None => errors.push(format!(
-                "{}: `shares` names the unknown card {owner}",
-                card.id
-            )),
+            None => errors.push(format!("{}: `shares` names the unknown card {owner}", card.id)),
             Some((_, labels)) => {
                 for (field, label) in labels {
                     card.labels.entry(field).or_insert_with(|| label.clone());
@@ -116,30 +103,19 @@ fn share(cards: &mut [Card]) -> Vec<String> {
 /// examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
-    let (catalogue, mut errors) = Catalogue::read(
-        files.iter().map(|(id, text)| (id.as_str(), text.as_str())),
-        tables,
-    );
+    let (catalogue, mut errors) =
+        Catalogue::read(files.iter().map(|(id, text)| (id.as_str(), text.as_str())), tables);
     for card in &catalogue.cards {
-        errors.extend(
-            card_errors(card)
-                .into_iter()
-                .map(|error| format!("{}: {error}", card.id)),
-        );
+        errors.extend(card_errors(card).into_iter().map(|error| format!("{}: {error}", card.id)));
         for (n, example) in card.examples.iter().enumerate() {
             let error = example_error(&catalogue, &card.id, example);
             errors.extend(error.map(|error| format!("{}: example {}: {error}", card.id, n + 1)));
         }
         for (n, example) in card.counterexamples.iter().enumerate() {
-            let first = super::explain(&catalogue, "example", example.text.as_bytes())
-                .into_iter()
-                .next();
+            let first =
+                super::explain(&catalogue, "example", example.text.as_bytes()).into_iter().next();
             if first.is_some_and(|incident| incident.id == card.id) {
-                errors.push(format!(
-                    "{}: counterexample {} matches the card",
-                    card.id,
-                    n + 1
-                ));
+                errors.push(format!("{}: counterexample {} matches the card", card.id, n + 1));
             }
         }
     }
@@ -153,12 +129,7 @@ fn card_errors(card: &Card) -> Vec<String> {
     let of_checks = card.needs.iter().filter_map(CheckHint::unless);
     let of_causes = of_causes.chain(card.causes.iter().flat_map(|cause| &cause.when));
     let of_fixes = card.fixes.iter().flat_map(|fix| &fix.when);
-    let named = card
-        .when
-        .iter()
-        .chain(of_causes)
-        .chain(of_checks)
-        .chain(of_fixes);
+    let named = card.when.iter().chain(of_causes).chain(of_checks).chain(of_fixes);
     for name in named
         .flat_map(|condition| condition.split('|'))
         .map(|name| name.trim_start_matches('!'))
@@ -183,11 +154,7 @@ fn card_errors(card: &Card) -> Vec<String> {
             errors.push("a fix has neither a remedy nor a change".to_owned());
         }
     }
-    for seen in card
-        .causes
-        .iter()
-        .flat_map(|c| c.seen.iter().chain(&c.denied))
-    {
+    for seen in card.causes.iter().flat_map(|c| c.seen.iter().chain(&c.denied)) {
         if let Err(error) = super::signature::Pattern::new(&seen.r#match).check() {
             errors.push(error.to_string());
         }
@@ -222,14 +189,8 @@ fn example_error(
         return Some(format!("the card {} matches instead", first.id));
     }
     let fields = serde_json::to_value(&first.fields).unwrap_or_default();
-    let wrong = example
-        .fields
-        .iter()
-        .find(|(name, value)| fields.get(*name) != Some(value));
+    let wrong = example.fields.iter().find(|(name, value)| fields.get(*name) != Some(value));
     wrong.map(|(name, value)| {
-        format!(
-            "{name} is {}, not {value}",
-            fields.get(name).unwrap_or(&serde_json::Value::Null)
-        )
+        format!("{name} is {}, not {value}", fields.get(name).unwrap_or(&serde_json::Value::Null))
     })
 }

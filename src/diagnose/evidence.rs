@@ -77,9 +77,7 @@ pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
         }),
         _ => {
             let all = EVIDENCE.iter().copied().flatten();
-            all.into_iter()
-                .find(|e| e.name == name)
-                .map(|e| (e.evaluate)(case))
+            all.into_iter().find(|e| e.name == name).map(|e| (e.evaluate)(case))
         }
     }
 }
@@ -87,12 +85,10 @@ pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
 /// Evaluates a condition of a card. `a|b` means a or b, and `!a` means not a.
 #[must_use]
 pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
-    condition
-        .split('|')
-        .any(|name| match name.strip_prefix('!') {
-            Some(name) => !evaluate(name, card, case).is_some_and(|f| f.is_for()),
-            None => evaluate(name, card, case).is_some_and(|f| f.is_for()),
-        })
+    condition.split('|').any(|name| match name.strip_prefix('!') {
+        Some(name) => !evaluate(name, card, case).is_some_and(|f| f.is_for()),
+        None => evaluate(name, card, case).is_some_and(|f| f.is_for()),
+    })
 }
 
 /// Returns true if cards can refer to this name.
@@ -104,16 +100,11 @@ pub fn is_known(name: &str) -> bool {
 }
 
 fn beside(pattern: &str, case: &Case<'_>) -> Finding {
-    let found = case
-        .beside
-        .iter()
-        .find(|id| match pattern.strip_suffix('*') {
-            Some(beginning) => id.starts_with(beginning),
-            None => **id == pattern,
-        });
-    found.map_or(Finding::Silent, |id| {
-        Finding::For(format!("{id} was found in the same crash"))
-    })
+    let found = case.beside.iter().find(|id| match pattern.strip_suffix('*') {
+        Some(beginning) => id.starts_with(beginning),
+        None => **id == pattern,
+    });
+    found.map_or(Finding::Silent, |id| Finding::For(format!("{id} was found in the same crash")))
 }
 
 fn many_ranks(case: &Case<'_>) -> Finding {

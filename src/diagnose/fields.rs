@@ -51,9 +51,8 @@ pub fn read(name: &str, text: &str) -> Option<Value> {
 /// the spelling.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
-    let digits = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
-        .unwrap_or(text.len());
+    let digits =
+        text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(text.len());
     let figure: f64 = text[..digits].replace(',', "").parse().ok()?;
     let unit = match text[digits..].trim_start().as_bytes().first() {
         None | Some(b'b' | b'B') => 1.0,
@@ -115,14 +114,8 @@ mod tests {
     fn the_name_of_a_group_determines_its_type() {
         assert_eq!(read("rank", "3"), Some(Value::from(3)));
         assert_eq!(read("rank", "three"), None);
-        assert_eq!(
-            read("block", "[3,0,0]"),
-            Some(Value::from(vec![3_u32, 0, 0]))
-        );
-        assert_eq!(
-            read("status", " CUBLAS_STATUS_\n"),
-            Some(Value::from("CUBLAS_STATUS_"))
-        );
+        assert_eq!(read("block", "[3,0,0]"), Some(Value::from(vec![3_u32, 0, 0])));
+        assert_eq!(read("status", " CUBLAS_STATUS_\n"), Some(Value::from("CUBLAS_STATUS_")));
     }
 
     #[test]

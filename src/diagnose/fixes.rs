@@ -35,11 +35,7 @@ pub(super) fn adapted(
             excluded.push(cause.id);
             return None;
         };
-        Some(Cause {
-            title,
-            needs: cause.needs.and_then(|needs| setting.adapted(&needs)),
-            ..cause
-        })
+        Some(Cause { title, needs: cause.needs.and_then(|needs| setting.adapted(&needs)), ..cause })
     });
     let causes: Vec<Cause> = causes.collect();
     let is_excluded = |fix: &FixRule| fix.r#for.as_ref().is_some_and(|id| excluded.contains(id));
@@ -85,25 +81,19 @@ fn fixes(
     };
     rules.sort_by_key(|fix| !is_first(fix));
     let mut fixes: Vec<Fix> = Vec::new();
-    for mut fix in rules
-        .into_iter()
-        .filter_map(|rule| setting.fix(rule, found))
-    {
+    for mut fix in rules.into_iter().filter_map(|rule| setting.fix(rule, found)) {
         fix.change = for_script(fix.change, script, setting);
         if !fix.change.is_empty() && !fixes.iter().any(|known| known.change == fix.change) {
             fixes.push(fix);
         }
     }
     if fixes.is_empty() {
-        let rules = LAST_RESORTS.iter().map(|name| FixRule {
-            remedy: Some((*name).to_owned()),
-            ..FixRule::default()
-        });
+        let rules = LAST_RESORTS
+            .iter()
+            .map(|name| FixRule { remedy: Some((*name).to_owned()), ..FixRule::default() });
         fixes.extend(rules.filter_map(|rule| setting.fix(&rule, found)));
     }
-    let harmless = fixes
-        .iter()
-        .position(|fix| workload::warning(&fix.change).is_none());
+    let harmless = fixes.iter().position(|fix| workload::warning(&fix.change).is_none());
     if let Some(first) = harmless {
         fixes[..=first].rotate_right(1);
     }
@@ -113,10 +103,8 @@ fn fixes(
 /// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
     // Leaves fixes unchanged if the script's name is unusual and would need quoting.
-    let is_plain = |name: &&str| {
-        name.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
+    let is_plain =
+        |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     match script.filter(is_plain) {
         Some(script) => change.replace(workload::SCRIPT, &format!("python {script}")),
         None => change.replace(workload::SCRIPT, setting.usual_command()),
@@ -221,13 +209,8 @@ mod tests {
         let known = Workloads::embedded().placeholders();
         for (place, fixes) in all_fixes(true) {
             for fix in fixes {
-                let words = fix
-                    .change
-                    .split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                for word in words
-                    .filter(is_word)
-                    .filter(|word| known.contains_key(*word))
-                {
+                let words = fix.change.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                for word in words.filter(is_word).filter(|word| known.contains_key(*word)) {
                     let effect = fix.effect.as_deref().unwrap_or_default();
                     assert!(effect.contains(word), "{place}: {fix:?}");
                 }

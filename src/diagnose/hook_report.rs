@@ -25,10 +25,7 @@ impl HookReport {
                 steps: event.steps.and_then(finished_steps),
                 // Drops a count of zero earlier flushes, which rules nothing out: the first flush may be the one that
                 // failed.
-                retries: oom
-                    .num_alloc_retries
-                    .map(earlier_retries)
-                    .filter(|n| *n > 0),
+                retries: oom.num_alloc_retries.map(earlier_retries).filter(|n| *n > 0),
                 largest_free_block: oom.largest_free_block,
                 largest_free_block_other_streams: oom.largest_free_block_other_streams,
                 ..Measured::default()
@@ -42,10 +39,7 @@ impl HookReport {
         let fields = &mut incident.fields;
         let more = [
             ("largest_free_block_bytes", self.oom.largest_free_block),
-            (
-                "allocated_peak_bytes",
-                self.oom.allocated_bytes.map(|gauge| gauge.peak),
-            ),
+            ("allocated_peak_bytes", self.oom.allocated_bytes.map(|gauge| gauge.peak)),
         ];
         for (name, bytes) in more {
             if let Some(bytes) = bytes {
@@ -57,20 +51,11 @@ impl HookReport {
         }
         let gauge = |gauge: Option<HookGauge>| Some(gauge?.current.0);
         fields.free_bytes = fields.free_bytes.or(Some(self.oom.free_bytes.0));
-        fields.allocated_bytes = fields
-            .allocated_bytes
-            .or_else(|| gauge(self.oom.allocated_bytes));
-        fields.reserved_bytes = fields
-            .reserved_bytes
-            .or_else(|| gauge(self.oom.reserved_bytes));
+        fields.allocated_bytes = fields.allocated_bytes.or_else(|| gauge(self.oom.allocated_bytes));
+        fields.reserved_bytes = fields.reserved_bytes.or_else(|| gauge(self.oom.reserved_bytes));
         if let (None, Some(frame)) = (&incident.at, self.oom.frames.first()) {
             let file = Path::new(&frame.file).file_name().unwrap_or_default();
-            incident.at = Some(format!(
-                "{}:{}  in {}",
-                file.display(),
-                frame.line,
-                frame.function
-            ));
+            incident.at = Some(format!("{}:{}  in {}", file.display(), frame.line, frame.function));
         }
     }
 }

@@ -79,11 +79,7 @@ impl LogFindings {
         for sighting in &self.sightings {
             let piece = clean(whole_lines(&sighting.context));
             let known = overlap(&out, &piece);
-            let gap = if out.is_empty() || known > 0 {
-                ""
-            } else {
-                "\n[...]\n"
-            };
+            let gap = if out.is_empty() || known > 0 { "" } else { "\n[...]\n" };
             if out.len() + gap.len() + piece.len() - known > max {
                 break;
             }
@@ -159,8 +155,7 @@ impl<'a> LogReader<'a> {
     }
 
     pub fn push(&mut self, piece: &[u8]) {
-        self.beginning
-            .extend(piece.iter().take(MAX_START - self.beginning.len()));
+        self.beginning.extend(piece.iter().take(MAX_START - self.beginning.len()));
         for excerpt in self.scanner.push(piece) {
             self.add(excerpt);
         }
@@ -224,10 +219,8 @@ impl<'a> LogReader<'a> {
     /// Reads an excerpt. After a panic, reads its halves separately, so that a line that triggers a bug does not affect
     /// other lines.
     fn read(&mut self, excerpt: &Excerpt) {
-        let (sightings, tracebacks) = (
-            self.findings.sightings.len(),
-            self.findings.tracebacks.len(),
-        );
+        let (sightings, tracebacks) =
+            (self.findings.sightings.len(), self.findings.tracebacks.len());
         if recover(|| self.read_whole(excerpt)).is_some() {
             return;
         }
@@ -242,10 +235,7 @@ impl<'a> LogReader<'a> {
     fn read_whole(&mut self, excerpt: &Excerpt) {
         let lines = text::lines(&excerpt.bytes, excerpt.first_line);
         for flow in text::flows(&lines) {
-            let matches = self
-                .catalogue
-                .signatures
-                .matches(&flow, &self.catalogue.cards);
+            let matches = self.catalogue.signatures.matches(&flow, &self.catalogue.cards);
             let tracebacks = traceback::all(&flow, &lines);
             for one in &matches {
                 self.note(one, &flow, &lines);
@@ -261,11 +251,7 @@ impl<'a> LogReader<'a> {
                 }
             }
         }
-        let surplus = self
-            .findings
-            .tracebacks
-            .len()
-            .saturating_sub(MAX_TRACEBACKS);
+        let surplus = self.findings.tracebacks.len().saturating_sub(MAX_TRACEBACKS);
         // Drops tracebacks in the middle: the first one can be the cause, and users look for the last one.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
@@ -274,10 +260,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn note(&mut self, one: &Match, flow: &Flow, lines: &[LogLine]) {
-        let (first, last) = (
-            flow.line_at(one.start),
-            flow.line_at(one.end.max(one.start + 1) - 1),
-        );
+        let (first, last) = (flow.line_at(one.start), flow.line_at(one.end.max(one.start + 1) - 1));
         let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
             return;
         };
@@ -293,11 +276,7 @@ impl<'a> LogReader<'a> {
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
-        let context = slice(
-            &flow.text,
-            one.start.saturating_sub(CONTEXT),
-            one.end + CONTEXT,
-        );
+        let context = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
         self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
             card: one.card,
@@ -374,9 +353,7 @@ fn wording(message: &str) -> String {
 /// Returns the PID in a log line's launcher prefix: `(Worker_PP0 pid=4711)`.
 fn pid_of(writer: &str) -> Option<u32> {
     let (_, rest) = writer.split_once("pid=")?;
-    let digits = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..digits].parse().ok()
 }
 
@@ -388,18 +365,14 @@ fn rank_of(file: &str) -> Option<u32> {
             continue;
         };
         let rest = name[at + mark.len()..].trim_start_matches(['_', '-', '.']);
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         if let Ok(rank) = rest[..digits].parse() {
             return Some(rank);
         }
     }
     // torchrun --log-dir names logs by directory: …/attempt_0/3/stderr.log
     let folder = file.rsplit(['/', '\\']).nth(1)?;
-    ["stderr.log", "stdout.log"]
-        .contains(&name)
-        .then(|| folder.parse().ok())?
+    ["stderr.log", "stdout.log"].contains(&name).then(|| folder.parse().ok())?
 }
 
 #[cfg(test)]
@@ -410,10 +383,7 @@ mod tests {
 
     #[test]
     fn an_excerpt_contains_overlapping_context_once() {
-        let text = (0..60)
-            .map(|n| format!("line {n} of the log"))
-            .collect::<Vec<_>>()
-            .join("\n");
+        let text = (0..60).map(|n| format!("line {n} of the log")).collect::<Vec<_>>().join("\n");
         let of = |context: &str| Sighting {
             wording: String::new(),
             card: 0,
@@ -503,10 +473,7 @@ mod tests {
         let catalogue = broken();
         let killed = "Out of memory: Killed process 418 (python)\n";
         let bad = "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n";
-        let log = format!(
-            "one\n{killed}two\n{bad}{bad}three\n{}{killed}",
-            "line\n".repeat(600)
-        );
+        let log = format!("one\n{killed}two\n{bad}{bad}three\n{}{killed}", "line\n".repeat(600));
         let mut reader = LogReader::new(&catalogue, "x");
         reader.push(log.as_bytes());
         let found = reader.finish();

@@ -46,9 +46,5 @@ use crate::model::incident::Incident;
 pub fn explain(catalogue: &Catalogue, file: &str, text: &[u8]) -> Vec<Incident> {
     let mut reader = LogReader::new(catalogue, file);
     reader.push(text);
-    diagnose(
-        catalogue,
-        &[reader.finish()],
-        &evidence::Measured::default(),
-    )
+    diagnose(catalogue, &[reader.finish()], &evidence::Measured::default())
 }

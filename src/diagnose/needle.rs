@@ -100,10 +100,8 @@ mod tests {
     #[test]
     fn returns_the_literals_of_all_required_parts() {
         let sets = further_needles(r"launch failed (?:CUDA|HIP1)\s+error(?: code)?");
-        let sets: Vec<Vec<&[u8]>> = sets
-            .iter()
-            .map(|set| set.iter().map(Vec::as_slice).collect())
-            .collect();
+        let sets: Vec<Vec<&[u8]>> =
+            sets.iter().map(|set| set.iter().map(Vec::as_slice).collect()).collect();
         assert_eq!(sets, [vec![&b"CUDA"[..], b"HIP1"], vec![b"error"]]);
     }
 }

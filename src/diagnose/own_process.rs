@@ -20,14 +20,9 @@ pub(super) fn separate(found: &mut FieldMap) {
     let Some(allocated) = get("allocated_bytes") else {
         return;
     };
-    let reserved = get("reserved_unallocated_bytes").map_or_else(
-        || get("reserved_bytes").unwrap_or(allocated),
-        |ru| allocated + ru,
-    );
-    let Some(others) = found
-        .get_mut("other_processes")
-        .and_then(Value::as_array_mut)
-    else {
+    let reserved = get("reserved_unallocated_bytes")
+        .map_or_else(|| get("reserved_bytes").unwrap_or(allocated), |ru| allocated + ru);
+    let Some(others) = found.get_mut("other_processes").and_then(Value::as_array_mut) else {
         return;
     };
     let is_own = |p: &Value| {
@@ -64,10 +59,7 @@ mod tests {
             "allocated_bytes": 9 * gib, "reserved_unallocated_bytes": gib, "other_processes": list
         }));
         assert_eq!(found["process_bytes"], 11 * gib);
-        assert_eq!(
-            found["other_processes"],
-            serde_json::json!([{"pid": 1, "bytes": 2 * gib}])
-        );
+        assert_eq!(found["other_processes"], serde_json::json!([{"pid": 1, "bytes": 2 * gib}]));
     }
 
     #[test]

@@ -61,9 +61,7 @@ fn conf_of(fix: &Fix) -> Option<&str> {
     if fix.kind != FixKind::Env {
         return None;
     }
-    let mut after = VARIABLES
-        .iter()
-        .filter_map(|name| fix.change.split_once(name));
+    let mut after = VARIABLES.iter().filter_map(|name| fix.change.split_once(name));
     after.next()?.1.split_whitespace().next()
 }
 
@@ -141,11 +139,7 @@ mod tests {
                 ..TraceReplay::default()
             },
         );
-        let effects: Vec<_> = incident
-            .fixes
-            .iter()
-            .map(|fix| fix.effect.as_deref())
-            .collect();
+        let effects: Vec<_> = incident.fixes.iter().map(|fix| fix.effect.as_deref()).collect();
         assert_eq!(
             effects,
             [
@@ -172,10 +166,7 @@ mod tests {
         assert_eq!(changed.needs, ["The replay is of an earlier failure."]);
         assert_eq!(changed.fixes, incident().fixes);
         // Incidents other than out-of-memory errors remain unchanged.
-        let mut other = Incident {
-            family: "xid".to_owned(),
-            ..incident()
-        };
+        let mut other = Incident { family: "xid".to_owned(), ..incident() };
         add_predictions(&mut other, &replayed);
         assert_eq!(other.needs, Vec::<String>::new());
         other.family = "oom".to_owned();
@@ -190,11 +181,7 @@ mod tests {
         let cards = Catalogue::embedded().cards.iter();
         for card in cards.filter(|card| card.family.starts_with("oom")) {
             for fix in &card.fixes {
-                let fix = Fix {
-                    change: fix.change.clone(),
-                    kind: fix.kind,
-                    ..Fix::default()
-                };
+                let fix = Fix { change: fix.change.clone(), kind: fix.kind, ..Fix::default() };
                 let Some(conf) = conf_of(&fix) else { continue };
                 let changes_something =
                     Config::read(conf, NEWEST).is_ok_and(|c| c != Config::default());

@@ -87,11 +87,7 @@ const MAX_BESIDE: usize = 4096;
 /// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
-    let before = slice(
-        text,
-        line.max(at.start.saturating_sub(MAX_BESIDE)),
-        at.start,
-    );
+    let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
     let after_end = line_end(text, at.end).min(at.end + MAX_BESIDE);
     let after = slice(text, at.end, after_end);
     if CODE.iter().any(|c| before.contains(c))
@@ -135,9 +131,7 @@ fn is_table_row(before: &str, after: &str) -> bool {
 /// Returns true if the previous or next line also begins with `#`, as in a log that was copied into a comment.
 fn is_commented_out(text: &str, line: usize, end: usize) -> bool {
     let previous = text.get(..line).and_then(|text| text.lines().next_back());
-    let next = text
-        .get(line_end(text, end)..)
-        .and_then(|text| text.lines().nth(1));
+    let next = text.get(line_end(text, end)..).and_then(|text| text.lines().nth(1));
     let is_comment = |line: &str| line.starts_with('#');
     previous.is_some_and(is_comment) || next.is_some_and(is_comment)
 }
@@ -182,15 +176,11 @@ fn is_quoted(before: &str, after: &str) -> bool {
 
 /// Returns true if the match follows ordinary words, without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
-    let tail = before
-        .rsplit([':', ']', '|', '>', ';', '=', '!'])
-        .next()
-        .unwrap_or_default();
+    let tail = before.rsplit([':', ']', '|', '>', ';', '=', '!']).next().unwrap_or_default();
     // Requires lowercase words: a progress bar or another rank's line can precede the match without a line break.
-    let words = tail.split_whitespace().filter(|w| {
-        w.chars()
-            .all(|c| c.is_ascii_lowercase() || "',-".contains(c))
-    });
+    let words = tail
+        .split_whitespace()
+        .filter(|w| w.chars().all(|c| c.is_ascii_lowercase() || "',-".contains(c)));
     words.count() >= 2
 }
 

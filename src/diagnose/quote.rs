@@ -34,19 +34,10 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     let labelled = one.places.iter().filter(|(_, range)| {
         range.start >= start && range.end <= one.end + 2048 && !is_boilerplate(range.start)
     });
-    let last = labelled
-        .clone()
-        .map(|(_, range)| range.end)
-        .max()
-        .unwrap_or(0)
-        .max(one.end);
+    let last = labelled.clone().map(|(_, range)| range.end).max().unwrap_or(0).max(one.end);
     let line_end = line_end(&flow.text, last);
     // Includes the rest of the last line if it is short.
-    let end = if line_end.saturating_sub(last) <= 120 {
-        line_end
-    } else {
-        last
-    };
+    let end = if line_end.saturating_sub(last) <= 120 { line_end } else { last };
     let text = whole_words(&flow.text, start, end);
     let name = |field: &'_ str| -> String {
         match field {
@@ -65,10 +56,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         })
         .collect();
     labels.sort_by_key(|label| label.start);
-    Quote {
-        text: text.to_owned(),
-        labels,
-    }
+    Quote { text: text.to_owned(), labels }
 }
 
 /// Returns at most `MAX_TEXT` bytes of whole words. Half a token would not be redacted.

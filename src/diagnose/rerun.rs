@@ -58,10 +58,7 @@ mod tests {
 
     fn put(change: &str, command: &str) -> String {
         let mut incident = Incident {
-            fixes: vec![Fix {
-                change: change.into(),
-                ..Fix::default()
-            }],
+            fixes: vec![Fix { change: change.into(), ..Fix::default() }],
             ..Incident::default()
         };
         with_command(&mut incident, command);
@@ -76,15 +73,9 @@ mod tests {
             put("gdb -batch --args python train.py", own),
             format!("gdb -batch --args {own}")
         );
-        assert_eq!(
-            put("python train.py --resume", own),
-            format!("{own} --resume")
-        );
+        assert_eq!(put("python train.py --resume", own), format!("{own} --resume"));
         let launcher = "torchrun --nproc-per-node 8 train.py";
-        assert_eq!(
-            put("A=1 python train.py", launcher),
-            format!("A=1 {launcher}")
-        );
+        assert_eq!(put("A=1 python train.py", launcher), format!("A=1 {launcher}"));
     }
 
     #[test]

@@ -396,14 +396,7 @@ pub struct Scanner {
 
 impl Default for Scanner {
     fn default() -> Self {
-        Self {
-            buffer: Vec::new(),
-            line: 1,
-            searched: 0,
-            open: None,
-            returned: 0,
-            bytes: 0,
-        }
+        Self { buffer: Vec::new(), line: 1, searched: 0, open: None, returned: 0, bytes: 0 }
     }
 }
 
@@ -434,8 +427,7 @@ impl Scanner {
 
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.open
-            .is_some_and(|(start, end)| start < end.min(self.buffer.len()))
+        self.open.is_some_and(|(start, end)| start < end.min(self.buffer.len()))
     }
 
     /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
@@ -443,10 +435,7 @@ impl Scanner {
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
-        let text = self
-            .buffer
-            .get(start..available)
-            .filter(|t| !t.is_empty())?;
+        let text = self.buffer.get(start..available).filter(|t| !t.is_empty())?;
         let cut = match memrchr(b'\n', text) {
             Some(newline) if whole_lines => start + newline,
             None if whole_lines => return None,
@@ -534,10 +523,8 @@ impl Scanner {
 
 /// Returns the offsets of anchors in `text` in order, at most one per line and searcher.
 fn find(text: &[u8]) -> Vec<usize> {
-    let mut offsets: Vec<usize> = searchers()
-        .iter()
-        .flat_map(|searcher| searcher.lines(text))
-        .collect();
+    let mut offsets: Vec<usize> =
+        searchers().iter().flat_map(|searcher| searcher.lines(text)).collect();
     offsets.sort_unstable();
     offsets
 }
@@ -640,25 +627,15 @@ mod tests {
 
     #[test]
     fn line_numbers_do_not_depend_on_the_pieces() {
-        let text = format!(
-            "{}CUDA error: x\n{}",
-            "line\n".repeat(99_999),
-            "more\n".repeat(50_000)
-        );
+        let text = format!("{}CUDA error: x\n{}", "line\n".repeat(99_999), "more\n".repeat(50_000));
         for size in [7, 1000, 65_536, text.len()] {
             let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
             let found = excerpts(&pieces);
             assert_eq!(found.len(), 1, "pieces of {size}");
             let shown = String::from_utf8_lossy(&found[0].bytes);
-            let line = shown
-                .lines()
-                .position(|l| l.contains("CUDA error"))
-                .expect("part of the text");
-            assert_eq!(
-                found[0].first_line + line as u64,
-                100_000,
-                "pieces of {size}"
-            );
+            let line =
+                shown.lines().position(|l| l.contains("CUDA error")).expect("part of the text");
+            assert_eq!(found[0].first_line + line as u64, 100_000, "pieces of {size}");
         }
     }
 
@@ -693,11 +670,8 @@ mod tests {
             );
             // The error was returned as soon as its line was complete.
             if size == 1 {
-                let with = |word: &str| {
-                    found
-                        .iter()
-                        .position(|e| e.bytes.ends_with(word.as_bytes()))
-                };
+                let with =
+                    |word: &str| found.iter().position(|e| e.bytes.ends_with(word.as_bytes()));
                 assert!(with("last):\n") < with("CUDA error: x\n"));
             }
         }

@@ -9,9 +9,7 @@ const ERROR_EXTRACTS: &str = "cuda-error";
 
 /// Replaces `error` and `extract_sets` in a card's TOML by the corresponding signatures and extracts.
 pub fn expand(card: &mut Table) -> Result<(), String> {
-    let rules: Table = RULES
-        .parse()
-        .map_err(|e| format!("shared-rules.toml: {e}"))?;
+    let rules: Table = RULES.parse().map_err(|e| format!("shared-rules.toml: {e}"))?;
     let mut sets = list(card.remove("extract_sets"));
     if let Some(error) = card.remove("error") {
         let Value::Table(error) = error else {
@@ -24,14 +22,9 @@ pub fn expand(card: &mut Table) -> Result<(), String> {
     }
     for set in sets {
         let name = set.as_str().unwrap_or_default();
-        let shared = rules
-            .get("extract")
-            .and_then(|sets| sets.get(name))
-            .cloned();
+        let shared = rules.get("extract").and_then(|sets| sets.get(name)).cloned();
         let shared = shared.ok_or_else(|| format!("unknown extract set: {set}"))?;
-        let extracts = card
-            .entry("extract")
-            .or_insert_with(|| Value::Array(Vec::new()));
+        let extracts = card.entry("extract").or_insert_with(|| Value::Array(Vec::new()));
         if let Some(extracts) = extracts.as_array_mut() {
             extracts.extend(list(Some(shared)));
         }
@@ -66,10 +59,7 @@ fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> 
                 expression = expression.replace(&format!("{{{part}}}"), &again);
             }
         }
-        if PARTS
-            .iter()
-            .any(|part| expression.contains(&format!("{{{part}}}")))
-        {
+        if PARTS.iter().any(|part| expression.contains(&format!("{{{part}}}"))) {
             continue;
         }
         signature.insert("match".to_owned(), expression.into());

@@ -35,10 +35,7 @@ pub struct Pattern {
 
 impl From<String> for Pattern {
     fn from(written: String) -> Self {
-        Self {
-            written,
-            compiled: OnceLock::new(),
-        }
+        Self { written, compiled: OnceLock::new() }
     }
 }
 
@@ -46,10 +43,7 @@ impl Pattern {
     /// Creates a pattern from a card: a space matches any white space, and `{SIZE}` matches a number with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
-        Self {
-            written: written.to_owned(),
-            compiled: OnceLock::new(),
-        }
+        Self { written: written.to_owned(), compiled: OnceLock::new() }
     }
 
     /// Compiles the expression and returns the compiler's error, if any.
@@ -93,9 +87,7 @@ impl Rule {
     /// Returns true if `text` contains a literal of each further set.
     fn has_further_needles(&self, text: &[u8]) -> bool {
         let contains = |literal: &Vec<u8>| memmem::find(text, literal).is_some();
-        self.further_needles
-            .iter()
-            .all(|set| set.iter().any(contains))
+        self.further_needles.iter().all(|set| set.iter().any(contains))
     }
 }
 
@@ -119,11 +111,7 @@ struct Filter {
 impl Filter {
     fn of(rules: &[Rule]) -> Self {
         let mut literals = Vec::new();
-        let mut filter = Self {
-            search: None,
-            rules: Vec::new(),
-            always: Vec::new(),
-        };
+        let mut filter = Self { search: None, rules: Vec::new(), always: Vec::new() };
         for (index, rule) in rules.iter().enumerate() {
             let known = rule
                 .needles
@@ -142,10 +130,7 @@ impl Filter {
         }
         // Prefers a search that is fast to build, which matters more than search speed for short texts.
         let mut search = AhoCorasick::builder();
-        filter.search = search
-            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-            .build(&literals)
-            .ok();
+        filter.search = search.kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&literals).ok();
         filter
     }
 
@@ -200,15 +185,9 @@ impl Signatures {
         }
         let extracts = cards.iter().map(|card| {
             let extracts = card.extracts.iter();
-            extracts
-                .map(|e| (Pattern::new(&e.r#match), e.reach))
-                .collect()
+            extracts.map(|e| (Pattern::new(&e.r#match), e.reach)).collect()
         });
-        Self {
-            rules,
-            extracts: extracts.collect(),
-            filter: OnceLock::new(),
-        }
+        Self { rules, extracts: extracts.collect(), filter: OnceLock::new() }
     }
 
     /// Returns the errors in the cards' expressions as (card, message).
@@ -286,11 +265,7 @@ impl Signatures {
                 match reach {
                     Reach::Message => {
                         let to = (one.end + MESSAGE_REACH).min(next_start.max(one.end));
-                        one.add(&NearbyFields::read(
-                            pattern,
-                            slice(&flow.text, line, to),
-                            line,
-                        ));
+                        one.add(&NearbyFields::read(pattern, slice(&flow.text, line, to), line));
                     }
                     Reach::Around => {
                         let read = || NearbyFields::read(pattern, &flow.text, 0);
@@ -382,13 +357,7 @@ fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
 }
 
 fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
-    let order = |m: &Match| {
-        (
-            cards[m.card].order,
-            m.weak,
-            std::cmp::Reverse(m.end - m.start),
-        )
-    };
+    let order = |m: &Match| (cards[m.card].order, m.weak, std::cmp::Reverse(m.end - m.start));
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
     // Maps the start of each accepted match to its end. Only neighbouring matches can overlap.
     let mut accepted = std::collections::BTreeMap::new();
@@ -413,9 +382,7 @@ fn named(regex: &Regex, captures: &Captures<'_>) -> (FieldMap, Places) {
             continue;
         };
         // A suffix as in `rank_2` marks a second group for the same field.
-        let field = name
-            .trim_end_matches(|c: char| c.is_ascii_digit())
-            .trim_end_matches('_');
+        let field = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
         let text = String::from_utf8_lossy(group.as_bytes());
         if let Some(value) = fields::read(field, &text) {
             places.push((field.to_owned(), group.range()));
@@ -438,9 +405,7 @@ mod tests {
     #[test]
     fn a_space_matches_any_white_space_and_a_size_includes_its_unit() {
         let pattern = Pattern::new("allocate (?<requested_bytes>{SIZE})[. ]");
-        let found = pattern
-            .groups("allocate\n   2.00 GiB. GPU")
-            .expect("it matches");
+        let found = pattern.groups("allocate\n   2.00 GiB. GPU").expect("it matches");
         assert_eq!(found["requested_bytes"], 2_u64 << 30);
         assert!(Pattern::new("a ?b").is_in("ab"));
     }

@@ -73,10 +73,7 @@ impl Tables {
     pub fn parse(assertions: &str, xids: &str) -> Result<Self, toml::de::Error> {
         let assertions: AssertionFile = toml::from_str(assertions)?;
         let xids: XidFile = toml::from_str(xids)?;
-        Ok(Self {
-            assertions: assertions.assertion,
-            xids: xids.xid,
-        })
+        Ok(Self { assertions: assertions.assertion, xids: xids.xid })
     }
 
     /// Adds the phrases for the assertion or Xid in `found`. Returns the card named by the table row.
@@ -110,15 +107,9 @@ impl Tables {
 
     fn assertion(&self, found: &FieldMap) -> Option<&Assertion> {
         let printed = without_blanks(found.get("assertion")?.as_str()?);
-        let file = found
-            .get("kernel_file")
-            .and_then(Value::as_str)
-            .map(base_name);
+        let file = found.get("kernel_file").and_then(Value::as_str).map(base_name);
         self.assertions.iter().find(|row| {
-            let same_file = row
-                .file
-                .as_deref()
-                .is_none_or(|wanted| file == Some(wanted));
+            let same_file = row.file.as_deref().is_none_or(|wanted| file == Some(wanted));
             same_file && printed.contains(&without_blanks(&row.text))
         })
     }

@@ -37,27 +37,22 @@ pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
 /// Returns the first template whose fields are all known, with its fields filled in.
 #[must_use]
 pub fn first(templates: &[String], found: &FieldMap) -> String {
-    templates
-        .iter()
-        .find_map(|template| fill(template, found))
-        .unwrap_or_default()
+    templates.iter().find_map(|template| fill(template, found)).unwrap_or_default()
 }
 
 /// Returns true for field names. Other braces, as in `{"a": 1}`, `${HOME}` and f-strings, remain unchanged.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 /// Formats a field's value for display, with units for sizes and durations.
 #[must_use]
 pub fn shown(name: &str, value: &Value) -> String {
     match value {
-        Value::Number(n) if name.ends_with("_bytes") => n
-            .as_u64()
-            .map_or_else(|| n.to_string(), |b| Bytes(b).to_string()),
+        Value::Number(n) if name.ends_with("_bytes") => {
+            n.as_u64().map_or_else(|| n.to_string(), |b| Bytes(b).to_string())
+        }
         Value::Number(n) if name.ends_with("_ms") => {
             n.as_u64().map_or_else(|| n.to_string(), duration)
         }

@@ -69,9 +69,7 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
         let line = &lines[index];
         let after = next.replace(line);
         if let Some(mut frame) = frame(&line.text) {
-            frame.code = after
-                .filter(|l| l.is_code)
-                .map(|l| l.text.trim().to_owned());
+            frame.code = after.filter(|l| l.is_code).map(|l| l.text.trim().to_owned());
             frames.push(frame);
             others = 0;
         } else if line.text.starts_with("Traceback (most recent") {
@@ -95,11 +93,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let places: Vec<(usize, usize)> = flow.lines().collect();
     for (n, &(index, start)) in places.iter().enumerate() {
         let line = &lines[index];
-        if line
-            .text
-            .trim_start()
-            .starts_with("Traceback (most recent call last)")
-        {
+        if line.text.trim_start().starts_with("Traceback (most recent call last)") {
             // Skips exceptions in destructors or at exit, which follow the exception that terminated the program.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
@@ -120,9 +114,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
         let Some(traceback) = &mut open else { continue };
         if let Some(mut frame) = frame(&line.text) {
             let after = places.get(n + 1).map(|&(i, _)| &lines[i]);
-            frame.code = after
-                .filter(|l| l.is_code)
-                .map(|l| l.text.trim().to_owned());
+            frame.code = after.filter(|l| l.is_code).map(|l| l.text.trim().to_owned());
             traceback.frames.push(frame);
         } else if let Some((exception, message)) =
             exception(&line.text).filter(|_| !traceback.frames.is_empty())
@@ -141,16 +133,11 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
 fn frame(line: &str) -> Option<Frame> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
-    let digits = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     Some(Frame {
         file: file.to_owned(),
         line: rest[..digits].parse().ok()?,
-        function: rest[digits..]
-            .strip_prefix(", in ")
-            .unwrap_or_default()
-            .to_owned(),
+        function: rest[digits..].strip_prefix(", in ").unwrap_or_default().to_owned(),
         code: None,
         source: None,
     })
@@ -158,27 +145,15 @@ fn frame(line: &str) -> Option<Frame> {
 
 /// Parses an exception: `KeyError: 'labels'`. The name is unindented, with an ending that is typical of exceptions.
 fn exception(line: &str) -> Option<(&str, &str)> {
-    let (name, message) = line
-        .split_once(": ")
-        .unwrap_or((line.trim_end_matches(':'), ""));
+    let (name, message) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
     let is_name = !name.is_empty()
         && name.len() < 120
         && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_');
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_');
     let last = name.rsplit('.').next().unwrap_or(name);
-    let is_exception = [
-        "Error",
-        "Exception",
-        "Interrupt",
-        "Exit",
-        "Warning",
-        "Stop",
-        "Timeout",
-    ]
-    .iter()
-    .any(|end| last.ends_with(end))
+    let is_exception = ["Error", "Exception", "Interrupt", "Exit", "Warning", "Stop", "Timeout"]
+        .iter()
+        .any(|end| last.ends_with(end))
         || (last.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains('.'));
     (is_name && is_exception).then_some((name, message))
 }
@@ -205,15 +180,9 @@ KeyError: 'labels'
         let flow = &flows(&lines)[0];
         let all = all(flow, &lines);
         assert_eq!(all.len(), 1);
-        assert_eq!(
-            (all[0].exception.as_str(), all[0].message.as_str()),
-            ("KeyError", "'labels'")
-        );
+        assert_eq!((all[0].exception.as_str(), all[0].message.as_str()), ("KeyError", "'labels'"));
         let place = all[0].place().expect("a place");
-        assert_eq!(
-            (place.file.as_str(), place.line),
-            ("/home/ana/train.py", 57)
-        );
+        assert_eq!((place.file.as_str(), place.line), ("/home/ana/train.py", 57));
         assert_eq!(place.code.as_deref(), Some("loss.backward()"));
         let at = flow.text.find("KeyError").expect("part of the log");
         assert_eq!(frames_before(flow, &lines, at), all[0].frames);
@@ -221,14 +190,9 @@ KeyError: 'labels'
 
     #[test]
     fn ignored_exceptions_are_not_read() {
-        let ignored = LOG.replace(
-            "step 1\n",
-            "Exception ignored in: <function A.__del__ at 0x7f>\n",
-        );
-        let log = format!(
-            "{LOG}{}",
-            ignored.replace("KeyError: 'labels'", "AttributeError: x")
-        );
+        let ignored =
+            LOG.replace("step 1\n", "Exception ignored in: <function A.__del__ at 0x7f>\n");
+        let log = format!("{LOG}{}", ignored.replace("KeyError: 'labels'", "AttributeError: x"));
         let lines = lines(log.as_bytes(), 1);
         let all = all(&flows(&lines)[0], &lines);
         assert_eq!(all.len(), 1, "{all:?}");
@@ -237,12 +201,7 @@ KeyError: 'labels'
 
     #[test]
     fn ordinary_lines_are_not_exceptions() {
-        for line in [
-            "loss: 0.3",
-            "Epoch 3: done",
-            "  ValueError: indented",
-            "Note: x",
-        ] {
+        for line in ["loss: 0.3", "Epoch 3: done", "  ValueError: indented", "Note: x"] {
             assert_eq!(exception(line), None, "{line}");
         }
         assert_eq!(exception("KeyError: 'x'"), Some(("KeyError", "'x'")));

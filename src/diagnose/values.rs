@@ -38,10 +38,7 @@ const FORMULAS: &[(&str, Formula)] = &[
 /// Computes the value `name`. Returns `None` if the log does not contain the required numbers.
 #[must_use]
 pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Value> {
-    let input = Input {
-        found,
-        texts: [text, start],
-    };
+    let input = Input { found, texts: [text, start] };
     let formula = FORMULAS.iter().find(|(known, _)| *known == name)?;
     formula.1(&input)
 }
@@ -58,9 +55,7 @@ impl Input<'_> {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
         }
         // Reads a number in GiB, because some messages print the unit once for several numbers.
-        let gib = self
-            .found
-            .get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
+        let gib = self.found.get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
         let gib: f64 = gib.as_f64().or_else(|| gib.as_str()?.parse().ok())?;
         fields::size(&format!("{gib} GiB"))
     }
@@ -88,9 +83,7 @@ impl Input<'_> {
 /// Rounds a share of GPU memory down to two decimals, so that the reservation still fits.
 fn rounded_down(share: f64) -> Option<String> {
     let share = (share * 100.0).floor() / 100.0;
-    (0.05..=0.99)
-        .contains(&share)
-        .then(|| format!("{share:.2}"))
+    (0.05..=0.99).contains(&share).then(|| format!("{share:.2}"))
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -102,18 +95,12 @@ fn free_share(input: &Input<'_>) -> Option<Value> {
     let (free, total) = (input.figure("free_bytes")?, input.figure("total_bytes")?);
     let text = rounded_down(ratio(free.checked_sub(MARGIN)?, total)?)?;
     let (free, total, margin) = (Bytes(free), Bytes(total), gib(MARGIN));
-    Some(Value {
-        text,
-        formula: format!("({free} free - {margin} margin) / {total} total"),
-    })
+    Some(Value { text, formula: format!("({free} free - {margin} margin) / {total} total") })
 }
 
 /// Returns the current share of reserved GPU memory, lowered by the missing memory.
 fn smaller_share(input: &Input<'_>) -> Option<Value> {
-    let (requested, total) = (
-        input.figure("requested_bytes")?,
-        input.figure("total_bytes")?,
-    );
+    let (requested, total) = (input.figure("requested_bytes")?, input.figure("total_bytes")?);
     let free = input.figure("free_bytes")?;
     let now = input.share();
     let missing = requested.saturating_sub(free);
@@ -148,11 +135,7 @@ fn raised_share(input: &Input<'_>) -> Option<Value> {
 /// Returns the context length that fits into memory: the log's estimate, or a value computed from its numbers.
 fn fitting_length(input: &Input<'_>) -> Option<Value> {
     let rounded = |length: u64| {
-        if length > 1000 {
-            length / 100 * 100
-        } else {
-            length
-        }
+        if length > 1000 { length / 100 * 100 } else { length }
     };
     let length = input.figure("max_seq_len");
     if let Some(estimated) = input.figure("estimated_len").filter(|n| *n > 0) {
@@ -167,10 +150,7 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
             formula: format!("the {tokens} tokens that fit into the cache, rounded down"),
         });
     }
-    let (needed, available) = (
-        input.figure("needed_bytes")?,
-        input.figure("available_bytes")?,
-    );
+    let (needed, available) = (input.figure("needed_bytes")?, input.figure("available_bytes")?);
     let length = length.filter(|_| available < needed)?;
     let fits = u128::from(length) * u128::from(available) / u128::from(needed.max(1));
     let fits = rounded(u64::try_from(fits).ok()?);
@@ -217,15 +197,11 @@ fn half_of_setting(input: &Input<'_>) -> Option<Value> {
 
 /// Returns the largest power of two that is below the current parallel size and divides the number of attention heads.
 fn dividing_size(input: &Input<'_>) -> Option<Value> {
-    let divided = input
-        .figure("heads")
-        .map(|heads| (heads, "attention heads"));
+    let divided = input.figure("heads").map(|heads| (heads, "attention heads"));
     let (size, name) = divided.or_else(|| Some((input.figure("dimension")?, "parts")))?;
     let now = input.figure("parallel_size")?;
     let powers = (1..16).rev().map(|exponent| 1_u64 << exponent);
-    let fits = powers
-        .filter(|power| *power < now)
-        .find(|power| size % power == 0)?;
+    let fits = powers.filter(|power| *power < now).find(|power| size % power == 0)?;
     Some(Value {
         text: fits.to_string(),
         formula: format!("the largest power of two below {now} that divides {size} {name}"),
@@ -257,24 +233,17 @@ fn library_wheel(input: &Input<'_>) -> Option<Value> {
     ];
     let library = input.found.get("library")?.as_str()?;
     let (_, wheel, versions) = WHEELS.iter().find(|(name, ..)| library.starts_with(name))?;
-    let own = library
-        .split_once(".so.")
-        .map_or("", |(_, version)| version);
+    let own = library.split_once(".so.").map_or("", |(_, version)| version);
     let own = own.split('.').next().and_then(|major| major.parse().ok());
     let cuda = match versions {
         [] => own.unwrap_or(12),
-        versions => versions
-            .iter()
-            .find(|(number, _)| Some(*number) == own)
-            .map_or(12, |(_, cuda)| *cuda),
+        versions => {
+            versions.iter().find(|(number, _)| Some(*number) == own).map_or(12, |(_, cuda)| *cuda)
+        }
     };
     // Since CUDA 13, the names of the CUDA toolkit's wheels have no suffix.
     let is_toolkit = !["cudnn", "nccl", "cusparselt", "nvshmem"].contains(wheel);
-    let suffix = if cuda >= 13 && is_toolkit {
-        String::new()
-    } else {
-        format!("-cu{cuda}")
-    };
+    let suffix = if cuda >= 13 && is_toolkit { String::new() } else { format!("-cu{cuda}") };
     Some(Value {
         text: format!("nvidia-{wheel}{suffix}"),
         formula: format!("the wheel that contains {library}"),
@@ -290,9 +259,7 @@ mod tests {
     use super::*;
 
     fn of(name: &str, fields: &[(&str, u64)], text: &str) -> Option<String> {
-        let found = fields
-            .iter()
-            .map(|(name, n)| ((*name).to_owned(), (*n).into()));
+        let found = fields.iter().map(|(name, n)| ((*name).to_owned(), (*n).into()));
         value(name, &found.collect(), text, "").map(|value| value.text)
     }
 
@@ -302,51 +269,26 @@ mod tests {
         let free = [("free_bytes", gib(30)), ("total_bytes", gib(40))];
         assert_eq!(of("free-share", &free, ""), Some("0.73".into()));
         assert_eq!(of("free-share", &free[..1], ""), None);
-        let oom = [
-            ("requested_bytes", gib(2)),
-            ("free_bytes", gib(1)),
-            ("total_bytes", gib(80)),
-        ];
+        let oom = [("requested_bytes", gib(2)), ("free_bytes", gib(1)), ("total_bytes", gib(80))];
         let args = "mem_fraction_static=0.88";
         assert_eq!(of("smaller-share", &oom, args), Some("0.86".into()));
-        assert_eq!(
-            of("fitting-length", &[("estimated_len", 5632)], ""),
-            Some("5600".into())
-        );
-        let cache = [
-            ("max_seq_len", 8192),
-            ("needed_bytes", gib(4)),
-            ("available_bytes", gib(1)),
-        ];
+        assert_eq!(of("fitting-length", &[("estimated_len", 5632)], ""), Some("5600".into()));
+        let cache = [("max_seq_len", 8192), ("needed_bytes", gib(4)), ("available_bytes", gib(1))];
         assert_eq!(of("fitting-length", &cache, ""), Some("2000".into()));
-        assert_eq!(
-            of("half-of-setting", &[], "max_num_seqs=256,"),
-            Some("128".into())
-        );
+        assert_eq!(of("half-of-setting", &[], "max_num_seqs=256,"), Some("128".into()));
         let split = |heads| [("heads", heads), ("parallel_size", 8)];
         assert_eq!(of("dividing-size", &split(28), ""), Some("4".into()));
         assert_eq!(of("dividing-size", &split(71), ""), None);
         let wheel = |library: &str| {
-            let found = [("library".to_owned(), library.into())]
-                .into_iter()
-                .collect();
+            let found = [("library".to_owned(), library.into())].into_iter().collect();
             value("library-wheel", &found, "", "").map(|value| value.text)
         };
-        assert_eq!(
-            wheel("libcudart.so.11.0"),
-            Some("nvidia-cuda-runtime-cu11".into())
-        );
-        assert_eq!(
-            wheel("libcusparse.so.12"),
-            Some("nvidia-cusparse-cu12".into())
-        );
+        assert_eq!(wheel("libcudart.so.11.0"), Some("nvidia-cuda-runtime-cu11".into()));
+        assert_eq!(wheel("libcusparse.so.12"), Some("nvidia-cusparse-cu12".into()));
         assert_eq!(wheel("libcublasLt.so.13"), Some("nvidia-cublas".into()));
         assert_eq!(wheel("libcudnn_cnn.so.9"), Some("nvidia-cudnn-cu12".into()));
         assert_eq!(wheel("libmpi.so.40"), None);
         let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
-        assert_eq!(
-            of("fitting-layers", &[("requested_bytes", gib(1))], ggml),
-            Some("26".into())
-        );
+        assert_eq!(of("fitting-layers", &[("requested_bytes", gib(1))], ggml), Some("26".into()));
     }
 }

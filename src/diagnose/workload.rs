@@ -47,10 +47,7 @@ impl Kind {
 
     /// Returns true if users write programs of this kind themselves, so that advice can be code.
     fn is_own_code(self) -> bool {
-        matches!(
-            self,
-            Self::Training | Self::Inference | Self::Library | Self::Driver
-        )
+        matches!(self, Self::Training | Self::Inference | Self::Library | Self::Driver)
     }
 
     #[must_use]
@@ -168,10 +165,7 @@ impl Workloads {
         let mut errors = Vec::new();
         for (id, json) in EMBEDDED {
             match serde_json::from_str::<Workload>(json) {
-                Ok(workload) => all.push(Workload {
-                    id: (*id).to_owned(),
-                    ..workload
-                }),
+                Ok(workload) => all.push(Workload { id: (*id).to_owned(), ..workload }),
                 Err(error) => errors.push(format!("{id}: {error}")),
             }
         }
@@ -187,11 +181,7 @@ impl Workloads {
             .size_limit(32 << 20)
             .build();
         let recognise = set.map_err(|error| errors.push(error.to_string())).ok();
-        let workloads = Self {
-            all,
-            remedies,
-            recognise,
-        };
+        let workloads = Self { all, remedies, recognise };
         (workloads, errors)
     }
 
@@ -203,10 +193,7 @@ impl Workloads {
     /// Returns the title of a remedy, for programs without their own title.
     #[must_use]
     pub fn title(&self, remedy: &str) -> &str {
-        self.remedies
-            .remedy
-            .get(remedy)
-            .map_or("", |remedy| &remedy.title)
+        self.remedies.remedy.get(remedy).map_or("", |remedy| &remedy.title)
     }
 
     /// Explains how to choose a value for each placeholder in `change` that `explained` does not mention: `WORD:
@@ -263,13 +250,7 @@ impl Workloads {
             }
         }
         found.retain(|w| w.kind.is_around());
-        Setting {
-            workloads: self,
-            program: best,
-            around: found,
-            text: text.to_owned(),
-            start,
-        }
+        Setting { workloads: self, program: best, around: found, text: text.to_owned(), start }
     }
 
     /// Recognizes the program as [`Self::recognise`] does. `usual` is the workload that usually prints such errors.
@@ -302,11 +283,7 @@ impl Workloads {
     pub fn errors(&self) -> Vec<String> {
         let (_, mut errors) = Self::read();
         for workload in &self.all {
-            for name in workload
-                .actions
-                .keys()
-                .filter(|name| !self.has_remedy(name))
-            {
+            for name in workload.actions.keys().filter(|name| !self.has_remedy(name)) {
                 errors.push(format!("{}: unknown remedy: {name}", workload.id));
             }
             let base = workload.base.as_ref();
@@ -353,13 +330,7 @@ impl<'a> Setting<'a> {
             true => (vec![workload], None),
             false => (Vec::new(), Some(workload)),
         };
-        Self {
-            workloads: Workloads::embedded(),
-            program,
-            around,
-            text: String::new(),
-            start: "",
-        }
+        Self { workloads: Workloads::embedded(), program, around, text: String::new(), start: "" }
     }
 
     fn all(&self) -> impl Iterator<Item = &'a Workload> {
@@ -375,8 +346,7 @@ impl<'a> Setting<'a> {
 
     /// Returns true if users write the program themselves, or if the program is unknown.
     fn is_own_code(&self) -> bool {
-        self.program
-            .is_none_or(|w| w.kind.is_own_code() || w.own_code)
+        self.program.is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
     /// Returns the command to show for the failed program if its log does not name a script.
@@ -396,10 +366,8 @@ impl<'a> Setting<'a> {
         let unknown = self.program.is_none().then_some("training");
         let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
         let names: Vec<&str> = names.chain(unknown).collect();
-        let (excluded, included): (Vec<&str>, Vec<&str>) = only
-            .iter()
-            .map(String::as_str)
-            .partition(|one| one.starts_with('!'));
+        let (excluded, included): (Vec<&str>, Vec<&str>) =
+            only.iter().map(String::as_str).partition(|one| one.starts_with('!'));
         let is_excluded = excluded.iter().any(|one| names.contains(&&one[1..]));
         let is_included = included.is_empty() || included.iter().any(|one| names.contains(one));
         is_included && !is_excluded
@@ -417,10 +385,7 @@ impl<'a> Setting<'a> {
     pub fn adapted(&self, text: &str) -> Option<String> {
         let of_kind = self.program.map(|w| w.kind);
         let of_kind = of_kind.and_then(|kind| self.workloads.remedies.exclude.get(&kind));
-        let mut excluded = of_kind
-            .into_iter()
-            .flatten()
-            .chain(self.all().flat_map(|w| &w.exclude));
+        let mut excluded = of_kind.into_iter().flatten().chain(self.all().flat_map(|w| &w.exclude));
         let mut adapted = text.to_owned();
         if !self.is_own_code() && text.contains(SCRIPT) {
             let command = self.program.and_then(|w| w.command.as_ref())?;
@@ -474,28 +439,15 @@ impl<'a> Setting<'a> {
         let base = self.program.and_then(|w| w.base.as_ref());
         let base = base.and_then(|id| self.workloads.get(id));
         // Uses the actions for PyTorch, the most common program, if the program is unknown.
-        let unknown = self
-            .program
-            .is_none()
-            .then(|| self.workloads.get("pytorch"));
+        let unknown = self.program.is_none().then(|| self.workloads.get("pytorch"));
         let mut workloads = self.all().chain(base).chain(unknown.flatten());
         let (change, title, kind, effect, choose) =
             match workloads.find_map(|w| w.actions.get(name)) {
                 None => (remedy.change.as_ref()?, None, None, None, None),
                 Some(Action::Change(change)) => (change, None, None, None, None),
-                Some(Action::Full {
-                    change,
-                    title,
-                    kind,
-                    effect,
-                    choose,
-                }) => (
-                    change,
-                    title.as_ref(),
-                    *kind,
-                    effect.as_ref(),
-                    choose.as_ref(),
-                ),
+                Some(Action::Full { change, title, kind, effect, choose }) => {
+                    (change, title.as_ref(), *kind, effect.as_ref(), choose.as_ref())
+                }
             };
         let (mut change, mut effects) = (change.clone(), Vec::new());
         if change.contains("{value}") {
@@ -589,9 +541,7 @@ mod tests {
             Some("0.73 = (30.00 GiB free - 0.50 GiB margin) / 40.00 GiB total")
         );
         // Without figures, the fix explains how to choose the value.
-        let fix = vllm
-            .fix(&rule, &FieldMap::new())
-            .expect("vLLM has the flag");
+        let fix = vllm.fix(&rule, &FieldMap::new()).expect("vLLM has the flag");
         assert!(fix.change.ends_with(UNKNOWN_VALUE));
         assert!(fix.effect.is_some_and(|e| e.contains("free / total")));
         // llama.cpp has no such flag, so there is no fix.
@@ -619,9 +569,6 @@ mod tests {
             Some("A=1 python -m sglang.launch_server --model-path MODEL")
         );
         let rocm = Workloads::embedded().recognise("torch: HIP out of memory", "");
-        assert_eq!(
-            rocm.adapted("run `nvidia-smi`").as_deref(),
-            Some("run `rocm-smi`")
-        );
+        assert_eq!(rocm.adapted("run `nvidia-smi`").as_deref(), Some("run `rocm-smi`"));
     }
 }

@@ -18,21 +18,14 @@ const GPU_COLUMNS: &[(&str, Field)] = &[
 ];
 
 const PROCESS_COLUMNS: &[(&str, Field)] = &[
-    ("pid", |r| {
-        r.listed.map_or(String::new(), |l| l.pid.to_string())
-    }),
+    ("pid", |r| r.listed.map_or(String::new(), |l| l.pid.to_string())),
     ("user", |r| fact(r, |p| text(&p.user, Clone::clone))),
     ("rank", |r| fact(r, |p| text(&p.rank, u32::to_string))),
-    ("process_memory_bytes", |r| {
-        r.listed.map_or(String::new(), |l| bytes(&l.vram))
-    }),
+    ("process_memory_bytes", |r| r.listed.map_or(String::new(), |l| bytes(&l.vram))),
     ("process_sm_percent", |r| {
-        r.listed
-            .map_or(String::new(), |l| text(&l.sm, |v| v.0.to_string()))
+        r.listed.map_or(String::new(), |l| text(&l.sm, |v| v.0.to_string()))
     }),
-    ("cpu_percent", |r| {
-        fact(r, |p| text(&p.cpu, |v| v.0.to_string()))
-    }),
+    ("cpu_percent", |r| fact(r, |p| text(&p.cpu, |v| v.0.to_string()))),
     ("rss_bytes", |r| fact(r, |p| bytes(&p.rss))),
     ("command", |r| fact(r, |p| text(&p.command, Clone::clone))),
 ];
@@ -74,15 +67,8 @@ pub fn frame(frame: &Frame) -> String {
     for gpu in &frame.gpus {
         let list = gpu.processes.value().map_or(&[][..], Vec::as_slice);
         let mut line = |listed: Option<&GpuProcess>| {
-            let facts = listed
-                .and_then(|l| l.process)
-                .and_then(|key| frame.process(key));
-            let row = CsvRow {
-                frame,
-                gpu,
-                listed,
-                facts,
-            };
+            let facts = listed.and_then(|l| l.process).and_then(|key| frame.process(key));
+            let row = CsvRow { frame, gpu, listed, facts };
             let value = |(_, value): &(&str, Field)| value(&row);
             let figure = |f: &GpuFigure| f.field.read(gpu).map_or(String::new(), Value::raw);
             let fields: Vec<String> = GPU_COLUMNS
@@ -107,11 +93,7 @@ pub fn frame(frame: &Frame) -> String {
 /// spreadsheets do not run it.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();
-    let field = if formula {
-        format!("'{field}")
-    } else {
-        field.to_owned()
-    };
+    let field = if formula { format!("'{field}") } else { field.to_owned() };
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {

@@ -30,10 +30,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
         return "PyTorch has allocated no GPU memory.".into();
     }
     let mut parts = parts(holders, growth);
-    let fastest = parts
-        .iter()
-        .enumerate()
-        .filter(|(_, part)| part.rate.is_some());
+    let fastest = parts.iter().enumerate().filter(|(_, part)| part.rate.is_some());
     let fastest = fastest.max_by_key(|(_, part)| part.rate).map(|(at, _)| at);
     // Names a growing group even if it is still small.
     if let Some(at) = fastest.filter(|at| *at >= MAX_NAMED) {
@@ -42,9 +39,9 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     parts.truncate(MAX_NAMED);
     let words = parts.iter().map(|part| {
         let percent = percent_words(holders.percent(part.bytes));
-        let rate = part.rate.map_or_else(String::new, |rate| {
-            format!(" and growing {} a minute", rounded(rate))
-        });
+        let rate = part
+            .rate
+            .map_or_else(String::new, |rate| format!(" and growing {} a minute", rounded(rate)));
         format!("{} {percent}{rate}", part.words)
     });
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
@@ -63,13 +60,10 @@ pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
         duration(now.at.since(earlier.at))
     )];
     let freed = freed_groups(earlier, now);
-    let words = freed
-        .iter()
-        .take(MAX_NAMED)
-        .map(|group| match &*group.name {
-            "" => format!("{} {}", group.class_words(), group.bytes),
-            name => format!("`{name}` {}", group.bytes),
-        });
+    let words = freed.iter().take(MAX_NAMED).map(|group| match &*group.name {
+        "" => format!("{} {}", group.class_words(), group.bytes),
+        name => format!("`{name}` {}", group.bytes),
+    });
     let words: Vec<String> = words.collect();
     let others = match freed.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
@@ -101,11 +95,7 @@ fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
                 part.bytes.0 = part.bytes.0.saturating_add(group.bytes.0);
                 part.rate = part.rate.max(rate);
             }
-            None => parts.push(Part {
-                words,
-                bytes: group.bytes,
-                rate,
-            }),
+            None => parts.push(Part { words, bytes: group.bytes, rate }),
         }
     }
     parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
@@ -169,11 +159,7 @@ pub fn growth_note(holders: &Holders, growth: &HolderGrowth) -> Option<(u32, Str
 
 /// Formats a percentage: `41 %`, or `<1 %` for a small share.
 pub fn percent_words(percent: f64) -> String {
-    if percent > 0.0 && percent < 1.0 {
-        "<1 %".into()
-    } else {
-        format!("{percent:.0} %")
-    }
+    if percent > 0.0 && percent < 1.0 { "<1 %".into() } else { format!("{percent:.0} %") }
 }
 
 /// Formats a size with three digits: `120 MiB`, `1.20 GiB`.
@@ -230,11 +216,7 @@ pub fn tensors(holders: &Holders, group: &HolderGroup, with_paths: bool) -> Stri
     );
     for tensor in &group.tensors {
         let view = if tensor.is_view { " (view)" } else { "" };
-        let facts = [
-            tensor.dtype.clone(),
-            tensor.shape_text(),
-            tensor.name.clone(),
-        ];
+        let facts = [tensor.dtype.clone(), tensor.shape_text(), tensor.name.clone()];
         let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         let size = tensor.bytes.to_string();
         let _ = writeln!(text, "  {size:>12}  {}{view}", facts.join("  "));
@@ -277,11 +259,7 @@ mod tests {
     fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),
-            group(
-                HolderClass::OptimizerState,
-                "opt.state[*]['exp_avg_sq']",
-                200,
-            ),
+            group(HolderClass::OptimizerState, "opt.state[*]['exp_avg_sq']", 200),
             group(HolderClass::Parameter, "model.layers.*.weight", 210),
             group(HolderClass::SavedForBackward, "trainer.history[*]", graph),
             group(HolderClass::SavedForBackward, "loss", 1),
@@ -331,10 +309,7 @@ mod tests {
             "{advice_lines:?}"
         );
         let (sentence, _) = after(&[reading(0, 0), reading(1, 120), reading(2, 240)]);
-        assert!(
-            sentence.contains("24 % and growing 120 MiB a minute, parameters"),
-            "{sentence}"
-        );
+        assert!(sentence.contains("24 % and growing 120 MiB a minute, parameters"), "{sentence}");
     }
 
     #[test]
@@ -348,10 +323,7 @@ mod tests {
         assert_eq!(note(&readings[..2]), None);
         let expected = "grows: trainer.history[*], 2.05 GiB/h";
         assert_eq!(note(&readings), Some((0, expected.into())));
-        let incomplete = Holders {
-            is_incomplete: true,
-            ..reading(3, 106)
-        };
+        let incomplete = Holders { is_incomplete: true, ..reading(3, 106) };
         let readings: Vec<Holders> = readings.into_iter().chain([incomplete]).collect();
         assert_eq!(note(&readings), None);
     }
@@ -378,10 +350,7 @@ mod tests {
             "Activations take 8.00 MiB for each of 8 samples, if the first dimension of the saved tensors is the batch \
              size. Parameters, gradients and optimizer state take 100 MiB."
         );
-        assert!(
-            fits.starts_with("A batch size of 12 would just fit, if"),
-            "{fits}"
-        );
+        assert!(fits.starts_with("A batch size of 12 would just fit, if"), "{fits}");
         assert_eq!(estimates(&holders, None).len(), 1);
         assert!(estimates(&Holders::default(), Some(Bytes::mib(33))).is_empty());
     }
@@ -406,9 +375,7 @@ mod tests {
             dtype: "float32".into(),
             shape: vec![2048, 1024],
             is_view: true,
-            path: ["__main__", ".trainer", ".history", "[12]"]
-                .map(String::from)
-                .to_vec(),
+            path: ["__main__", ".trainer", ".history", "[12]"].map(String::from).to_vec(),
             aliases: vec!["last".into()],
             ..HeldTensor::default()
         };
@@ -416,10 +383,7 @@ mod tests {
             tensors: vec![tensor],
             ..group(HolderClass::Variable, "trainer.history[*]", 16)
         };
-        let holders = Holders {
-            allocated: Bytes::mib(32),
-            ..Holders::default()
-        };
+        let holders = Holders { allocated: Bytes::mib(32), ..Holders::default() };
         assert_eq!(
             tensors(&holders, &held, true),
             "trainer.history[*]\n  variables, device 0: 16.00 MiB in 16 blocks, 50 %\n      8.00 MiB  float32  \

@@ -81,10 +81,7 @@ pub fn driver_words(fill: &Fill) -> String {
     } else {
         let refused = fill.latency.iter().find(|size| size.failed > 0);
         refused.map_or_else(String::new, |size| {
-            format!(
-                "fragmented, a request of {} failed although more was free",
-                size.bytes
-            )
+            format!("fragmented, a request of {} failed although more was free", size.bytes)
         })
     };
     format!(
@@ -142,10 +139,7 @@ fn write_histograms(text: &mut String, probe: &Probe) {
     let process = process.filter(|side| side.missing.is_none());
     let columns = [
         ("DRIVER".to_owned(), driver),
-        (
-            "PATTERN".to_owned(),
-            pattern.map(|run| &run.free_histogram[..]),
-        ),
+        ("PATTERN".to_owned(), pattern.map(|run| &run.free_histogram[..])),
         (
             process.map_or("PROCESS".into(), |side| format!("PID {}", side.process.pid)),
             process.map(|side| &side.free_histogram[..]),
@@ -176,20 +170,14 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
     let sizes: Vec<Bytes> = bins.iter().map(|bin| bin.bytes).collect();
     let printed = apportion(&sizes, STEP);
     let max = sizes.iter().max().copied().unwrap_or_default().0.max(1);
-    let found = bins
-        .iter()
-        .zip(printed)
-        .find(|(bin, _)| bin.up_to_bytes == size && bin.count > 0);
+    let found = bins.iter().zip(printed).find(|(bin, _)| bin.up_to_bytes == size && bin.count > 0);
     let Some((bin, printed)) = found else {
         return format!("{:BAR$} {:>5} {:>8} ", "", "", "");
     };
     let cells = u128::from(bin.bytes.0) * BAR as u128 / u128::from(max);
     let bar = "#".repeat(usize::try_from(cells).unwrap_or(BAR).clamp(1, BAR));
-    let amount = if printed.0 == 0 {
-        bin.bytes.short()
-    } else {
-        format!("{:.2}", printed.as_gib())
-    };
+    let amount =
+        if printed.0 == 0 { bin.bytes.short() } else { format!("{:.2}", printed.as_gib()) };
     format!("{bar:<BAR$} {:>5} {amount:>8} ", bin.count)
 }
 
@@ -208,9 +196,8 @@ pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
             lines.push(format!("{:<11} - {why}", run.policy.name()));
             continue;
         }
-        let external = run
-            .external_fragmentation
-            .map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
+        let external =
+            run.external_fragmentation.map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
         lines.push(format!(
             "{:<11}{:>10}{:>11}{:>9}{:>9}{external:>10}{:>8}{:>9.1}",
             run.policy.name(),
@@ -232,11 +219,8 @@ fn write_latency(text: &mut String, fill: &Fill) {
     if fill.latency.is_empty() {
         return;
     }
-    let _ = writeln!(
-        text,
-        "{:<11}{:>10}{:>11}{:>12}",
-        "cudaMalloc", "count", "failed", "longest ms"
-    );
+    let _ =
+        writeln!(text, "{:<11}{:>10}{:>11}{:>12}", "cudaMalloc", "count", "failed", "longest ms");
     for size in &fill.latency {
         let _ = writeln!(
             text,

@@ -100,10 +100,7 @@ impl ActivityWatcher {
         };
         let waiting = self.waiting.as_ref()?;
         let is_full = |one| matches!(waiting.try_send(one), Err(TrySendError::Full(_)));
-        let is_skipped = found
-            .into_iter()
-            .map(is_full)
-            .fold(false, |any, is_full| any | is_full);
+        let is_skipped = found.into_iter().map(is_full).fold(false, |any, is_full| any | is_full);
         is_skipped
             .then(|| "on_incident: too many processes exited at once; some were skipped".to_owned())
     }
@@ -125,10 +122,7 @@ impl ActivityWatcher {
             time,
             process: last.cloned(),
             gpus: exit.gpus.clone(),
-            exit: Some(Exit {
-                last: None,
-                ..exit.clone()
-            }),
+            exit: Some(Exit { last: None, ..exit.clone() }),
             key: self.key("exit", key),
             window: FOREVER,
         }
@@ -143,10 +137,10 @@ impl ActivityWatcher {
         self.idle.retain(|key, _| idle.contains_key(key));
         let mut found = Vec::new();
         for (key, held) in idle {
-            let period = self.idle.entry(key).or_insert(IdlePeriod {
-                since: frame.mono,
-                is_reported: false,
-            });
+            let period = self
+                .idle
+                .entry(key)
+                .or_insert(IdlePeriod { since: frame.mono, is_reported: false });
             let length = frame.mono.since(period.since);
             if length < idle_time || std::mem::replace(&mut period.is_reported, true) {
                 continue;
@@ -255,18 +249,11 @@ mod tests {
             ..GpuProcess::default()
         };
         let gpu = Gpu {
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             processes: vec![listed].into(),
             ..Gpu::default()
         };
-        Frame {
-            mono: Mono(seconds * 1_000),
-            gpus: vec![gpu],
-            ..Frame::default()
-        }
+        Frame { mono: Mono(seconds * 1_000), gpus: vec![gpu], ..Frame::default() }
     }
 
     #[test]

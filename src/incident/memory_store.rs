@@ -39,10 +39,7 @@ impl MemoryStore {
     /// Merges an incident from a remote host's store. Returns the merged record, or `None` if the incident is invalid.
     pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Record> {
         let (key, record) = self.write(Record::from_remote(remote)?);
-        Some(Record {
-            key: key.clone(),
-            ..record.clone()
-        })
+        Some(Record { key: key.clone(), ..record.clone() })
     }
 
     /// Discards all incidents after the playback position jumps.
@@ -82,10 +79,7 @@ mod tests {
     }
 
     fn whole(first: u64) -> RemoteIncident {
-        let fields = Fields {
-            requested_bytes: Some(2 << 30),
-            ..Fields::default()
-        };
+        let fields = Fields { requested_bytes: Some(2 << 30), ..Fields::default() };
         RemoteIncident {
             record: serde_json::to_value(record("oom-fragmentation", first, fields)).expect("JSON"),
             ..RemoteIncident::default()
@@ -102,23 +96,15 @@ mod tests {
             (&part(5_000).key, "oom-fragmentation")
         );
         let (again, known) = recording.write(part(5_000));
-        assert_eq!(
-            (again, &*known.incident.id),
-            (&part(5_000).key, "oom-fragmentation")
-        );
+        assert_eq!((again, &*known.incident.id), (&part(5_000).key, "oom-fragmentation"));
 
         recording.forget();
         let revision = recording.adopt(&whole(5_900)).expect("an incident");
         let (again, known) = recording.write(part(5_000));
-        assert_eq!(
-            (again, &*known.incident.id),
-            (&revision.key, "oom-fragmentation")
-        );
+        assert_eq!((again, &*known.incident.id), (&revision.key, "oom-fragmentation"));
         assert_eq!(recording.entries.len(), 1);
-        let invalid = RemoteIncident {
-            record: serde_json::json!([1]),
-            ..RemoteIncident::default()
-        };
+        let invalid =
+            RemoteIncident { record: serde_json::json!([1]), ..RemoteIncident::default() };
         assert!(recording.adopt(&invalid).is_none());
     }
 }

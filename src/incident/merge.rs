@@ -143,9 +143,7 @@ fn compare_information(new: &Incident, old: &Incident) -> Ordering {
         let fields = count_fields(&incident.fields);
         (is_replayed(incident), fields, has_some.count())
     };
-    known(new)
-        .cmp(&known(old))
-        .then_with(|| new.confidence.total_cmp(&old.confidence))
+    known(new).cmp(&known(old)).then_with(|| new.confidence.total_cmp(&old.confidence))
 }
 
 /// Counts the fields that describe the failure itself, not its location.
@@ -163,11 +161,8 @@ fn is_replayed(incident: &Incident) -> bool {
 
 /// Merges incidents `a` and `b`: returns the better conclusion with the other's data added. Keeps `a`'s name.
 fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
-    let (mut chosen, other) = if is_better {
-        (b.clone(), a.clone())
-    } else {
-        (a.clone(), b.clone())
-    };
+    let (mut chosen, other) =
+        if is_better { (b.clone(), a.clone()) } else { (a.clone(), b.clone()) };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
         // `needs` explains the basis of the replayed values, so both are copied.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
@@ -186,10 +181,9 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
         chosen.quote = other.quote;
     }
     chosen.at = chosen.at.or(other.at);
-    if let (Ok(Value::Object(ours)), Ok(Value::Object(theirs))) = (
-        serde_json::to_value(&chosen.fields),
-        serde_json::to_value(&other.fields),
-    ) {
+    if let (Ok(Value::Object(ours)), Ok(Value::Object(theirs))) =
+        (serde_json::to_value(&chosen.fields), serde_json::to_value(&other.fields))
+    {
         let all = Value::Object(filled(ours, theirs));
         chosen.fields = serde_json::from_value(all).unwrap_or(chosen.fields);
     }

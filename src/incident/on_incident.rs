@@ -116,11 +116,7 @@ pub(super) fn run(
     if status.success() {
         return Ok(());
     }
-    Err(format!(
-        "the command failed ({}){}",
-        describe(status),
-        stderr.last_line()
-    ))
+    Err(format!("the command failed ({}){}", describe(status), stderr.last_line()))
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -151,10 +147,7 @@ impl StderrText {
         let can_read = child.stderr.as_ref().is_some_and(|stderr| {
             fcntl(stderr.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok()
         });
-        Self {
-            text: Vec::new(),
-            can_read,
-        }
+        Self { text: Vec::new(), can_read }
     }
 
     fn read(&mut self, child: &mut Child) {

@@ -49,11 +49,7 @@ pub fn save(
         .map_err(|error| error.to_string())
         .and_then(|store| Ok((store.clone(), put(store, record)?.uid)));
     let not_saved = |why: &str| {
-        let consequence = if on_incident.is_some() {
-            ", so on_incident was not run"
-        } else {
-            ""
-        };
+        let consequence = if on_incident.is_some() { ", so on_incident was not run" } else { "" };
         SaveResult {
             uid: None,
             fault: Some(format!("cannot save the incident{consequence}: {why}")),
@@ -75,8 +71,5 @@ pub fn save(
         Some(None) => Some(format!("on_incident: {NOT_RESPONDING}")),
         Some(Some(Notice::Sent | Notice::AlreadySent)) | None => None,
     };
-    SaveResult {
-        uid: Some(uid),
-        fault,
-    }
+    SaveResult { uid: Some(uid), fault }
 }

@@ -169,9 +169,7 @@ impl IncidentSaver {
         record.evidence.events = events;
         record.versions.clone_from(&self.versions);
         let scene = record.scene.iter();
-        record
-            .versions
-            .extend(scene.flat_map(|scene| scene.versions()));
+        record.versions.extend(scene.flat_map(|scene| scene.versions()));
     }
 
     /// Saves an incident received from a remote host's store.
@@ -201,10 +199,7 @@ impl IncidentSaver {
         let _lock = store_access();
         let added = in_time(move || {
             let record = store.read(&uid)?;
-            store.write(Record {
-                history: tracks,
-                ..record
-            })
+            store.write(Record { history: tracks, ..record })
         });
         if let Err(why) = added {
             self.report_error(&why);
@@ -236,9 +231,7 @@ impl IncidentSaver {
                 let _ = report.send(WatchResult::Error(why));
             }
         };
-        let _ = std::thread::Builder::new()
-            .name("on_incident".into())
-            .spawn(run);
+        let _ = std::thread::Builder::new().name("on_incident".into()).spawn(run);
     }
 }
 
@@ -256,12 +249,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
         let (report, mut results) = tokio::sync::mpsc::unbounded_channel();
-        let sink = IncidentSink {
-            store: store.clone(),
-            on_incident: None,
-            on_idle: None,
-            on_exit: false,
-        };
+        let sink =
+            IncidentSink { store: store.clone(), on_incident: None, on_idle: None, on_exit: false };
         let mut saver = IncidentSaver::new(Some(sink), report);
         let remote = |start: u64| {
             let observed = IncidentKey {

@@ -119,9 +119,7 @@ impl Store {
     /// Opens the store in `folder`, which the first write creates.
     #[must_use]
     pub fn at(folder: &Path) -> Self {
-        Self {
-            folder: folder.to_owned(),
-        }
+        Self { folder: folder.to_owned() }
     }
 
     pub fn folder(&self) -> &Path {
@@ -152,16 +150,9 @@ impl Store {
         let incident = Box::new(record.incident.clone());
         let bytes = self.put(&uid, record)?;
         files.retain(|file| file.uid != uid);
-        files.push(StoreFile {
-            uid: uid.clone(),
-            bytes,
-        });
+        files.push(StoreFile { uid: uid.clone(), bytes });
         self.delete_excess(&uid, files);
-        Ok(Stored {
-            uid,
-            what,
-            incident,
-        })
+        Ok(Stored { uid, what, incident })
     }
 
     /// Returns all stored incidents, oldest first. The list is empty if nothing was ever saved.
@@ -186,10 +177,9 @@ impl Store {
                     uid: file.uid,
                     record,
                 }),
-                Err(StoreError::Unreadable { why, .. }) => unreadable.push(Unreadable {
-                    file: file_name(&file.uid),
-                    why,
-                }),
+                Err(StoreError::Unreadable { why, .. }) => {
+                    unreadable.push(Unreadable { file: file_name(&file.uid), why });
+                }
                 Err(StoreError::Newer { schema, .. }) => unreadable.push(Unreadable {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
@@ -204,15 +194,11 @@ impl Store {
 
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
-        let unreadable = |why: String| StoreError::Unreadable {
-            path: path.clone(),
-            why,
-        };
+        let unreadable = |why: String| StoreError::Unreadable { path: path.clone(), why };
         let bytes = user_files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => StoreError::Unknown {
-                word: uid.to_string(),
-                instead: String::new(),
-            },
+            io::ErrorKind::NotFound => {
+                StoreError::Unknown { word: uid.to_string(), instead: String::new() }
+            }
             _ => unreadable(error.to_string()),
         })?;
         // Sanitizes the text, because screens and exports show it and the file may have been manipulated.
@@ -220,14 +206,10 @@ impl Store {
             .ok_or_else(|| unreadable("too large".to_owned()))?;
         let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
         let mut record =
-            read.and_then(|(record, _)| Record::read(record))
-                .map_err(|why| match why {
-                    UnreadableRecord::Newer(schema) => StoreError::Newer {
-                        path: path.clone(),
-                        schema,
-                    },
-                    UnreadableRecord::Damaged(_) => unreadable(why.to_string()),
-                })?;
+            read.and_then(|(record, _)| Record::read(record)).map_err(|why| match why {
+                UnreadableRecord::Newer(schema) => StoreError::Newer { path: path.clone(), schema },
+                UnreadableRecord::Damaged(_) => unreadable(why.to_string()),
+            })?;
         // The file name determines the incident's name, regardless of the file's content.
         record.incident.uid = Some(uid.to_string());
         Ok(record)
@@ -270,10 +252,7 @@ impl Store {
             name: visible(remote.uid.as_bytes(), 60),
             why: why.to_string(),
         };
-        remote
-            .uid
-            .parse::<Uid>()
-            .map_err(|InvalidUid| foreign(&"its name is invalid"))?;
+        remote.uid.parse::<Uid>().map_err(|InvalidUid| foreign(&"its name is invalid"))?;
         let mut record = Record::read(remote.record).map_err(|why| foreign(&why))?;
         record.incident.uid = None;
         let stored = self.write(record)?;
@@ -347,10 +326,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let _lock = self.lock()?;
         let path = self.folder.join(super::state::NAME);
-        let mut state = State::read(&self.folder).map_err(|schema| StoreError::Newer {
-            path: path.clone(),
-            schema,
-        })?;
+        let mut state = State::read(&self.folder)
+            .map_err(|schema| StoreError::Newer { path: path.clone(), schema })?;
         let has_changed = change(&mut state, now());
         if has_changed {
             let files = self.files()?;
@@ -385,9 +362,7 @@ impl Store {
     /// Finds the stored record that describes the same incident.
     fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
         let suffix = Uid::subject_suffix(&record.key);
-        let candidates = files
-            .iter()
-            .filter(|file| file.uid.as_str().ends_with(&suffix));
+        let candidates = files.iter().filter(|file| file.uid.as_str().ends_with(&suffix));
         candidates.rev().find_map(|file| {
             let known = self.read(&file.uid).ok()?;
             known.is_same(record).then(|| (file.uid.clone(), known))
@@ -401,10 +376,7 @@ impl Store {
             record.incident.time = time.ok().map(|time| time.to_string());
         }
         let path = self.path(uid);
-        let unwritable = |why| StoreError::Unwritable {
-            path: path.clone(),
-            why,
-        };
+        let unwritable = |why| StoreError::Unwritable { path: path.clone(), why };
         let bytes = serialize(record).map_err(unwritable)?;
         user_files::replace(&path, &bytes).map_err(unwritable)?;
         Ok(bytes.len() as u64)
@@ -445,20 +417,13 @@ impl Store {
 
     /// Lists the incident files, sorted by name. Returns an empty list if the store does not exist.
     fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
-        let unusable = |why| StoreError::Folder {
-            folder: self.folder.clone(),
-            why,
-        };
+        let unusable = |why| StoreError::Folder { folder: self.folder.clone(), why };
         match user_files::check_folder(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(unusable)?,
         }
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.folder)
-            .map_err(unusable)?
-            .take(MAX_ENTRIES)
-            .flatten()
-        {
+        for entry in fs::read_dir(&self.folder).map_err(unusable)?.take(MAX_ENTRIES).flatten() {
             let name = entry.file_name();
             let stem = name.to_str().and_then(|name| name.strip_suffix(".json"));
             if let Some(uid) = stem.and_then(|stem| stem.parse().ok()) {
@@ -472,10 +437,7 @@ impl Store {
 
     /// Locks the store until the returned file is dropped. Creates the directory if needed.
     fn lock(&self) -> Result<File, StoreError> {
-        let unusable = |why| StoreError::Folder {
-            folder: self.folder.clone(),
-            why,
-        };
+        let unusable = |why| StoreError::Folder { folder: self.folder.clone(), why };
         user_files::own_folder(&self.folder).map_err(unusable)?;
         let mut options = OpenOptions::new();
         options
@@ -493,9 +455,7 @@ impl Store {
                     thread::sleep(LOCK_INTERVAL);
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(StoreError::Busy {
-                        folder: self.folder.clone(),
-                    });
+                    return Err(StoreError::Busy { folder: self.folder.clone() });
                 }
                 Err(TryLockError::Error(why)) => return Err(unusable(why)),
             }

@@ -20,12 +20,10 @@ pub fn with_timeout<T: Send + 'static>(
 ) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok();
-    let thread = thread::Builder::new()
-        .name("incidents".into())
-        .spawn(move || {
-            survive_file_limits();
-            sender.send(work())
-        });
+    let thread = thread::Builder::new().name("incidents".into()).spawn(move || {
+        survive_file_limits();
+        sender.send(work())
+    });
     if let Some(before) = before {
         let _ = before.thread_set_mask();
     }

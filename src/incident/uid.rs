@@ -60,11 +60,7 @@ impl FromStr for Uid {
                 TIME_LENGTH => byte == b'-',
                 _ => is_letter(byte),
             });
-        if is_valid {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidUid)
-        }
+        if is_valid { Ok(Self(text.to_owned())) } else { Err(InvalidUid) }
     }
 }
 

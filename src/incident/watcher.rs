@@ -77,15 +77,8 @@ impl Watcher {
         let (report, results) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let thread = Thread::new(sink, Arc::clone(&waiting), report);
-        std::thread::Builder::new()
-            .name("incidents".into())
-            .spawn(move || thread.run(&inbox))?;
-        Ok(Self {
-            inputs,
-            waiting,
-            max_waiting,
-            results,
-        })
+        std::thread::Builder::new().name("incidents".into()).spawn(move || thread.run(&inbox))?;
+        Ok(Self { inputs, waiting, max_waiting, results })
     }
 
     /// Returns a watcher without a thread, which detects no incidents.
@@ -135,11 +128,7 @@ impl Watcher {
     /// Waits up to `limit` until all inputs are diagnosed and saved. Called before gputop exits, because the last
     /// update may contain the failure that ended the run.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
-        let Self {
-            inputs,
-            mut results,
-            ..
-        } = self;
+        let Self { inputs, mut results, .. } = self;
         drop(inputs);
         let deadline = std::time::Instant::now() + limit;
         let mut all = Vec::new();
@@ -170,11 +159,7 @@ pub struct RecordingDiagnosis {
 impl Default for RecordingDiagnosis {
     fn default() -> Self {
         let (report, results) = channel::unbounded_channel();
-        Self {
-            thread: Thread::new(None, Arc::default(), report),
-            results,
-            records: Vec::new(),
-        }
+        Self { thread: Thread::new(None, Arc::default(), report), results, records: Vec::new() }
     }
 }
 
@@ -183,11 +168,7 @@ impl RecordingDiagnosis {
         self.thread.waiting.store(1, Ordering::Relaxed);
         let input = WatchInput::Update(update);
         for record in self.thread.with_restart(|thread| thread.handle(input)) {
-            match self
-                .records
-                .iter_mut()
-                .find(|known| known.key == record.key)
-            {
+            match self.records.iter_mut().find(|known| known.key == record.key) {
                 Some(known) => *known = record,
                 None => self.records.push(record),
             }
@@ -365,10 +346,7 @@ mod tests {
         watcher.see(&log_update(418, &xid));
         watcher.see(&log_update(419, FAILED));
         let found = watcher.finish(Duration::from_secs(60));
-        assert_eq!(
-            ids(&found),
-            ["xid-31-mmu-fault", "assert-unknown-device-side"]
-        );
+        assert_eq!(ids(&found), ["xid-31-mmu-fault", "assert-unknown-device-side"]);
     }
 
     #[test]

@@ -58,10 +58,7 @@ pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
     };
     let (allocated, idle) = (take(claims.allocated), take(claims.idle));
     let (other, processes) = (take(claims.other), take(claims.processes));
-    let granted = [allocated, idle, other, processes]
-        .iter()
-        .map(|p| p.0)
-        .sum();
+    let granted = [allocated, idle, other, processes].iter().map(|p| p.0).sum();
     Some(Accounting {
         total,
         driver: Bytes(driver),
@@ -120,11 +117,7 @@ impl Claims {
         self.contradict |= held.reserved() > vram;
         add(&mut self.allocated, allocated);
         add(&mut self.idle, idle);
-        let beyond = if held.is_part {
-            &mut self.processes
-        } else {
-            &mut self.other
-        };
+        let beyond = if held.is_part { &mut self.processes } else { &mut self.other };
         add(beyond, vram - allocated - idle);
     }
 
@@ -150,11 +143,7 @@ struct Held {
 
 impl Held {
     fn of_pool(pool: &Pool) -> Self {
-        Self {
-            allocated: pool.stats.allocated.last().0,
-            idle: pool.stats.idle().0,
-            is_part: false,
-        }
+        Self { allocated: pool.stats.allocated.last().0, idle: pool.stats.idle().0, is_part: false }
     }
 
     /// Returns a reported pool's memory, or `None` if the framework does not report its allocated memory.
@@ -170,23 +159,19 @@ impl Held {
     fn on<'p>(pools: &'p Pools, gpu: &'p Gpu) -> impl Iterator<Item = (ProcessKey, Self)> + 'p {
         let is_on_gpu = |uuid: &Reading<GpuUuid>| uuid.value().is_some_and(|uuid| is_on(gpu, uuid));
         let read = pools.list.iter().filter(move |pool| is_on_gpu(&pool.gpu));
-        let reported = pools
-            .reported
-            .iter()
-            .filter(move |pool| is_on_gpu(&pool.gpu));
+        let reported = pools.reported.iter().filter(move |pool| is_on_gpu(&pool.gpu));
         let read = read.map(|pool| (pool.process, Self::of_pool(pool)));
         read.chain(reported.filter_map(|pool| Some((pool.process, Self::of_reported(pool)?))))
     }
 
     fn of(pools: &Pools, process: ProcessKey, gpu: &Gpu) -> Option<Self> {
-        Self::on(pools, gpu)
-            .filter(|(owner, _)| *owner == process)
-            .map(|(_, held)| held)
-            .reduce(|a, b| Self {
+        Self::on(pools, gpu).filter(|(owner, _)| *owner == process).map(|(_, held)| held).reduce(
+            |a, b| Self {
                 allocated: a.allocated.saturating_add(b.allocated),
                 idle: a.idle.saturating_add(b.idle),
                 is_part: a.is_part || b.is_part,
-            })
+            },
+        )
     }
 
     fn reserved(self) -> u64 {
@@ -217,10 +202,7 @@ mod tests {
             },
             processes: processes
                 .iter()
-                .map(|&vram| GpuProcess {
-                    vram: Bytes(vram).into(),
-                    ..GpuProcess::default()
-                })
+                .map(|&vram| GpuProcess { vram: Bytes(vram).into(), ..GpuProcess::default() })
                 .collect::<Vec<_>>()
                 .into(),
             ..Gpu::default()
@@ -240,10 +222,7 @@ mod tests {
     }
 
     fn key(pid: u32) -> ProcessKey {
-        ProcessKey {
-            pid: Pid(pid),
-            ..ProcessKey::default()
-        }
+        ProcessKey { pid: Pid(pid), ..ProcessKey::default() }
     }
 
     fn pools(list: &[(u32, u64, u64)]) -> Pools {
@@ -257,10 +236,7 @@ mod tests {
             },
             ..Pool::default()
         };
-        Pools {
-            list: list.iter().map(pool).collect::<Vec<_>>().into(),
-            ..Pools::default()
-        }
+        Pools { list: list.iter().map(pool).collect::<Vec<_>>().into(), ..Pools::default() }
     }
 
     fn with_keys(mut gpu: Gpu) -> Gpu {
@@ -301,10 +277,7 @@ mod tests {
             ..ReportedPool::default()
         };
         let parts = |reported: Vec<ReportedPool>, list: &[(u32, u64, u64)]| {
-            let pools = Pools {
-                reported: reported.into(),
-                ..pools(list)
-            };
+            let pools = Pools { reported: reported.into(), ..pools(list) };
             let split = account_pools(&gpu, Some(&pools)).expect("a split");
             [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
         };
@@ -312,14 +285,8 @@ mod tests {
         // The process's remaining memory cannot be split into idle memory and context.
         assert_eq!(parts(vec![pool(Reading::default())], &[]), [5, 0, 0, 60]);
         // The same process also has a PyTorch pool.
-        assert_eq!(
-            parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]),
-            [12, 3, 25, 25]
-        );
-        let unreported = ReportedPool {
-            allocated: Reading::default(),
-            ..pool(Bytes(30).into())
-        };
+        assert_eq!(parts(vec![pool(Bytes(6).into())], &[(1, 7, 9)]), [12, 3, 25, 25]);
+        let unreported = ReportedPool { allocated: Reading::default(), ..pool(Bytes(30).into()) };
         assert_eq!(parts(vec![unreported], &[]), [0, 0, 0, 65]);
     }
 

@@ -53,17 +53,10 @@ pub fn read<'de, T: Deserialize<'de>>(
     json: &'de [u8],
     max_bytes: usize,
 ) -> serde_json::Result<(T, usize)> {
-    let budget = Budget {
-        left: Cell::new(max_bytes),
-        is_exceeded: Cell::new(false),
-        max_bytes,
-    };
+    let budget = Budget { left: Cell::new(max_bytes), is_exceeded: Cell::new(false), max_bytes };
     let mut json = serde_json::Deserializer::from_slice(json);
-    let value = T::deserialize(Metered {
-        inner: &mut json,
-        budget: &budget,
-        charges_entries: true,
-    })?;
+    let value =
+        T::deserialize(Metered { inner: &mut json, budget: &budget, charges_entries: true })?;
     json.end()?;
     // Checks the budget itself, because a `Reading` turns an error in a nested list into a missing value.
     if budget.is_exceeded.get() {
@@ -112,11 +105,7 @@ struct Metered<'b, T> {
 
 impl<'b, T> Metered<'b, T> {
     fn wrap<U>(&self, inner: U) -> Metered<'b, U> {
-        Metered {
-            inner,
-            budget: self.budget,
-            charges_entries: self.charges_entries,
-        }
+        Metered { inner, budget: self.budget, charges_entries: self.charges_entries }
     }
 }
 
@@ -327,11 +316,7 @@ impl<'b, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Metered<'b, A> {
         let seed = self.wrap(seed);
         let (budget, charges_entries) = (self.budget, self.charges_entries);
         let (value, inner) = self.inner.variant_seed(seed)?;
-        let variant = Metered {
-            inner,
-            budget,
-            charges_entries,
-        };
+        let variant = Metered { inner, budget, charges_entries };
         Ok((value, variant))
     }
 }
@@ -390,19 +375,14 @@ mod tests {
         let throttle = many(r#""idle""#);
         let text = format!(r#"{{"gpus":[{{"processes":[{}]}}]}}"#, many("{}"));
         assert!(refused::<Frame>(&text));
-        assert!(!refused::<Frame>(&format!(
-            r#"{{"gpus":[{{"throttle":[{throttle}]}}]}}"#
-        )));
+        assert!(!refused::<Frame>(&format!(r#"{{"gpus":[{{"throttle":[{throttle}]}}]}}"#)));
         assert!(refused::<Vec<String>>(&format!("[{}]", many(r#""""#))));
         assert!(refused::<serde_json::Value>(&format!("[{}]", many("[]"))));
         let entries: Vec<String> = (0..100_000).map(|n| format!(r#""{n}":0"#)).collect();
         let entries = entries.join(",");
         assert!(refused::<HashMap<String, u64>>(&format!("{{{entries}}}")));
         // Ignored values are not charged.
-        assert!(!refused::<Frame>(&format!(
-            r#"{{"later":[{}]}}"#,
-            many("{}")
-        )));
+        assert!(!refused::<Frame>(&format!(r#"{{"later":[{}]}}"#, many("{}"))));
         assert!(!refused::<Box<RawValue>>(&format!("[{}]", many("{}"))));
     }
 

@@ -302,10 +302,7 @@ macro_rules! gpu {
 
 macro_rules! board {
     ($kind:ident, $name:ident) => {
-        Field::$kind(
-            |gpu| &gpu.board.$name,
-            |gpu| &mut Arc::make_mut(&mut gpu.board).$name,
-        )
+        Field::$kind(|gpu| &gpu.board.$name, |gpu| &mut Arc::make_mut(&mut gpu.board).$name)
     };
 }
 

@@ -165,11 +165,7 @@ impl Holders {
 
 impl HolderGroup {
     pub fn key(&self) -> GroupKey {
-        GroupKey {
-            ordinal: self.ordinal,
-            class: self.class,
-            name: self.name.clone(),
-        }
+        GroupKey { ordinal: self.ordinal, class: self.class, name: self.name.clone() }
     }
 
     /// Returns the group's class, and its purpose if the tensor names show it: `variables, KV cache`.
@@ -259,11 +255,7 @@ mod tests {
     use super::*;
 
     fn tensor(address: u64, path: usize) -> HeldTensor {
-        HeldTensor {
-            address,
-            path: vec!["x".repeat(100); path],
-            ..HeldTensor::default()
-        }
+        HeldTensor { address, path: vec!["x".repeat(100); path], ..HeldTensor::default() }
     }
 
     #[test]
@@ -272,10 +264,7 @@ mod tests {
             tensors: (first..first + 10).map(|at| tensor(at, 5)).collect(),
             ..HolderGroup::default()
         };
-        let whole = Holders {
-            groups: vec![group(100), group(200)],
-            ..Holders::default()
-        };
+        let whole = Holders { groups: vec![group(100), group(200)], ..Holders::default() };
         let counts = |max_bytes| {
             let mut holders = whole.clone();
             holders.limit_tensors(max_bytes);
@@ -286,21 +275,15 @@ mod tests {
         let one = tensor(0, 5).memory();
         let (kept, holders) = counts(one * 5);
         assert_eq!(kept, [4, 1]);
-        assert_eq!(
-            holders.owner(0, 200).map(|(_, tensor)| tensor.address),
-            Some(200)
-        );
+        assert_eq!(holders.owner(0, 200).map(|(_, tensor)| tensor.address), Some(200));
         assert_eq!(holders.owner(1, 200), None);
         assert_eq!(counts(0).0, [1, 1]);
     }
 
     #[test]
     fn classes_add_up_and_come_largest_first() {
-        let group = |class, bytes| HolderGroup {
-            class,
-            bytes: Bytes(bytes),
-            ..HolderGroup::default()
-        };
+        let group =
+            |class, bytes| HolderGroup { class, bytes: Bytes(bytes), ..HolderGroup::default() };
         let holders = Holders {
             allocated: Bytes(200),
             groups: vec![
@@ -310,10 +293,7 @@ mod tests {
             ],
             ..Holders::default()
         };
-        let expected = [
-            (HolderClass::Variable, Bytes(140)),
-            (HolderClass::Parameter, Bytes(60)),
-        ];
+        let expected = [(HolderClass::Variable, Bytes(140)), (HolderClass::Parameter, Bytes(60))];
         assert_eq!(holders.classes(), expected);
         assert_eq!(holders.percent(Bytes(140)), 70.0);
         assert_eq!(Holders::default().percent(Bytes(1)), 0.0);

@@ -64,11 +64,7 @@ impl IncidentKey {
     /// command that started it.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
-        let (first, then) = if other.first < self.first {
-            (other, self)
-        } else {
-            (self, other)
-        };
+        let (first, then) = if other.first < self.first { (other, self) } else { (self, other) };
         let part = [&first, &then].into_iter().find(|key| key.run.is_some());
         let (process, run) = part.map_or((first.process, None), |part| (part.process, part.run));
         Self {

@@ -135,12 +135,7 @@ impl Record {
 
     #[must_use]
     pub fn new(incident: Incident, key: IncidentKey) -> Self {
-        Self {
-            schema: SCHEMA,
-            incident,
-            key,
-            ..Self::default()
-        }
+        Self { schema: SCHEMA, incident, key, ..Self::default() }
     }
 
     pub fn processes(&self) -> Vec<ProcessKey> {
@@ -183,9 +178,7 @@ impl Excerpt {
             let rest = (surplus..self.text.len()).find(|at| self.text.is_char_boundary(*at));
             let from = rest.unwrap_or(self.text.len());
             // Cut at a line break if there is one.
-            let line = self.text[from..]
-                .find('\n')
-                .map_or(from, |at| from + at + 1);
+            let line = self.text[from..].find('\n').map_or(from, |at| from + at + 1);
             self.text.drain(..line);
             self.is_cut = true;
         }

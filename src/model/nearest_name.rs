@@ -7,11 +7,7 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
     let word: String = word.to_lowercase().chars().take(100).collect();
     // People rarely mistype the first letter, so a different first letter usually means a different word.
     let max_distance = |name: &str| {
-        if name.chars().next() == word.chars().next() {
-            name.len() / 3 + 1
-        } else {
-            1
-        }
+        if name.chars().next() == word.chars().next() { name.len() / 3 + 1 } else { 1 }
     };
     names
         .into_iter()
@@ -47,9 +43,6 @@ mod tests {
             assert_eq!(nearest(word, names), meant, "{word}");
         }
         assert_eq!(instead_of("them", names), "did you mean `theme`?");
-        assert_eq!(
-            instead_of("colour", names),
-            "expected one of interval, theme, ascii, foo"
-        );
+        assert_eq!(instead_of("colour", names), "expected one of interval, theme, ascii, foo");
     }
 }

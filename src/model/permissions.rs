@@ -11,28 +11,17 @@ pub struct Permissions {
 
 impl Permissions {
     /// Permissions that allow all actions that ask for confirmation.
-    pub const ALL: Self = Self {
-        signals: Ok(()),
-        probes: Ok(()),
-        watches: Ok(()),
-    };
+    pub const ALL: Self = Self { signals: Ok(()), probes: Ok(()), watches: Ok(()) };
 
     /// Denies all actions, with `why` as the reason.
     pub const fn none(why: &'static str) -> Self {
-        Self {
-            signals: Err(why),
-            probes: Err(why),
-            watches: Err(why),
-        }
+        Self { signals: Err(why), probes: Err(why), watches: Err(why) }
     }
 
     /// Returns the permissions for the local `--readonly` option.
     pub const fn readonly(is_set: bool) -> Self {
         if is_set {
-            Self {
-                watches: Ok(()),
-                ..Self::none("gputop was started with --readonly")
-            }
+            Self { watches: Ok(()), ..Self::none("gputop was started with --readonly") }
         } else {
             Self::ALL
         }

@@ -237,11 +237,7 @@ pub struct Pools {
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
     /// Pools reported by frameworks other than PyTorch.
-    #[serde(
-        rename = "reported_pools",
-        alias = "told",
-        skip_serializing_if = "is_empty"
-    )]
+    #[serde(rename = "reported_pools", alias = "told", skip_serializing_if = "is_empty")]
     pub reported: Arc<Vec<ReportedPool>>,
 }
 
@@ -284,12 +280,7 @@ impl Pools {
 impl PoolStats {
     /// Returns the reserved bytes not used by any tensor. Screens call them IDLE.
     pub fn idle(&self) -> Bytes {
-        Bytes(
-            self.reserved
-                .last()
-                .0
-                .saturating_sub(self.allocated.last().0),
-        )
+        Bytes(self.reserved.last().0.saturating_sub(self.allocated.last().0))
     }
 
     /// Returns freed bytes that another stream may still use, a part of [`idle`](Self::idle).

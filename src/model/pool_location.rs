@@ -22,10 +22,7 @@ fn find_gpu<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -
     match gpu.value() {
         Some(uuid) => frame.gpus.iter().find(|gpu| is_on(gpu, uuid)),
         None => {
-            let mut on = frame
-                .gpus
-                .iter()
-                .filter(|gpu| listed(gpu, process).is_some());
+            let mut on = frame.gpus.iter().filter(|gpu| listed(gpu, process).is_some());
             on.next().filter(|_| on.next().is_none())
         }
     }
@@ -33,8 +30,5 @@ fn find_gpu<'f>(frame: &'f Frame, gpu: &Reading<GpuUuid>, process: ProcessKey) -
 
 /// Returns the driver's entry for a process in a GPU's process list.
 pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
-    gpu.processes
-        .value()?
-        .iter()
-        .find(|listed| listed.process == Some(process))
+    gpu.processes.value()?.iter().find(|listed| listed.process == Some(process))
 }

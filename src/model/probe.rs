@@ -176,12 +176,7 @@ pub enum Policy {
 }
 
 /// All allocation policies in the order in which they run. Those with the most driver calls are last.
-pub const POLICIES: &[Policy] = &[
-    Policy::Native,
-    Policy::Expandable,
-    Policy::Pool,
-    Policy::Plain,
-];
+pub const POLICIES: &[Policy] = &[Policy::Native, Policy::Expandable, Policy::Pool, Policy::Plain];
 
 impl Policy {
     /// Returns the policy's name on the command line and in JSON.

@@ -19,10 +19,7 @@ pub struct ProcessKey {
 
 impl ProcessKey {
     pub const fn new(pid: u32, start: u64) -> Self {
-        Self {
-            pid: Pid(pid),
-            start: StartTicks(start),
-        }
+        Self { pid: Pid(pid), start: StartTicks(start) }
     }
 }
 

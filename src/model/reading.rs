@@ -60,10 +60,7 @@ pub struct Missing {
 
 impl Missing {
     pub fn new(reason: Reason, hint: impl Into<Box<str>>) -> Self {
-        Self {
-            reason,
-            hint: Some(hint.into()),
-        }
+        Self { reason, hint: Some(hint.into()) }
     }
 }
 
@@ -230,10 +227,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let value = T::deserialize(value::SeqAccessDeserializer::new(&mut seq));
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}
-        Ok(value.map_or_else(
-            |_| Reading::missing(Reason::Unknown, UNEXPECTED),
-            Reading::Value,
-        ))
+        Ok(value.map_or_else(|_| Reading::missing(Reason::Unknown, UNEXPECTED), Reading::Value))
     }
 
     /// Reads the map entry by entry, so that a malformed hint loses only the hint and not the frame.

@@ -100,22 +100,12 @@ impl Scene {
         let mut pools = self.frame.pools.iter().flat_map(|pools| &*pools.list);
         let torch = pools.find_map(|pool| pool.library.strip_prefix("torch "));
         let all = [
-            (
-                "driver",
-                driver.and_then(|d| d.version.value()).map(String::as_str),
-            ),
-            (
-                "cuda",
-                driver.and_then(|d| d.cuda.value()).map(String::as_str),
-            ),
+            ("driver", driver.and_then(|d| d.version.value()).map(String::as_str)),
+            ("cuda", driver.and_then(|d| d.cuda.value()).map(String::as_str)),
             ("torch", torch),
         ];
-        let known = all
-            .into_iter()
-            .filter_map(|(name, version)| Some((name, version?)));
-        known
-            .map(|(name, version)| (name.to_owned(), version.to_owned()))
-            .collect()
+        let known = all.into_iter().filter_map(|(name, version)| Some((name, version?)));
+        known.map(|(name, version)| (name.to_owned(), version.to_owned())).collect()
     }
 
     /// Adds a Python stack, unless the process already has one. The first stack was read closest to the failure.
@@ -136,11 +126,7 @@ impl Scene {
     /// Removes everything beyond the scene's size limits, wherever the scene came from.
     pub fn cut(&mut self) {
         self.stacks.truncate(MAX_STACKS);
-        if self
-            .map
-            .as_ref()
-            .is_some_and(|map| map.segments + map.blocks > MAX_PARTS)
-        {
+        if self.map.as_ref().is_some_and(|map| map.segments + map.blocks > MAX_PARTS) {
             self.forget_blocks();
         }
     }

@@ -33,82 +33,22 @@ pub struct SignalDef {
 }
 
 const fn def(signal: Signal, name: &'static str, number: i32, help: &'static str) -> SignalDef {
-    SignalDef {
-        signal,
-        name,
-        number,
-        help,
-    }
+    SignalDef { signal, name, number, help }
 }
 
 /// Signals ordered by number, as listed by `kill -l`.
 pub const SIGNALS: &[SignalDef] = &[
-    def(
-        Signal::Hup,
-        "HUP",
-        1,
-        "terminal closed: terminates the process",
-    ),
-    def(
-        Signal::Int,
-        "INT",
-        2,
-        "like Ctrl-C: Python raises KeyboardInterrupt",
-    ),
-    def(
-        Signal::Quit,
-        "QUIT",
-        3,
-        "terminates the process with a core dump",
-    ),
-    def(
-        Signal::Abrt,
-        "ABRT",
-        6,
-        "terminates with a core dump; faulthandler prints the stack",
-    ),
-    def(
-        Signal::Kill,
-        "KILL",
-        9,
-        "terminates immediately, cannot be caught; nothing is saved",
-    ),
-    def(
-        Signal::Usr1,
-        "USR1",
-        10,
-        "program-defined, often a checkpoint; default: terminates",
-    ),
-    def(
-        Signal::Usr2,
-        "USR2",
-        12,
-        "program-defined; default: terminates",
-    ),
-    def(
-        Signal::Term,
-        "TERM",
-        15,
-        "asks the process to exit; it may save and clean up first",
-    ),
-    def(
-        Signal::Cont,
-        "CONT",
-        18,
-        "resumes the process after STOP or TSTP",
-    ),
-    def(
-        Signal::Stop,
-        "STOP",
-        19,
-        "suspends the process; it keeps its GPU memory",
-    ),
-    def(
-        Signal::Tstp,
-        "TSTP",
-        20,
-        "like Ctrl-Z: suspends the process unless it catches it",
-    ),
+    def(Signal::Hup, "HUP", 1, "terminal closed: terminates the process"),
+    def(Signal::Int, "INT", 2, "like Ctrl-C: Python raises KeyboardInterrupt"),
+    def(Signal::Quit, "QUIT", 3, "terminates the process with a core dump"),
+    def(Signal::Abrt, "ABRT", 6, "terminates with a core dump; faulthandler prints the stack"),
+    def(Signal::Kill, "KILL", 9, "terminates immediately, cannot be caught; nothing is saved"),
+    def(Signal::Usr1, "USR1", 10, "program-defined, often a checkpoint; default: terminates"),
+    def(Signal::Usr2, "USR2", 12, "program-defined; default: terminates"),
+    def(Signal::Term, "TERM", 15, "asks the process to exit; it may save and clean up first"),
+    def(Signal::Cont, "CONT", 18, "resumes the process after STOP or TSTP"),
+    def(Signal::Stop, "STOP", 19, "suspends the process; it keeps its GPU memory"),
+    def(Signal::Tstp, "TSTP", 20, "like Ctrl-Z: suspends the process unless it catches it"),
 ];
 
 impl Signal {

@@ -63,10 +63,7 @@ pub struct StackFrame {
 impl PythonStack {
     /// Returns the main thread, or the first thread if there is no main thread.
     pub fn main(&self) -> Option<&StackThread> {
-        self.threads
-            .iter()
-            .find(|thread| thread.is_main)
-            .or(self.threads.first())
+        self.threads.iter().find(|thread| thread.is_main).or(self.threads.first())
     }
 }
 
@@ -98,9 +95,7 @@ const LIBRARIES: &[&str] = &[
     ".pyx",
 ];
 /// File extensions of compiled code. Torch tracebacks mix compiled frames with Python frames.
-const COMPILED: &[&str] = &[
-    ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
-];
+const COMPILED: &[&str] = &[".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so"];
 
 /// Returns true if the file belongs to the user, not to Python or an installed package.
 pub fn is_users_file(file: &str) -> bool {

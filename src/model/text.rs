@@ -268,15 +268,10 @@ mod tests {
     #[test]
     fn json_from_elsewhere_is_escaped() {
         let read = |json: &str| {
-            let harmless = escape_json_strings(json.as_bytes(), 1_000)
-                .expect("room")
-                .into_owned();
+            let harmless = escape_json_strings(json.as_bytes(), 1_000).expect("room").into_owned();
             serde_json::from_slice::<String>(&harmless).ok()
         };
-        assert_eq!(
-            read("\"plain \\n \\t ok\"").as_deref(),
-            Some("plain \n \t ok")
-        );
+        assert_eq!(read("\"plain \\n \\t ok\"").as_deref(), Some("plain \n \t ok"));
         assert_eq!(read("\"\\u001b[2J\"").as_deref(), Some("^[[2J"));
         assert_eq!(read("\"\\\\u001b\"").as_deref(), Some("\\u001b"));
         assert_eq!(read("\"a\\rb\\bc\\f\"").as_deref(), Some("a^Mb^Hc^L"));
@@ -319,24 +314,12 @@ mod tests {
             (b"\xff\xc3(", "\\xff\\xc3("),
             (b"\xe2\x80", "\\xe2\\x80"),
             ("\u{9b}31m".as_bytes(), "\\u{9b}31m"),
-            (
-                "\u{202e}cod.exe\u{202c}".as_bytes(),
-                "\\u{202e}cod.exe\\u{202c}",
-            ),
-            (
-                "a\u{200b}b\u{feff}c\u{2066}".as_bytes(),
-                "a\\u{200b}b\\u{feff}c\\u{2066}",
-            ),
+            ("\u{202e}cod.exe\u{202c}".as_bytes(), "\\u{202e}cod.exe\\u{202c}"),
+            ("a\u{200b}b\u{feff}c\u{2066}".as_bytes(), "a\\u{200b}b\\u{feff}c\\u{2066}"),
             ("x\u{2028}y\u{2029}z".as_bytes(), "x\\u{2028}y\\u{2029}z"),
-            (
-                "\u{e0041}\u{ad}\u{3164}".as_bytes(),
-                "\\u{e0041}\\u{ad}\\u{3164}",
-            ),
+            ("\u{e0041}\u{ad}\u{3164}".as_bytes(), "\\u{e0041}\\u{ad}\\u{3164}"),
             ("\u{301}x".as_bytes(), "\\u{301}x"),
-            (
-                "e\u{301}\u{302}\u{303}\u{304}".as_bytes(),
-                "e\u{301}\u{302}\u{303}\\u{304}",
-            ),
+            ("e\u{301}\u{302}\u{303}\u{304}".as_bytes(), "e\u{301}\u{302}\u{303}\\u{304}"),
             (b"", ""),
         ];
         for (text, expected) in cases {

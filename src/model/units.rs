@@ -164,15 +164,11 @@ pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();
     let short = (sum + u128::from(step / 2)) / u128::from(step) - whole;
-    let mut order: Vec<usize> = (0..parts.len())
-        .filter(|&i| !parts[i].0.is_multiple_of(step))
-        .collect();
+    let mut order: Vec<usize> =
+        (0..parts.len()).filter(|&i| !parts[i].0.is_multiple_of(step)).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(parts[i].0 % step));
     let mut rounded = floors;
-    for &i in order
-        .iter()
-        .take(usize::try_from(short).unwrap_or(usize::MAX))
-    {
+    for &i in order.iter().take(usize::try_from(short).unwrap_or(usize::MAX)) {
         rounded[i] = rounded[i].saturating_add(step);
     }
     rounded.into_iter().map(Bytes).collect()

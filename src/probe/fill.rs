@@ -22,10 +22,7 @@ pub fn fill(
     deadline_us: u64,
 ) -> Result<Fill, DeviceError> {
     let mut taken = Vec::new();
-    let mut fill = Fill {
-        granule_bytes: Bytes(GRANULE),
-        ..Fill::default()
-    };
+    let mut fill = Fill { granule_bytes: Bytes(GRANULE), ..Fill::default() };
     let result = take(device, headroom, deadline_us, &mut fill, &mut taken);
     for &(address, _) in &taken {
         device.free(address);
@@ -54,10 +51,7 @@ fn take(
     }
     let mut size = 1 << wanted.ilog2();
     while size >= GRANULE {
-        let mut latency = Latency {
-            bytes: Bytes(size),
-            ..Latency::default()
-        };
+        let mut latency = Latency { bytes: Bytes(size), ..Latency::default() };
         // Other processes may allocate memory meanwhile, so every step checks the headroom.
         while room(device)? >= size && fill.held_bytes.0 + size <= wanted {
             if device.now_us() >= deadline_us || taken.len() >= MAX_BLOCKS {

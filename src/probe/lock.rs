@@ -13,12 +13,8 @@ use crate::user_files::append;
 /// Locks a GPU for a probe. Returns a phrase without a period if another probe is running or the lock file cannot be
 /// locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
-    let name: String = gpu
-        .0
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .take(100)
-        .collect();
+    let name: String =
+        gpu.0.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
     let path = folder.join(format!("{name}.lock"));
     let describe = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
     let file = append(&path, 0).map_err(describe)?;
@@ -49,11 +45,6 @@ mod tests {
             assert!(start.elapsed().as_secs() < 20, "still locked");
             std::thread::yield_now();
         }
-        assert_eq!(
-            std::fs::read_dir(folder.path())
-                .expect("the folder")
-                .count(),
-            2
-        );
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 2);
     }
 }

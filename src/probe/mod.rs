@@ -74,11 +74,7 @@ fn probe_with(mut command: Command, request: &ChildRequest, start_timeout: Durat
     let timeout = start_timeout + Duration::from_millis(request.limit.0) * 2 + FINISH_TIMEOUT * 2;
     let mut probe = match answer(command, request, timeout) {
         Ok(probe) => sanitized(probe),
-        Err(why) => Probe {
-            outcome: Outcome::Failed,
-            reason: Some(why),
-            ..Probe::default()
-        },
+        Err(why) => Probe { outcome: Outcome::Failed, reason: Some(why), ..Probe::default() },
     };
     probe.schema = crate::model::frame::SCHEMA;
     probe.gpu = request.gpu.clone();
@@ -101,9 +97,7 @@ fn answer(
         ));
     }
     let mut child = KillOnDrop(
-        command
-            .spawn()
-            .map_err(|error| format!("cannot start the probe process: {error}"))?,
+        command.spawn().map_err(|error| format!("cannot start the probe process: {error}"))?,
     );
     if let Some(mut input) = child.0.stdin.take() {
         // If the child has already exited, the reason is determined later.

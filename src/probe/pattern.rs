@@ -78,10 +78,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
             requests.push(PatternRequest(size, lives_for));
         }
     }
-    Pattern {
-        source: "synthetic".into(),
-        requests,
-    }
+    Pattern { source: "synthetic".into(), requests }
 }
 
 /// Simulated live memory while an allocation pattern is generated.
@@ -130,10 +127,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     // The pattern uses the live size once and the freed size twice. Both must fit within the limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
-    let every = usize::try_from(by_bytes)
-        .unwrap_or(usize::MAX)
-        .max(by_count)
-        .max(1);
+    let every = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_count).max(1);
     blocks = blocks.into_iter().step_by(every).collect();
     // A map does not contain the order of the requests, so they are shuffled.
     let mut random = Random(0xD1B5_4A32_D192_ED03);
@@ -150,10 +144,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
             false => PatternRequest(size, 1 + random.below(span) as u32),
         })
         .collect();
-    Pattern {
-        source: source.to_owned(),
-        requests,
-    }
+    Pattern { source: source.to_owned(), requests }
 }
 
 /// A block's lifetime: its allocation and its free, both counted in requests of the program.
@@ -167,33 +158,18 @@ struct Life {
 
 /// Derives a pattern from an allocation trace. Blocks that existed at its beginning are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
-    let before = |live: &crate::allocator::trace::Live| Life {
-        size: live.requested.0,
-        begin: 0,
-        end: None,
-    };
+    let before =
+        |live: &crate::allocator::trace::Live| Life { size: live.requested.0, begin: 0, end: None };
     let mut lives: Vec<Life> = trace.start.iter().map(before).collect();
     let mut open: HashMap<u64, usize> = HashMap::new();
-    open.extend(
-        trace
-            .start
-            .iter()
-            .zip(0..)
-            .map(|(live, at)| (live.block, at)),
-    );
+    open.extend(trace.start.iter().zip(0..).map(|(live, at)| (live.block, at)));
     let mut requests = 0;
     for op in &trace.ops {
         match *op {
-            Op::Alloc {
-                block, requested, ..
-            } => {
+            Op::Alloc { block, requested, .. } => {
                 requests += 1;
                 open.insert(block, lives.len());
-                lives.push(Life {
-                    size: requested.0,
-                    begin: requests,
-                    end: None,
-                });
+                lives.push(Life { size: requested.0, begin: requests, end: None });
             }
             Op::Free { block } => {
                 if let Some(at) = open.remove(&block) {
@@ -251,11 +227,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
         let of = new.len();
         for (nth, key) in new.into_iter().enumerate() {
             still_live.insert(key, lives.len());
-            lives.push(Life {
-                size: key.1,
-                begin: within(nth, of),
-                end: None,
-            });
+            lives.push(Life { size: key.1, begin: within(nth, of), end: None });
         }
         add_short_lives(&mut lives, map, since, now.saturating_sub(of as u64));
         open = still_live;
@@ -302,23 +274,16 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     let requests = (0..).zip(&selected).map(|(at, life)| {
         let lives_for = life.end.map_or(0, |end| {
             let next = selected.partition_point(|other| other.begin <= end);
-            u32::try_from(next.saturating_sub(at))
-                .unwrap_or(u32::MAX)
-                .max(1)
+            u32::try_from(next.saturating_sub(at)).unwrap_or(u32::MAX).max(1)
         });
         PatternRequest(life.size, lives_for)
     });
-    Pattern {
-        source: source.to_owned(),
-        requests: requests.collect(),
-    }
+    Pattern { source: source.to_owned(), requests: requests.collect() }
 }
 
 fn max_live(lives: &[Life]) -> u64 {
     let begins = lives.iter().map(|life| (life.begin, true, life.size));
-    let ends = lives
-        .iter()
-        .filter_map(|life| Some((life.end?, false, life.size)));
+    let ends = lives.iter().filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
     // At the same request number, allocations count before frees.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));

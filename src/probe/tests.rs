@@ -20,11 +20,8 @@ use crate::model::units::{Bytes, GpuUuid};
 fn probe_shell(script: &str, start_timeout: Duration) -> Probe {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    let request = ChildRequest {
-        gpu: GpuUuid("GPU-1".into()),
-        limit: Millis(0),
-        ..ChildRequest::default()
-    };
+    let request =
+        ChildRequest { gpu: GpuUuid("GPU-1".into()), limit: Millis(0), ..ChildRequest::default() };
     probe_with(command, &request, start_timeout)
 }
 
@@ -38,10 +35,7 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 #[test]
 fn a_child_with_endless_output_is_killed() {
     let probe = probe_shell("yes '{\"outcome\":'", LONG_TIMEOUT);
-    assert_eq!(
-        why(&probe),
-        "the probe process was killed because its output was too long"
-    );
+    assert_eq!(why(&probe), "the probe process was killed because its output was too long");
 }
 
 #[test]
@@ -70,9 +64,7 @@ fn the_answer_of_a_child_is_sanitized() {
     let bin = r#"{"up_to_bytes":512,"count":1,"bytes":1}"#;
     let many = vec![bin; 2_000].join(",");
     let line = format!(r#"{{"driver":{{"histogram":[{many}]}}}}"#);
-    let fill = probe_shell(&format!("echo '{line}'"), LONG_TIMEOUT)
-        .driver
-        .expect("a fill");
+    let fill = probe_shell(&format!("echo '{line}'"), LONG_TIMEOUT).driver.expect("a fill");
     assert_eq!(fill.histogram.len(), MAX_BINS);
 }
 
@@ -95,11 +87,7 @@ struct SimulatedGpu {
 
 impl SimulatedGpu {
     fn new(size: u64) -> Self {
-        Self {
-            size,
-            next: 1 << 40,
-            ..Self::default()
-        }
+        Self { size, next: 1 << 40, ..Self::default() }
     }
 
     fn take(&mut self, size: u64) -> Result<(), DeviceError> {
@@ -199,13 +187,8 @@ impl Device for SimulatedGpu {
 const MIB: u64 = 1 << 20;
 
 fn pattern(requests: &[(u64, u32)]) -> Pattern {
-    let requests = requests
-        .iter()
-        .map(|(size, lives)| PatternRequest(*size, *lives));
-    Pattern {
-        source: "test".into(),
-        requests: requests.collect(),
-    }
+    let requests = requests.iter().map(|(size, lives)| PatternRequest(*size, *lives));
+    Pattern { source: "test".into(), requests: requests.collect() }
 }
 
 fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
@@ -220,20 +203,11 @@ fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
 fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
     // Under the native policy, 18 and 2 MiB remain next to live blocks, each in its own segment. In an expandable
     // range, the free memory forms one block at the end.
-    let requests = [
-        (20 * MIB, 1),
-        (2 * MIB, 0),
-        (22 * MIB, 1),
-        (20 * MIB, 0),
-        (40 * MIB, 0),
-    ];
+    let requests = [(20 * MIB, 1), (2 * MIB, 0), (22 * MIB, 1), (20 * MIB, 0), (40 * MIB, 0)];
     let native = run(Policy::Native, &requests, 80 * MIB);
     let expandable = run(Policy::Expandable, &requests, 80 * MIB);
     assert_eq!((native.failures, native.free_bytes), (1, Bytes::mib(20)));
-    assert_eq!(
-        (expandable.failures, expandable.free_bytes),
-        (0, Bytes::mib(18))
-    );
+    assert_eq!((expandable.failures, expandable.free_bytes), (0, Bytes::mib(18)));
 }
 
 #[test]
@@ -242,18 +216,11 @@ fn native_rules_split_merge_and_release() {
     let split = run(Policy::Native, &[(4 * MIB, 0), (4 * MIB, 0)], 1 << 30);
     assert_eq!(split.reserved_bytes, Bytes::mib(20));
     assert_eq!(split.largest_free_block, Bytes::mib(12));
-    let merged = run(
-        Policy::Native,
-        &[(4 * MIB, 2), (4 * MIB, 1), (512, 0)],
-        1 << 30,
-    );
+    let merged = run(Policy::Native, &[(4 * MIB, 2), (4 * MIB, 1), (512, 0)], 1 << 30);
     assert_eq!(merged.largest_free_block, Bytes::mib(20));
     // A completely free segment is released if the next request does not fit.
     let released = run(Policy::Native, &[(30 * MIB, 1), (40 * MIB, 0)], 64 * MIB);
-    assert_eq!(
-        (released.failures, released.reserved_bytes),
-        (0, Bytes::mib(40))
-    );
+    assert_eq!((released.failures, released.reserved_bytes), (0, Bytes::mib(40)));
     // A remainder of 1 MiB or less is not split off.
     let unsplit = run(Policy::Native, &[(12 * MIB - 512, 0)], 1 << 30);
     assert_eq!(unsplit.free_bytes, Bytes(0));
@@ -262,11 +229,7 @@ fn native_rules_split_merge_and_release() {
 
 #[test]
 fn plain_allocation_wastes_only_the_remainders_of_pages() {
-    let plain = run(
-        Policy::Plain,
-        &[(3 * MIB, 0), (40 * MIB, 1), (512, 0)],
-        1 << 30,
-    );
+    let plain = run(Policy::Plain, &[(3 * MIB, 0), (40 * MIB, 1), (512, 0)], 1 << 30);
     assert_eq!(plain.allocated_bytes, Bytes(3 * MIB + 512));
     assert_eq!(plain.reserved_bytes, Bytes::mib(6));
 }
@@ -277,11 +240,7 @@ fn the_pattern_of_a_process_has_its_sizes_and_fits() {
         address: at << 20,
         size: Bytes(MIB),
         requested: (at % 2 == 0).then_some(Bytes(MIB - 100)),
-        state: if at % 2 == 0 {
-            BlockState::Allocated
-        } else {
-            BlockState::Free
-        },
+        state: if at % 2 == 0 { BlockState::Allocated } else { BlockState::Free },
     });
     let map = PoolMap {
         segments: vec![Segment {
@@ -297,15 +256,8 @@ fn the_pattern_of_a_process_has_its_sizes_and_fits() {
     assert!(pattern.requests.len() > 100);
     let live = pattern.requests.iter().filter(|wanted| wanted.1 == 0);
     assert!(live.clone().all(|wanted| wanted.0 == MIB - 100));
-    assert_eq!(
-        live.count() * 3,
-        pattern.requests.len(),
-        "freed blocks are used twice"
-    );
-    let request = ChildRequest {
-        pattern,
-        ..ChildRequest::default()
-    };
+    assert_eq!(live.count() * 3, pattern.requests.len(), "freed blocks are used twice");
+    let request = ChildRequest { pattern, ..ChildRequest::default() };
     assert!(serde_json::to_string(&request).expect("JSON").len() < MAX_REQUEST_BYTES);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
 }
@@ -319,12 +271,7 @@ fn a_history_determines_sizes_and_lifetimes() {
         pool: PoolId::SHARED,
     };
     let mut trace = Trace {
-        start: vec![Live {
-            block: 9,
-            requested: Bytes::mib(7),
-            stream: 0,
-            pool: PoolId::SHARED,
-        }],
+        start: vec![Live { block: 9, requested: Bytes::mib(7), stream: 0, pool: PoolId::SHARED }],
         ops: vec![
             alloc(1, 10),
             alloc(2, 20),
@@ -337,26 +284,14 @@ fn a_history_determines_sizes_and_lifetimes() {
     };
     let lives = |trace: &Trace, arena| {
         let requests = of_trace(trace, "PID 1, allocation trace", arena).requests;
-        requests
-            .iter()
-            .map(|w| (w.0 / MIB, w.1))
-            .collect::<Vec<_>>()
+        requests.iter().map(|w| (w.0 / MIB, w.1)).collect::<Vec<_>>()
     };
     // A block larger than half of the arena is omitted and does not count as a request in lifetimes.
-    assert_eq!(
-        lives(&trace, Bytes::gib(1)),
-        [(7, 4), (10, 2), (20, 0), (30, 0)]
-    );
-    trace
-        .ops
-        .extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
+    assert_eq!(lives(&trace, Bytes::gib(1)), [(7, 4), (10, 2), (20, 0), (30, 0)]);
+    trace.ops.extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
     let many = lives(&trace, Bytes::gib(1));
     assert!(many.len() <= pattern::MAX_REQUESTS && many.len() > 300);
-    assert!(
-        many.iter()
-            .filter(|(mib, _)| *mib == 1)
-            .all(|(_, lives)| *lives == 1)
-    );
+    assert!(many.iter().filter(|(mib, _)| *mib == 1).all(|(_, lives)| *lives == 1));
 }
 
 /// Returns a map of 64 MiB with `live` blocks, given as position and size in MiB. All other memory is free.
@@ -382,11 +317,7 @@ fn timed_map(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
     pattern::TimedMap {
         requests,
         map: PoolMap {
-            segments: vec![Segment {
-                size: Bytes::mib(64),
-                blocks,
-                ..Segment::default()
-            }],
+            segments: vec![Segment { size: Bytes::mib(64), blocks, ..Segment::default() }],
             ..PoolMap::default()
         },
     }
@@ -404,11 +335,7 @@ fn several_maps_show_allocations_and_frees_between_them() {
         let mut all = found.requests.iter().filter(|w| w.0 == mib * MIB);
         all.next().map(|wanted| wanted.1)
     };
-    assert_eq!(
-        (of(4), of(2), of(5)),
-        (Some(0), Some(0), Some(0)),
-        "still there"
-    );
+    assert_eq!((of(4), of(2), of(5)), (Some(0), Some(0), Some(0)), "still there");
     assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
     // Three of the four requests are in the maps. The fourth has the size of a block that is now free.
     assert!(found.requests.len() >= 6, "{found:?}");
@@ -445,13 +372,7 @@ fn policies_report_a_failing_gpu_and_return_all_memory() {
     for &policy in POLICIES {
         let mut gpu = SimulatedGpu::new(1 << 34);
         gpu.fails_after = Some(3);
-        let run = policy::run(
-            &mut gpu,
-            policy,
-            &pattern(&requests),
-            Bytes(1 << 30),
-            u64::MAX,
-        );
+        let run = policy::run(&mut gpu, policy, &pattern(&requests), Bytes(1 << 30), u64::MAX);
         assert_eq!(run.missing.as_deref(), Some("the GPU was lost"));
         assert!(gpu.is_empty(), "{policy:?} leaked memory");
     }

@@ -52,13 +52,8 @@ struct MapOwner {
 impl MapLine {
     pub fn new(map: &PoolMap, failed_since: Option<Mono>) -> serde_json::Result<Self> {
         let mut map = map.clone();
-        map.segments
-            .iter_mut()
-            .for_each(Segment::omit_implied_addresses);
-        Ok(Self {
-            map: serde_json::value::to_raw_value(&map)?,
-            failed_since,
-        })
+        map.segments.iter_mut().for_each(Segment::omit_implied_addresses);
+        Ok(Self { map: serde_json::value::to_raw_value(&map)?, failed_since })
     }
 
     /// Returns true if the recording `line` contains a pool map, without parsing the line.
@@ -67,10 +62,7 @@ impl MapLine {
     }
 
     pub(super) fn unread(map: Box<RawValue>) -> Self {
-        Self {
-            map,
-            failed_since: None,
-        }
+        Self { map, failed_since: None }
     }
 
     pub fn is_of_failure(&self) -> bool {

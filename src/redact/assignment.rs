@@ -13,10 +13,7 @@ const MAX_DOUBTFUL: usize = 1024;
 pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
     let equals = argument.iter().position(|&b| b == b'=')?;
     let (name, value) = (&argument[..equals], &argument[equals + 1..]);
-    let is_name = !name.is_empty()
-        && name
-            .iter()
-            .all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
+    let is_name = !name.is_empty() && name.iter().all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
     let hides = is_name && name::hides(name::sensitivity(name), value);
     hides.then_some(equals + 1)
 }
@@ -57,11 +54,8 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
         Sensitivity::Secret => text,
     };
     let separator = end_of_separator(text, name.end)?;
-    let quote = if text[name.end..separator].iter().any(|b| Some(*b) == quote) {
-        None
-    } else {
-        quote
-    };
+    let quote =
+        if text[name.end..separator].iter().any(|b| Some(*b) == quote) { None } else { quote };
     let value = if is_header(&text[name]) && text[..separator].ends_with(b": ") {
         separator..end_of_line(text, separator, quote)
     } else {
@@ -79,14 +73,9 @@ fn is_bearer(word: &[u8]) -> bool {
 
 /// Returns true for headers whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
 fn is_header(name: &[u8]) -> bool {
-    [
-        &b"authorization"[..],
-        b"proxy-authorization",
-        b"cookie",
-        b"set-cookie",
-    ]
-    .iter()
-    .any(|header| name.eq_ignore_ascii_case(header))
+    [&b"authorization"[..], b"proxy-authorization", b"cookie", b"set-cookie"]
+        .iter()
+        .any(|header| name.eq_ignore_ascii_case(header))
 }
 
 /// Returns true for references to a variable in a script: `$HF_TOKEN`, `${HF_TOKEN}`.
@@ -94,14 +83,9 @@ pub fn is_reference(value: &[u8]) -> bool {
     let Some(name) = value.strip_prefix(b"$") else {
         return false;
     };
-    let name = name
-        .strip_prefix(b"{")
-        .and_then(|n| n.strip_suffix(b"}"))
-        .unwrap_or(name);
+    let name = name.strip_prefix(b"{").and_then(|n| n.strip_suffix(b"}")).unwrap_or(name);
     !name.is_empty()
-        && name
-            .iter()
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+        && name.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
 }
 
 fn is_name_byte(byte: u8) -> bool {
@@ -111,9 +95,7 @@ fn is_name_byte(byte: u8) -> bool {
 fn end_of_name(text: &[u8], start: usize) -> usize {
     let is_name =
         |at: &usize| is_name_byte(text[*at]) && end_of_wide_separator(text, *at).is_none();
-    (start..text.len())
-        .find(|at| !is_name(at))
-        .unwrap_or(text.len())
+    (start..text.len()).find(|at| !is_name(at)).unwrap_or(text.len())
 }
 
 /// Returns the end of a full-width colon or equals sign, as typed on Chinese and Japanese keyboards.
@@ -141,21 +123,14 @@ fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
 }
 
 fn next_word(text: &[u8], from: usize) -> Option<Range<usize>> {
-    let start = from
-        + text[from..]
-            .iter()
-            .take_while(|b| b" \t".contains(b))
-            .count();
+    let start = from + text[from..].iter().take_while(|b| b" \t".contains(b)).count();
     let end = end_of_value(text, start, None);
     (start > from && end > start).then_some(start..end)
 }
 
 fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
     let ends = |b: u8| b == b'\n' || b == b'\r' || b == b'"' || Some(b) == quote;
-    text[start..]
-        .iter()
-        .position(|&b| ends(b))
-        .map_or(text.len(), |n| start + n)
+    text[start..].iter().position(|&b| ends(b)).map_or(text.len(), |n| start + n)
 }
 
 /// Returns the end of a value by shell rules: quoted and unquoted parts up to a blank or an operator. If a quote was
@@ -222,9 +197,7 @@ fn end_of_escaped(text: &[u8], start: usize, quote: u8) -> usize {
 
 fn without_quotes(value: &[u8]) -> &[u8] {
     for quote in [&b"\\\""[..], b"\\'", b"\"", b"'", b"`"] {
-        let inner = value
-            .strip_prefix(quote)
-            .and_then(|v| v.strip_suffix(quote));
+        let inner = value.strip_prefix(quote).and_then(|v| v.strip_suffix(quote));
         if let Some(inner) = inner {
             return inner;
         }

@@ -40,13 +40,9 @@ mod tests {
     fn command_line_can_be_pasted_into_a_shell() {
         let plain = ["python", "train.py", "--lr=1e-3", "--tags=[a,b]"];
         assert_eq!(shown(&plain), plain.join(" "));
-        let odd = [
-            "printf", "%s|", "my run", "don't", "", "$HOME", "a\nb", "c;d",
-        ];
-        let output = std::process::Command::new("sh")
-            .args(["-c", &shown(&odd)])
-            .output()
-            .expect("sh runs");
+        let odd = ["printf", "%s|", "my run", "don't", "", "$HOME", "a\nb", "c;d"];
+        let output =
+            std::process::Command::new("sh").args(["-c", &shown(&odd)]).output().expect("sh runs");
         let printed = String::from_utf8(output.stdout).expect("UTF-8");
         assert_eq!(printed, "my run|don't||$HOME|a\nb|c;d|");
     }
@@ -55,9 +51,6 @@ mod tests {
     fn hides_secrets_and_keeps_process_titles() {
         assert_eq!(shown(&["x", "--token", "a b"]), "x --token ***");
         assert_eq!(shown(&["sshd: root@pts/0"]), "sshd: root@pts/0");
-        assert_eq!(
-            shown(&["ray::train step 3", "", ""]).trim_end(),
-            "ray::train step 3"
-        );
+        assert_eq!(shown(&["ray::train step 3", "", ""]).trim_end(), "ray::train step 3");
     }
 }

@@ -90,11 +90,8 @@ pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
 }
 
 fn is_allowed(name: &[u8]) -> bool {
-    let begins = |prefixes: &[&str]| {
-        prefixes
-            .iter()
-            .any(|prefix| name.starts_with(prefix.as_bytes()))
-    };
+    let begins =
+        |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()));
     (begins(PREFIXES) && !begins(SECRET_PREFIXES))
         || NAMES.iter().any(|allowed| name == allowed.as_bytes())
 }

@@ -178,10 +178,7 @@ impl<'a> PrecedingWords<'a> {
 
     /// Starts a new line. Its first word may start a new command or be the value of a flag on the previous line.
     fn begin_line(&mut self) {
-        *self = Self {
-            last: self.last,
-            ..Self::default()
-        };
+        *self = Self { last: self.last, ..Self::default() };
     }
 
     fn pass(&mut self, word: &'a [u8]) {
@@ -196,21 +193,13 @@ impl<'a> PrecedingWords<'a> {
     }
 
     fn after_short_flag(&self, word: &[u8]) -> Option<usize> {
-        let named = self
-            .named
-            .iter()
-            .zip(SHORT_FLAGS)
-            .filter(|(named, _)| **named);
-        named
-            .into_iter()
-            .find_map(|(_, short)| short.hidden_from(self.last, word))
+        let named = self.named.iter().zip(SHORT_FLAGS).filter(|(named, _)| **named);
+        named.into_iter().find_map(|(_, short)| short.hidden_from(self.last, word))
     }
 
     /// Handles `/p:SECRET` for Windows programs. `/p:/data` is a volume and is not redacted.
     fn after_slash_flag(&self, word: &[u8]) -> Option<usize> {
-        let value = word
-            .strip_prefix(b"/p:")
-            .or_else(|| word.strip_prefix(b"/P:"))?;
+        let value = word.strip_prefix(b"/p:").or_else(|| word.strip_prefix(b"/P:"))?;
         let hides = !self.names_msbuild && !value.is_empty() && !value.starts_with(b"/");
         hides.then_some(3)
     }
@@ -324,26 +313,18 @@ fn leading(word: &[u8]) -> usize {
 }
 
 fn trim(word: &[u8]) -> &[u8] {
-    let trailing = word
-        .iter()
-        .rev()
-        .take_while(|b| ENCLOSING.contains(b))
-        .count();
+    let trailing = word.iter().rev().take_while(|b| ENCLOSING.contains(b)).count();
     let start = leading(word).min(word.len() - trailing);
     &word[start..word.len() - trailing]
 }
 
 /// Returns the end of a word. A quoted value extends to its closing quote, including blanks.
 fn end_of_word(text: &[u8], start: usize, word: Range<usize>) -> usize {
-    let quote = start
-        .checked_sub(1)
-        .map(|at| text[at])
-        .filter(|b| b"\"'`".contains(b));
+    let quote = start.checked_sub(1).map(|at| text[at]).filter(|b| b"\"'`".contains(b));
     let end = match quote {
-        Some(quote) if start > word.start => text[start..]
-            .iter()
-            .position(|&b| b == quote)
-            .map_or(text.len(), |n| start + n),
+        Some(quote) if start > word.start => {
+            text[start..].iter().position(|&b| b == quote).map_or(text.len(), |n| start + n)
+        }
         _ => word.end,
     };
     end.max(start)

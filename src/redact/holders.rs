@@ -55,10 +55,7 @@ mod tests {
             holders(&mut reading);
             let group = &reading.groups[0];
             let tensor = &group.tensors[0];
-            assert_eq!(
-                [&tensor.path[0], &tensor.aliases[0], &group.name],
-                [&tensor.name; 3]
-            );
+            assert_eq!([&tensor.path[0], &tensor.aliases[0], &group.name], [&tensor.name; 3]);
             tensor.name.clone()
         };
         for name in [

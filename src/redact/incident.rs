@@ -117,11 +117,7 @@ mod tests {
         let text = "wanted 2.00 GiB with token=hf_0123456789abcdefghij and 1.06 GiB is free";
         let label = |part: &str, says: &str| {
             let start = text.find(part).expect("part of the text");
-            Label {
-                start,
-                end: start + part.len(),
-                says: says.into(),
-            }
+            Label { start, end: start + part.len(), says: says.into() }
         };
         let mut one = Incident {
             title: "login with --api-key 0123456789abcdef0123 failed".into(),
@@ -135,20 +131,14 @@ mod tests {
             },
             ..Incident::default()
         };
-        one.fields
-            .more
-            .insert("command".into(), "curl https://ana:pw@host/x".into());
-        one.fields
-            .more
-            .insert("all".into(), serde_json::json!([{"b": "token=quokka1"}]));
+        one.fields.more.insert("command".into(), "curl https://ana:pw@host/x".into());
+        one.fields.more.insert("all".into(), serde_json::json!([{"b": "token=quokka1"}]));
         one.log = Some(LogLocation {
             file: "runs/token=quokka2/train.log".into(),
             ..LogLocation::default()
         });
-        one.fixes = vec![Fix {
-            change: "A=1 python train.py --token quokka3".into(),
-            ..Fix::default()
-        }];
+        one.fixes =
+            vec![Fix { change: "A=1 python train.py --token quokka3".into(), ..Fix::default() }];
         one.secondary = vec![one.clone()];
         incident(&mut one);
         let shown = serde_json::to_string(&one).expect("plain data");
@@ -156,11 +146,8 @@ mod tests {
             assert!(!shown.contains(secret), "{shown}");
         }
         let quote = &one.quote;
-        let labelled: Vec<(&str, &str)> = quote
-            .labels
-            .iter()
-            .map(|l| (&quote.text[l.start..l.end], l.says.as_str()))
-            .collect();
+        let labelled: Vec<(&str, &str)> =
+            quote.labels.iter().map(|l| (&quote.text[l.start..l.end], l.says.as_str())).collect();
         assert_eq!(labelled, [("2.00 GiB", "wanted"), ("1.06 GiB", "free")]);
     }
 }

@@ -37,12 +37,10 @@ pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> 
     words
         .iter()
         .zip(hidden_from)
-        .map(
-            |(word, hidden)| match hidden.or_else(|| assignment::value_of_argument(word)) {
-                Some(from) => [&text(&word[..from]), HIDDEN].concat(),
-                None => text(word),
-            },
-        )
+        .map(|(word, hidden)| match hidden.or_else(|| assignment::value_of_argument(word)) {
+            Some(from) => [&text(&word[..from]), HIDDEN].concat(),
+            None => text(word),
+        })
         .collect()
 }
 

@@ -85,18 +85,8 @@ const SECRET_ENDINGS: &[&str] = &[
     "토큰",
 ];
 
-const DOUBTFUL_ENDINGS: &[&str] = &[
-    "clave",
-    "clé",
-    "key",
-    "otp",
-    "pat",
-    "sessionid",
-    "sid",
-    "sig",
-    "signature",
-    "ключ",
-];
+const DOUBTFUL_ENDINGS: &[&str] =
+    &["clave", "clé", "key", "otp", "pat", "sessionid", "sid", "sig", "signature", "ключ"];
 
 /// Words before `key` that denote an account key: `--kaggle-key`.
 const ACCOUNTS: &[&str] = &[
@@ -124,9 +114,7 @@ const ACCOUNTS: &[&str] = &[
 
 /// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
 /// cores.
-const PIN_OWNERS: &[&str] = &[
-    "", "account", "card", "login", "piv", "sim", "so", "token", "user",
-];
+const PIN_OWNERS: &[&str] = &["", "account", "card", "login", "piv", "sim", "so", "token", "user"];
 
 /// Words before `token` that denote a tokenizer's token, not a secret.
 const VOCABULARY: &[&str] = &[
@@ -168,21 +156,17 @@ const VOCABULARY: &[&str] = &[
 ];
 
 /// Words before `pass` that denote a pass over data, not a password.
-const RUNS: &[&str] = &[
-    "backward", "bypass", "first", "forward", "multi", "second", "single", "third",
-];
+const RUNS: &[&str] =
+    &["backward", "bypass", "first", "forward", "multi", "second", "single", "third"];
 
 /// Names that end like a secret but are not sensitive.
 const PLAIN: &[&str] = &["pwd", "oldpwd"];
 
 /// Returns true for boolean flags, which do not apply to the next argument: `--use-auth-token`, `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
-    const SWITCHES: &[&str] = &[
-        "disable", "enable", "no", "require", "skip", "use", "with", "without",
-    ];
-    words(name)
-        .first()
-        .is_some_and(|first| SWITCHES.contains(&first.as_str()))
+    const SWITCHES: &[&str] =
+        &["disable", "enable", "no", "require", "skip", "use", "with", "without"];
+    words(name).first().is_some_and(|first| SWITCHES.contains(&first.as_str()))
 }
 
 /// Returns the sensitivity that a name implies.
@@ -233,12 +217,8 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
 /// Returns true for values that cannot be secrets: an empty value, the value of a switch, or a small number such as a
 /// token ID.
 fn is_harmless(value: &[u8]) -> bool {
-    const WORDS: &[&str] = &[
-        "", "true", "false", "yes", "no", "none", "null", "on", "off",
-    ];
-    let is_word = WORDS
-        .iter()
-        .any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    const WORDS: &[&str] = &["", "true", "false", "yes", "no", "none", "null", "on", "off"];
+    let is_word = WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
     is_word || (value.len() <= 2 && value.iter().all(u8::is_ascii_digit))
 }
 
@@ -263,16 +243,12 @@ pub fn names_revision(name: &[u8]) -> bool {
         "blob", "branch", "checkout", "checksum", "commit", "digest", "etag", "hash", "id", "ref",
         "rev", "revision", "run", "sha", "sha1", "tag", "tree", "version",
     ];
-    words(name)
-        .iter()
-        .any(|word| REVISIONS.contains(&word.as_str()))
+    words(name).iter().any(|word| REVISIONS.contains(&word.as_str()))
 }
 
 /// Returns true for a long value without blanks whose characters are too random for a word or a file name.
 fn looks_secret(value: &[u8]) -> bool {
-    let is_one_piece = value
-        .iter()
-        .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
+    let is_one_piece = value.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
     let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
     value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
 }
@@ -388,11 +364,7 @@ mod tests {
             ("9f8e7d6c5b4a39281706f5e4d3c2b1a0", true),
             ("AbCdEfGh1234567890xY", true),
         ] {
-            assert_eq!(
-                hides(Sensitivity::Doubtful, value.as_bytes()),
-                is_hidden,
-                "{value}"
-            );
+            assert_eq!(hides(Sensitivity::Doubtful, value.as_bytes()), is_hidden, "{value}");
         }
     }
 }

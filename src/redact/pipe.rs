@@ -66,10 +66,7 @@ fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
 fn not_reference(text: &[u8], start: usize) -> Option<Range<usize>> {
     let value = start..end_of_value(text, start, None);
     let bare = text[value.clone()].trim_ascii();
-    let bare = bare
-        .strip_prefix(b"\"")
-        .and_then(|bare| bare.strip_suffix(b"\""))
-        .unwrap_or(bare);
+    let bare = bare.strip_prefix(b"\"").and_then(|bare| bare.strip_suffix(b"\"")).unwrap_or(bare);
     (!bare.is_empty() && !is_reference(bare)).then_some(value)
 }
 
@@ -80,10 +77,7 @@ fn skip_blanks(text: &[u8], from: usize) -> usize {
 fn command_start(text: &[u8], at: usize) -> usize {
     let from = at.saturating_sub(MAX_COMMAND);
     let ends = |b: &u8| b"|;&\n".contains(b);
-    text[from..at]
-        .iter()
-        .rposition(ends)
-        .map_or(from, |n| from + n + 1)
+    text[from..at].iter().rposition(ends).map_or(from, |n| from + n + 1)
 }
 
 fn command_end(text: &[u8], at: usize) -> usize {

@@ -11,11 +11,7 @@ struct Shape {
 }
 
 const fn shape(prefix: &'static str, min_run: usize, also: &'static str) -> Shape {
-    Shape {
-        prefix: prefix.as_bytes(),
-        min_run,
-        also: also.as_bytes(),
-    }
+    Shape { prefix: prefix.as_bytes(), min_run, also: also.as_bytes() }
 }
 
 /// Token formats of Hugging Face, OpenAI, Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker,
@@ -138,6 +134,5 @@ fn body_before(text: &[u8], from: usize, end: usize) -> usize {
 }
 
 fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len())
-        .position(|window| window == wanted)
+    text.windows(wanted.len()).position(|window| window == wanted)
 }

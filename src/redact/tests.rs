@@ -46,11 +46,7 @@ fn keeps_ordinary_command_lines() {
             "29500",
             "x.py",
         ],
-        &[
-            "python",
-            "-c",
-            "import torch; x = torch.empty(1 << 30, device='cuda'); input()",
-        ],
+        &["python", "-c", "import torch; x = torch.empty(1 << 30, device='cuda'); input()"],
         &[
             "docker",
             "run",
@@ -64,19 +60,8 @@ fn keeps_ordinary_command_lines() {
             "/a:/b",
             "img:latest",
         ],
-        &[
-            "pip",
-            "install",
-            "git+https://github.com/org/repo@v1.2",
-            "https://host/pkg/@scope/x",
-        ],
-        &[
-            "ssh",
-            "-p",
-            "22",
-            "git@github.com",
-            "git clone ssh://git@github.com/org/repo",
-        ],
+        &["pip", "install", "git+https://github.com/org/repo@v1.2", "https://host/pkg/@scope/x"],
+        &["ssh", "-p", "22", "git@github.com", "git clone ssh://git@github.com/org/repo"],
         &[
             "vllm",
             "serve",
@@ -120,16 +105,7 @@ fn keeps_ordinary_command_lines() {
             "--cfg",
             r#"{"lr": 1, "pad_token": "<pad>"}"#,
         ],
-        &[
-            "srun",
-            "--export=ALL,LR=1",
-            "-p",
-            "gpu",
-            "python",
-            "x.py",
-            "--password-file",
-            "/run/pw",
-        ],
+        &["srun", "--export=ALL,LR=1", "-p", "gpu", "python", "x.py", "--password-file", "/run/pw"],
         &["mysql", "-u", "root", "-p", "training"],
         &[
             "nsys",
@@ -151,64 +127,25 @@ fn keeps_ordinary_command_lines() {
 #[test]
 fn hides_secrets_and_keeps_the_rest_of_the_line() {
     let cases: &[(&[&str], &[&str])] = &[
-        (
-            &["a", "--api-key", "s3cr3t", "--lr", "1"],
-            &["a", "--api-key", "***", "--lr", "1"],
-        ),
-        (
-            &["a", "--api-key=s3=cr,3t", "x"],
-            &["a", "--api-key=***", "x"],
-        ),
-        (
-            &["a", "--password", "two words"],
-            &["a", "--password", "***"],
-        ),
+        (&["a", "--api-key", "s3cr3t", "--lr", "1"], &["a", "--api-key", "***", "--lr", "1"]),
+        (&["a", "--api-key=s3=cr,3t", "x"], &["a", "--api-key=***", "x"]),
+        (&["a", "--password", "two words"], &["a", "--password", "***"]),
         (
             &["env", "WANDB_API_KEY=abc", "HOME=/root", "x"],
             &["env", "WANDB_API_KEY=***", "HOME=/root", "x"],
         ),
         (
             &["docker", "run", "-e", "HF_TOKEN=abc", "--env=PGPASSWORD=a"],
-            &[
-                "docker",
-                "run",
-                "-e",
-                "HF_TOKEN=***",
-                "--env=PGPASSWORD=***",
-            ],
+            &["docker", "run", "-e", "HF_TOKEN=***", "--env=PGPASSWORD=***"],
         ),
-        (
-            &["x", "https://ana:p@ss@host/p?x=1"],
-            &["x", "https://***@host/p?x=1"],
-        ),
-        (
-            &["x", "https://ana:pa/ss@host/p"],
-            &["x", "https://***@host/p"],
-        ),
-        (
-            &["x", "https://0123456789abcdef@github.com/o/r"],
-            &["x", "https://***@github.com/o/r"],
-        ),
-        (
-            &["x", "https://h/p?token=abc&user=1"],
-            &["x", "https://h/p?token=***&user=1"],
-        ),
-        (
-            &["curl", "-H", "Authorization: Bearer abc.def"],
-            &["curl", "-H", "Authorization: ***"],
-        ),
-        (
-            &["curl", "-u", "ana:pw", "-uana:pw"],
-            &["curl", "-u", "ana:***", "-uana:***"],
-        ),
-        (
-            &["mysql", "-uroot", "-pgeheim", "db"],
-            &["mysql", "-uroot", "-p***", "db"],
-        ),
-        (
-            &["sshpass", "-p", "geheim", "ssh", "h"],
-            &["sshpass", "-p", "***", "ssh", "h"],
-        ),
+        (&["x", "https://ana:p@ss@host/p?x=1"], &["x", "https://***@host/p?x=1"]),
+        (&["x", "https://ana:pa/ss@host/p"], &["x", "https://***@host/p"]),
+        (&["x", "https://0123456789abcdef@github.com/o/r"], &["x", "https://***@github.com/o/r"]),
+        (&["x", "https://h/p?token=abc&user=1"], &["x", "https://h/p?token=***&user=1"]),
+        (&["curl", "-H", "Authorization: Bearer abc.def"], &["curl", "-H", "Authorization: ***"]),
+        (&["curl", "-u", "ana:pw", "-uana:pw"], &["curl", "-u", "ana:***", "-uana:***"]),
+        (&["mysql", "-uroot", "-pgeheim", "db"], &["mysql", "-uroot", "-p***", "db"]),
+        (&["sshpass", "-p", "geheim", "ssh", "h"], &["sshpass", "-p", "***", "ssh", "h"]),
         (
             &["docker", "login", "-u", "ana", "-p", "pw", "reg"],
             &["docker", "login", "-u", "ana", "-p", "***", "reg"],
@@ -218,14 +155,8 @@ fn hides_secrets_and_keeps_the_rest_of_the_line() {
             &["aws", "configure", "set", "aws_secret_access_key", "x/y"],
             &["aws", "configure", "set", "aws_secret_access_key", "***"],
         ),
-        (
-            &["x", "--foo", "hf_abcdefghijABCDEFGHIJ"],
-            &["x", "--foo", "***"],
-        ),
-        (
-            &["x", "--key", "9f8e7d6c5b4a39281706f5e4d3c2b1a0"],
-            &["x", "--key", "***"],
-        ),
+        (&["x", "--foo", "hf_abcdefghijABCDEFGHIJ"], &["x", "--foo", "***"]),
+        (&["x", "--key", "9f8e7d6c5b4a39281706f5e4d3c2b1a0"], &["x", "--key", "***"]),
         (
             &["x", "https://hooks.slack.com/services/T0/B0/XX"],
             &["x", "https://hooks.slack.com/services/***"],
@@ -239,29 +170,14 @@ fn hides_secrets_and_keeps_the_rest_of_the_line() {
 #[test]
 fn searches_scripts_and_code_in_one_argument() {
     let cases = [
-        (
-            "export HF_TOKEN=abc; python x.py --lr 1",
-            "export HF_TOKEN=***; python x.py --lr 1",
-        ),
+        ("export HF_TOKEN=abc; python x.py --lr 1", "export HF_TOKEN=***; python x.py --lr 1"),
         ("TOKEN=\"a b\" python x.py", "TOKEN=\"***\" python x.py"),
-        (
-            "bash -c 'x --token abc --lr 1'",
-            "bash -c 'x --token *** --lr 1'",
-        ),
+        ("bash -c 'x --token abc --lr 1'", "bash -c 'x --token *** --lr 1'"),
         ("x --password \"a b\" --lr 1", "x --password \"***\" --lr 1"),
-        (
-            "run([\"x\", \"--token\", \"abc\"], 1)",
-            "run([\"x\", \"--token\", \"***\"], 1)",
-        ),
+        ("run([\"x\", \"--token\", \"abc\"], 1)", "run([\"x\", \"--token\", \"***\"], 1)"),
         ("login(token='abc', lr=1)", "login(token='***', lr=1)"),
-        (
-            "os.environ[\"HF_TOKEN\"] = \"abc\"",
-            "os.environ[\"HF_TOKEN\"] = \"***\"",
-        ),
-        (
-            "{\"api_key\": \"a b\", \"lr\": 1}",
-            "{\"api_key\": \"***\", \"lr\": 1}",
-        ),
+        ("os.environ[\"HF_TOKEN\"] = \"abc\"", "os.environ[\"HF_TOKEN\"] = \"***\""),
+        ("{\"api_key\": \"a b\", \"lr\": 1}", "{\"api_key\": \"***\", \"lr\": 1}"),
         (
             "{\\\"api_key\\\": \\\"a b\\\", \\\"lr\\\": 1}",
             "{\\\"api_key\\\": \\\"***\\\", \\\"lr\\\": 1}",
@@ -289,10 +205,7 @@ fn only_allowed_variables_show_their_value() {
     assert_eq!(value("HOME", "/home/ana"), None);
     assert_eq!(value("RANKING", "3"), None);
     assert_eq!(value("NCCL_SECRET_TOKEN", "abc"), None);
-    assert_eq!(
-        value("TORCH_HOME", "https://ana:pw@host/x").as_deref(),
-        Some("https://***@host/x")
-    );
+    assert_eq!(value("TORCH_HOME", "https://ana:pw@host/x").as_deref(), Some("https://***@host/x"));
     assert_eq!(variable(b"A\x1b[1m", b"x").name, "A^[[1m");
 }
 
@@ -318,11 +231,7 @@ fn hostile_text_is_searched_in_linear_time() {
         let _ = text(line.as_bytes());
         let words = line.as_bytes().split(|&b| b == b' ');
         let _ = arguments(words);
-        assert!(
-            started.elapsed().as_secs() < 5,
-            "{piece}: {:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed().as_secs() < 5, "{piece}: {:?}", started.elapsed());
     }
 }
 
@@ -368,12 +277,7 @@ fn planted(secret: &str) -> Vec<Vec<String>> {
     ];
     templates
         .iter()
-        .map(|template| {
-            template
-                .split('|')
-                .map(|word| word.replace('§', secret))
-                .collect()
-        })
+        .map(|template| template.split('|').map(|word| word.replace('§', secret)).collect())
         .collect()
 }
 

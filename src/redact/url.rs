@@ -2,11 +2,8 @@
 
 use std::ops::Range;
 
-const WEB_HOOKS: &[&[u8]] = &[
-    b"hooks.slack.com/services/",
-    b"discord.com/api/webhooks/",
-    b"discordapp.com/api/webhooks/",
-];
+const WEB_HOOKS: &[&[u8]] =
+    &[b"hooks.slack.com/services/", b"discord.com/api/webhooks/", b"discordapp.com/api/webhooks/"];
 
 /// Maximum number of bytes to search in a URL. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
@@ -28,10 +25,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 
 /// Returns the length of the part before the `@`, if it must be hidden.
 fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
-    let authority = url
-        .iter()
-        .position(|b| b"/?#".contains(b))
-        .unwrap_or(url.len());
+    let authority = url.iter().position(|b| b"/?#".contains(b)).unwrap_or(url.len());
     let at = url[..authority].iter().rposition(|&b| b == b'@');
     match at {
         Some(at) if is_only_a_user(&url[..at], scheme) => None,
@@ -60,19 +54,13 @@ fn has_no_port(authority: &[u8]) -> bool {
 }
 
 fn scheme(before: &[u8]) -> &[u8] {
-    let length = before
-        .iter()
-        .rev()
-        .take_while(|b| b.is_ascii_alphanumeric() || b"+.-".contains(b))
-        .count();
+    let length =
+        before.iter().rev().take_while(|b| b.is_ascii_alphanumeric() || b"+.-".contains(b)).count();
     &before[before.len() - length..]
 }
 
 fn web_hook(url: &[u8]) -> Option<usize> {
-    WEB_HOOKS
-        .iter()
-        .find(|hook| url.starts_with(hook))
-        .map(|hook| hook.len())
+    WEB_HOOKS.iter().find(|hook| url.starts_with(hook)).map(|hook| hook.len())
 }
 
 fn ends_url(byte: u8) -> bool {

@@ -93,11 +93,7 @@ impl CommandLine {
         }
         unsafe_calls::before_exec(&mut command, signals.inherited_mask(), true);
         let child = command.spawn().map_err(|_| self.exec(Some(signals)))?;
-        Ok(ChildCommand {
-            process: identity(child.id()),
-            child,
-            is_stopped: false,
-        })
+        Ok(ChildCommand { process: identity(child.id()), child, is_stopped: false })
     }
 
     fn command(&self) -> Command {

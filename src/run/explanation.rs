@@ -43,13 +43,7 @@ pub fn explain(
     rank: Option<&Rank>,
     hook: Option<&Hook>,
 ) -> Option<Explanation> {
-    let Finished {
-        exit,
-        process,
-        at,
-        evidence,
-        ..
-    } = finished;
+    let Finished { exit, process, at, evidence, .. } = finished;
     if !exit.is_failure() {
         return None;
     }
@@ -66,12 +60,7 @@ pub fn explain(
         if rank.is_none() {
             with_command(&mut incident, &command_line(&command));
         }
-        let failed = FailedRun {
-            command: &command,
-            process,
-            at,
-            logs: &logs,
-        };
+        let failed = FailedRun { command: &command, process, at, logs: &logs };
         let record = failed.record(&incident);
         Explanation::Whole(Box::new(incident), Box::new(record))
     };
@@ -106,11 +95,8 @@ fn incident(
     let from_logs = first(catalogue, logs, &Measured::default());
     let number = logs.len();
     logs.extend(reports.logs(catalogue));
-    let with_hook = if logs.len() > number {
-        first(catalogue, logs, &Measured::default())
-    } else {
-        None
-    };
+    let with_hook =
+        if logs.len() > number { first(catalogue, logs, &Measured::default()) } else { None };
     let is_cause = |cause: &Incident| match &from_logs {
         Some(known) => cause.secondary.iter().any(|one| one.id == known.id),
         None => true,
@@ -187,11 +173,7 @@ fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;
     }
-    let traced = Traced {
-        process: found.process,
-        torch: found.torch,
-        oom: found.report.oom,
-    };
+    let traced = Traced { process: found.process, torch: found.torch, oom: found.report.oom };
     let replayed = match with_timeout(REPLAY_TIMEOUT, move || traced.replay()) {
         Some(None) => return,
         Some(Some(replayed)) => replayed,
@@ -225,10 +207,7 @@ impl FailedRun<'_> {
         let hello = hello();
         let mut incident = incident.clone();
         incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
-        incident.fields.pid = incident
-            .fields
-            .pid
-            .or(self.process.map(|process| process.pid));
+        incident.fields.pid = incident.fields.pid.or(self.process.map(|process| process.pid));
         let key = IncidentKey {
             boot_id: hello.boot_id.clone(),
             process: self.process,
@@ -248,22 +227,14 @@ impl FailedRun<'_> {
 
 fn command_line(command: &CommandLine) -> String {
     let words = std::iter::once(&command.program).chain(&command.args);
-    visible(
-        &redact::command(words.map(|word| word.as_bytes())),
-        MAX_COMMAND_BYTES,
-    )
+    visible(&redact::command(words.map(|word| word.as_bytes())), MAX_COMMAND_BYTES)
 }
 
 fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
-    let texts = logs
-        .iter()
-        .map(|log| log.excerpt(MAX_EXCERPT_BYTES, sanitized));
+    let texts = logs.iter().map(|log| log.excerpt(MAX_EXCERPT_BYTES, sanitized));
     let text = texts.collect::<Vec<String>>().join("\n");
     let text = text.trim();
-    (!text.is_empty()).then(|| Excerpt {
-        text: text.to_owned(),
-        is_cut: false,
-    })
+    (!text.is_empty()).then(|| Excerpt { text: text.to_owned(), is_cut: false })
 }
 
 /// Removes secrets, which may span lines, then escapes control characters line by line.
@@ -291,7 +262,5 @@ fn versions(hello: &Hello) -> BTreeMap<String, String> {
         ("kernel", hello.kernel.value().cloned()),
         ("driver", driver),
     ];
-    all.into_iter()
-        .filter_map(|(name, version)| Some((name.to_owned(), version?)))
-        .collect()
+    all.into_iter().filter_map(|(name, version)| Some((name.to_owned(), version?))).collect()
 }

@@ -95,10 +95,7 @@ impl Hook {
 /// then has no effect, so the hook must report the statistics itself.
 fn is_reading_denied() -> bool {
     let scope = fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
-    match scope
-        .ok()
-        .and_then(|scope| scope.trim().parse::<u32>().ok())
-    {
+    match scope.ok().and_then(|scope| scope.trim().parse::<u32>().ok()) {
         Some(2) => !geteuid().is_root(),
         Some(scope) => scope > 2,
         None => false,
@@ -127,9 +124,7 @@ impl HookReports {
         // A failing notebook cell does not end the process.
         self.reports.iter().flat_map(|report| {
             let exceptions = report.events.iter().filter_map(|e| e.exception.as_deref());
-            exceptions
-                .filter(|e| e.r#where != "cell")
-                .map(move |e| (report, e))
+            exceptions.filter(|e| e.r#where != "cell").map(move |e| (report, e))
         })
     }
 

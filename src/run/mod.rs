@@ -120,15 +120,8 @@ pub fn run(
     Ok(Finished {
         exit,
         process: child.process,
-        at: ExitTime {
-            mono: now_mono(),
-            wall: now_wall(),
-        },
-        evidence: Evidence {
-            command: command.clone(),
-            outputs,
-            files,
-        },
+        at: ExitTime { mono: now_mono(), wall: now_wall() },
+        evidence: Evidence { command: command.clone(), outputs, files },
         pipes,
     })
 }

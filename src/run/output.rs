@@ -65,10 +65,7 @@ pub(super) struct FilePosition {
 impl FilePosition {
     /// Returns the positions of standard output and standard error, or one position if both are the same file.
     pub(super) fn current() -> Vec<Self> {
-        let both = [
-            Self::of(1, io::stdout().as_fd()),
-            Self::of(2, io::stderr().as_fd()),
-        ];
+        let both = [Self::of(1, io::stdout().as_fd()), Self::of(2, io::stderr().as_fd())];
         let mut positions = Vec::new();
         let mut files = Vec::new();
         for (position, file) in both.into_iter().flatten() {
@@ -91,11 +88,8 @@ impl FilePosition {
             file.stream_position().ok()?
         };
         let path = std::fs::read_link(path(number)).ok()?;
-        let position = Self {
-            fd: number,
-            name: visible(path.as_os_str().as_encoded_bytes(), 200),
-            from,
-        };
+        let position =
+            Self { fd: number, name: visible(path.as_os_str().as_encoded_bytes(), 200), from };
         Some((position, (metadata.dev(), metadata.ino())))
     }
 
@@ -105,10 +99,7 @@ impl FilePosition {
         let end = file.metadata().ok()?.len();
         // The file may have been truncated.
         let from = if self.from > end { 0 } else { self.from };
-        file.seek(SeekFrom::Start(
-            from.max(end.saturating_sub(MAX_READ_BYTES)),
-        ))
-        .ok()?;
+        file.seek(SeekFrom::Start(from.max(end.saturating_sub(MAX_READ_BYTES)))).ok()?;
         let mut log = LogReader::new(catalogue, &self.name);
         let mut rest = file.take(MAX_READ_BYTES);
         let mut chunk = vec![0; CHUNK_BYTES];

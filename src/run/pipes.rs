@@ -137,13 +137,7 @@ impl PipedStream {
         let (report, captured) = channel();
         let copy = move || copy(from, to, exited, report);
         let thread = Builder::new().name("output pipe".into()).spawn(copy)?;
-        Ok(Self {
-            streams,
-            writer: Some(writer),
-            is_running: Some(is_running),
-            captured,
-            thread,
-        })
+        Ok(Self { streams, writer: Some(writer), is_running: Some(is_running), captured, thread })
     }
 }
 
@@ -163,18 +157,10 @@ fn copy(mut from: PipeReader, mut to: File, exited: PipeReader, report: Sender<C
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let mut fds = vec![PollFd::new(from.as_fd(), PollFlags::POLLIN)];
-        fds.extend(
-            exited
-                .iter()
-                .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)),
-        );
+        fds.extend(exited.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
         // After the exit, an empty pipe means that the output so far is complete.
         let is_draining = exited.is_none() && report.is_some();
-        let timeout = if is_draining {
-            PollTimeout::ZERO
-        } else {
-            PollTimeout::NONE
-        };
+        let timeout = if is_draining { PollTimeout::ZERO } else { PollTimeout::NONE };
         if poll(&mut fds, timeout).is_err_and(|error| error != Errno::EINTR) {
             break;
         }

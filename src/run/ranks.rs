@@ -69,14 +69,9 @@ impl Rank {
             let rank = get(rank)?.parse().ok()?;
             (size > 1).then_some(rank)
         })?;
-        let parts = JOB_VARIABLES
-            .iter()
-            .map(|name| get(name).unwrap_or_default());
+        let parts = JOB_VARIABLES.iter().map(|name| get(name).unwrap_or_default());
         let parts: Vec<String> = parts.chain([launcher.to_owned()]).collect();
-        Some(Self {
-            number,
-            job: file_name(&parts.join(" ")),
-        })
+        Some(Self { number, job: file_name(&parts.join(" ")) })
     }
 
     /// Tries to register this rank as the first to fail. `line` is the message that the other ranks print. If the file
@@ -139,10 +134,7 @@ mod tests {
         assert_eq!(rank(&[("RANK", "0")], ""), None);
         let number = |variables: &[(&str, &str)]| rank(variables, "").map(|rank| rank.number);
         assert_eq!(number(&[("RANK", "3"), ("WORLD_SIZE", "8")]), Some(3));
-        assert_eq!(
-            number(&[("SLURM_PROCID", "2"), ("SLURM_NTASKS", "4")]),
-            Some(2)
-        );
+        assert_eq!(number(&[("SLURM_PROCID", "2"), ("SLURM_NTASKS", "4")]), Some(2));
     }
 
     #[test]

@@ -56,11 +56,7 @@ impl<'a> Relay<'a> {
         output: &'a mut CapturedOutput,
     ) -> Self {
         Self {
-            ends: opened.map(|(terminal, master, mirror)| Ends {
-                terminal,
-                master,
-                mirror,
-            }),
+            ends: opened.map(|(terminal, master, mirror)| Ends { terminal, master, mirror }),
             is_open: true,
             screen: CopyBuffer::new(),
             keys: CopyBuffer::new(),
@@ -190,11 +186,7 @@ impl<'a> Relay<'a> {
 
     /// Continues after a stop.
     fn resume(&mut self, child: &mut ChildCommand) {
-        if let Some(ends) = self
-            .ends
-            .as_mut()
-            .filter(|ends| ends.terminal.is_foreground())
-        {
+        if let Some(ends) = self.ends.as_mut().filter(|ends| ends.terminal.is_foreground()) {
             ends.mirror.reset();
         }
         self.resize();
@@ -303,11 +295,7 @@ struct CopyBuffer {
 
 impl CopyBuffer {
     fn new() -> Self {
-        Self {
-            bytes: Box::new([0; CHUNK_BYTES]),
-            begin: 0,
-            end: 0,
-        }
+        Self { bytes: Box::new([0; CHUNK_BYTES]), begin: 0, end: 0 }
     }
 
     fn is_empty(&self) -> bool {

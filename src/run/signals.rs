@@ -55,11 +55,7 @@ impl Signals {
         let handled: SigSet = HANDLED_SIGNALS.into_iter().collect();
         let fd = SignalFd::with_flags(&handled, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let mut inherited_mask = SigSet::empty();
-        sigprocmask(
-            SigmaskHow::SIG_BLOCK,
-            Some(&handled),
-            Some(&mut inherited_mask),
-        )?;
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&handled), Some(&mut inherited_mask))?;
         Ok(Self { fd, inherited_mask })
     }
 
@@ -91,20 +87,12 @@ pub(super) fn stop_by(signal: Signal) {
     one.add(signal);
     let _ = raise(signal);
     let mut inherited_mask = SigSet::empty();
-    let _ = sigprocmask(
-        SigmaskHow::SIG_UNBLOCK,
-        Some(&one),
-        Some(&mut inherited_mask),
-    );
+    let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&one), Some(&mut inherited_mask));
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&inherited_mask), None);
 }
 
-const TERMINATION_SIGNALS: [Signal; 4] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-];
+const TERMINATION_SIGNALS: [Signal; 4] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 /// Maximum delay before the signal thread notices that the work is done.
 const POLL_INTERVAL_MS: u8 = 20;
 

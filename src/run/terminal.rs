@@ -144,11 +144,7 @@ pub(super) struct Mirror {
 impl Mirror {
     pub(super) fn of(pty: impl AsFd, copies_keys: bool) -> io::Result<Self> {
         let initial = tcgetattr(pty)?;
-        Ok(Self {
-            seen: initial.clone(),
-            initial,
-            copies_keys,
-        })
+        Ok(Self { seen: initial.clone(), initial, copies_keys })
     }
 
     /// Forgets the modes after a stop. The shell has changed the terminal in the meantime, so all modes set by the

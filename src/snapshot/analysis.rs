@@ -16,11 +16,7 @@ pub struct Study {
 impl Study {
     pub fn of(device: &Device) -> Self {
         let history = History::of(device);
-        Self {
-            peak: history.peak(device),
-            fragmentation: Fragmentation::of(&device.map),
-            history,
-        }
+        Self { peak: history.peak(device), fragmentation: Fragmentation::of(&device.map), history }
     }
 
     /// Returns the span of the whole trace.

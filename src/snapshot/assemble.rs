@@ -38,9 +38,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
     let settings = settings_of(&store, settings);
     for (ordinal, runs) in trace_runs(&store, traces)? {
         let events = &store.events;
-        let slices = runs
-            .iter()
-            .map(|&(from, to)| &events[from as usize..to as usize]);
+        let slices = runs.iter().map(|&(from, to)| &events[from as usize..to as usize]);
         let is_only_device =
             runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
         let events = match is_only_device {
@@ -76,11 +74,9 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
     if store.pairs_of(root).is_some() {
         let get = |key| store.get(root, key);
         return match get(text::SEGMENTS) {
-            Some(segments) => Ok((
-                segments,
-                get(text::DEVICE_TRACES),
-                get(text::ALLOCATOR_SETTINGS),
-            )),
+            Some(segments) => {
+                Ok((segments, get(text::DEVICE_TRACES), get(text::ALLOCATOR_SETTINGS)))
+            }
             None => Err(no_snapshot("it is a dictionary without `segments`")),
         };
     }
@@ -114,9 +110,7 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     let (mut numbers, mut remaining) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {
         let &Run::Segments(from, to) = run else {
-            return Err(no_snapshot(
-                "its `segments` contain values that are not segments",
-            ));
+            return Err(no_snapshot("its `segments` contain values that are not segments"));
         };
         remaining.take(to - from, "segment")?;
         numbers.extend(from..to);
@@ -134,9 +128,7 @@ fn blocks_of(
     let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
         let &Run::Blocks(from, to) = run else {
-            return Err(no_snapshot(
-                "a segment's blocks contain values that are not blocks",
-            ));
+            return Err(no_snapshot("a segment's blocks contain values that are not blocks"));
         };
         remaining.take(to - from, "block")?;
         ranges.push((from, to));
@@ -149,10 +141,7 @@ fn take_segment(
     record: &SegmentRecord,
     (all, ranges): (&[BlockRecord], &[(u32, u32)]),
 ) {
-    let lane = Lane {
-        stream: record.stream,
-        pool: record.pool,
-    };
+    let lane = Lane { stream: record.stream, pool: record.pool };
     let mut next = record.address;
     let records = || {
         let ranges = ranges.iter();
@@ -213,9 +202,7 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
             _ => None,
         };
         let Some(of_device) = of_device else {
-            return Err(no_snapshot(
-                "its `device_traces` contain values that are not events",
-            ));
+            return Err(no_snapshot("its `device_traces` contain values that are not events"));
         };
         let mut ranges = Vec::new();
         for run in of_device {
@@ -252,9 +239,7 @@ fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)>
 
 fn table(store: &Store, pairs: &[(Value, Value)]) -> Vec<(String, f64)> {
     let pairs = pairs.iter().take(MAX_SETTINGS);
-    pairs
-        .filter_map(|&(key, value)| Some((name(store, key)?, number(value)?)))
-        .collect()
+    pairs.filter_map(|&(key, value)| Some((name(store, key)?, number(value)?))).collect()
 }
 
 fn name(store: &Store, key: Value) -> Option<String> {
@@ -284,8 +269,5 @@ fn stacks(store: &mut Store) -> Stacks {
         file: shown(store, frame.file),
         line: frame.line,
     });
-    Stacks {
-        frames: frames.collect(),
-        stacks: std::mem::take(&mut store.stacks),
-    }
+    Stacks { frames: frames.collect(), stacks: std::mem::take(&mut store.stacks) }
 }

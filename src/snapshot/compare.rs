@@ -162,10 +162,7 @@ impl SnapshotMemory {
             };
             (device.ordinal, memory)
         });
-        Self {
-            devices: devices.collect(),
-            stacks: snapshot.stacks,
-        }
+        Self { devices: devices.collect(), stacks: snapshot.stacks }
     }
 
     fn take(&mut self, ordinal: u32) -> DeviceMemory {
@@ -187,16 +184,10 @@ pub fn compare(mut first: SnapshotMemory, mut second: SnapshotMemory) -> Compari
         devices.push(DeviceChange {
             ordinal,
             figures: [before.figures, after.figures],
-            changes: changes(
-                (&before.stacks, &first.stacks),
-                (&after.stacks, &second.stacks),
-            ),
+            changes: changes((&before.stacks, &first.stacks), (&after.stacks, &second.stacks)),
         });
     }
-    Comparison {
-        devices,
-        stacks: [first.stacks, second.stacks],
-    }
+    Comparison { devices, stacks: [first.stacks, second.stacks] }
 }
 
 type Holders<'s> = (&'s [ByStack], &'s Stacks);
@@ -220,9 +211,8 @@ fn changes(before: Holders<'_>, after: Holders<'_>) -> Vec<StackChange> {
     let vanished = first.into_iter().map(|by| (Some(by), None));
     let new = second.into_iter().map(|by| (None, Some(by)));
     let all = pairs.into_iter().chain(vanished).chain(new);
-    let mut changes: Vec<StackChange> = all
-        .filter_map(|(first, second)| change((first, before.1), (second, after.1)))
-        .collect();
+    let mut changes: Vec<StackChange> =
+        all.filter_map(|(first, second)| change((first, before.1), (second, after.1))).collect();
     changes.sort_by_cached_key(|change| {
         let size = change.bytes().unsigned_abs();
         (std::cmp::Reverse(size), change.kind, change.words.clone())
@@ -287,13 +277,7 @@ fn change(
         (Some(by), None) => (by, first_stacks),
         (None, None) => return None,
     };
-    Some(StackChange {
-        kind,
-        before,
-        after,
-        stack: by.stack,
-        words: stacks.words(by.stack),
-    })
+    Some(StackChange { kind, before, after, stack: by.stack, words: stacks.words(by.stack) })
 }
 
 #[cfg(test)]
@@ -326,14 +310,8 @@ mod tests {
         // `loss` moved by a line, and the order of the stacks differs.
         let after = stacks(&[("same", 40), ("loss", 21), ("forward", 10), ("fresh", 50)]);
         let changes = changes(
-            (
-                &[by(1, 100), by(2, 50), by(3, 7), by(4, 9), by(0, 1)],
-                &before,
-            ),
-            (
-                &[by(1, 9), by(2, 10), by(3, 400), by(4, 3), by(0, 2)],
-                &after,
-            ),
+            (&[by(1, 100), by(2, 50), by(3, 7), by(4, 9), by(0, 1)], &before),
+            (&[by(1, 9), by(2, 10), by(3, 400), by(4, 3), by(0, 2)], &after),
         );
         let found: Vec<_> = changes
             .iter()
@@ -357,9 +335,6 @@ mod tests {
         let after = stacks(&[("step", 12)]);
         let changes = changes((&[by(1, 5), by(2, 6)], &before), (&[by(1, 7)], &after));
         let kinds: Vec<_> = changes.iter().map(|change| change.kind).collect();
-        assert_eq!(
-            kinds,
-            [ChangeKind::New, ChangeKind::Vanished, ChangeKind::Vanished]
-        );
+        assert_eq!(kinds, [ChangeKind::New, ChangeKind::Vanished, ChangeKind::Vanished]);
     }
 }

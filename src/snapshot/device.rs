@@ -36,21 +36,13 @@ impl Device {
 
     /// Returns the sum of `requested_bytes` over all live blocks, without rounding.
     pub fn requested(&self) -> Bytes {
-        let live = self
-            .held
-            .iter()
-            .filter(|held| held.state == BlockState::Allocated);
-        Bytes(
-            live.map(|held| held.requested.0)
-                .fold(0, u64::saturating_add),
-        )
+        let live = self.held.iter().filter(|held| held.state == BlockState::Allocated);
+        Bytes(live.map(|held| held.requested.0).fold(0, u64::saturating_add))
     }
 
     /// Returns the block at an address.
     pub fn held_at(&self, address: u64) -> Option<&Held> {
-        let at = self
-            .held
-            .binary_search_by_key(&address, |held| held.address);
+        let at = self.held.binary_search_by_key(&address, |held| held.address);
         self.held.get(at.ok()?)
     }
 

@@ -77,11 +77,7 @@ impl History {
                 add(&mut live, stack, signed(held.requested.0), 1);
             }
         }
-        Self {
-            chunks: chunks(device),
-            allocated_by,
-            live,
-        }
+        Self { chunks: chunks(device), allocated_by, live }
     }
 
     /// Returns the span over the events `from..to`. If the range is empty, returns the values at `from`.
@@ -206,10 +202,7 @@ fn chunks(device: &Device) -> Vec<Chunk> {
     };
     let mut chunks = Vec::with_capacity(events.len().div_ceil(CHUNK));
     for part in events.chunks(CHUNK) {
-        let mut chunk = Chunk {
-            start: level,
-            span: Span::at(level),
-        };
+        let mut chunk = Chunk { start: level, span: Span::at(level) };
         for event in part {
             level.take(event);
             chunk.span.join(Span::at(level));
@@ -242,11 +235,7 @@ impl Span {
     #[inline]
     fn at(level: Level) -> Self {
         let allocated = bytes(level.allocated);
-        Self {
-            allocated: (allocated, allocated),
-            reserved: bytes(level.reserved),
-            ooms: 0,
-        }
+        Self { allocated: (allocated, allocated), reserved: bytes(level.reserved), ooms: 0 }
     }
 
     #[inline]
@@ -281,8 +270,7 @@ fn add(amounts: &mut Vec<Amount>, stack: StackId, bytes: i64, blocks: i64) {
 fn listed(amounts: &[Amount]) -> Vec<ByStack> {
     let all = (0..).zip(amounts);
     let some = all.filter(|(_, amount)| **amount != Amount::default());
-    some.map(|(stack, &amount)| ByStack { stack, amount })
-        .collect()
+    some.map(|(stack, &amount)| ByStack { stack, amount }).collect()
 }
 
 #[cfg(test)]
@@ -299,10 +287,7 @@ mod tests {
             stack,
             ..Event::default()
         };
-        Device {
-            events: actions.iter().map(event).collect(),
-            ..Device::default()
-        }
+        Device { events: actions.iter().map(event).collect(), ..Device::default() }
     }
 
     #[test]

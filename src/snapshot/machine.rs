@@ -194,12 +194,7 @@ impl<R: Read> Machine<R> {
             + (self.stack.len() + self.others.len()) * size_of::<Value>()
             + self.memo.len() * size_of::<MemoValue>()
             + self.sparse.len() * 2 * size_of::<(u64, MemoValue)>();
-        let Budget {
-            size,
-            max_memory,
-            max_unpacked,
-            ..
-        } = self.budget;
+        let Budget { size, max_memory, max_unpacked, .. } = self.budget;
         match memory > max_memory || self.input.offset() > max_unpacked {
             true => Err(SnapshotError::TooLarge { size, max_memory }),
             false => Ok(()),
@@ -228,11 +223,7 @@ impl<R: Read> Machine<R> {
             STRING => {
                 let line = self.input.line()?;
                 let quoted = line.len() >= 2 && line.first() == line.last();
-                let text = unescaped(if quoted {
-                    &line[1..line.len() - 1]
-                } else {
-                    line
-                });
+                let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
                 self.push_text(&text)
             }
             INT | LONG => self.decimal(),
@@ -543,18 +534,12 @@ impl<R: Read> Machine<R> {
 
     #[cold]
     fn damaged(&self, what: &str) -> SnapshotError {
-        SnapshotError::Damaged {
-            at: self.input.offset().saturating_sub(1),
-            what: what.to_owned(),
-        }
+        SnapshotError::Damaged { at: self.input.offset().saturating_sub(1), what: what.to_owned() }
     }
 
     #[cold]
     fn too_much(&self, what: &str) -> SnapshotError {
-        SnapshotError::TooMuch {
-            at: self.input.offset().saturating_sub(1),
-            what: what.to_owned(),
-        }
+        SnapshotError::TooMuch { at: self.input.offset().saturating_sub(1), what: what.to_owned() }
     }
 }
 
@@ -576,9 +561,7 @@ fn unescaped(line: &[u8]) -> Vec<u8> {
                 continue;
             }
         };
-        let code = more
-            .get(1..=digits)
-            .and_then(|d| std::str::from_utf8(d).ok());
+        let code = more.get(1..=digits).and_then(|d| std::str::from_utf8(d).ok());
         let code = code.and_then(|d| u32::from_str_radix(d, 16).ok());
         match code.and_then(char::from_u32) {
             Some(letter) => {

@@ -80,10 +80,7 @@ pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
 
 impl Snapshot {
     pub fn lane(&self, event: &Event) -> Lane {
-        self.lanes
-            .get(usize::from(event.lane))
-            .copied()
-            .unwrap_or_default()
+        self.lanes.get(usize::from(event.lane)).copied().unwrap_or_default()
     }
 
     /// Returns the program's `PYTORCH_CUDA_ALLOC_CONF` if it is present in the file and not empty.

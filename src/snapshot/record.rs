@@ -79,14 +79,7 @@ pub const NO_TIME: i64 = i64::MIN;
 
 impl Default for Event {
     fn default() -> Self {
-        Self {
-            addr: 0,
-            size: 0,
-            time_us: NO_TIME,
-            stack: 0,
-            lane: 0,
-            action: Action::Unknown,
-        }
+        Self { addr: 0, size: 0, time_us: NO_TIME, stack: 0, lane: 0, action: Action::Unknown }
     }
 }
 

@@ -45,9 +45,7 @@ impl Stacks {
         let users = self.frames(stack).filter(|frame| frame.is_users());
         let users: Vec<String> = users.take(MAX_NAMED).map(ToString::to_string).collect();
         if users.is_empty() {
-            return self
-                .place(stack)
-                .map_or_else(String::new, ToString::to_string);
+            return self.place(stack).map_or_else(String::new, ToString::to_string);
         }
         users.join(" < ")
     }

@@ -404,10 +404,7 @@ impl Store {
 
     fn action(&self, value: Value) -> Result<Action, Fault> {
         let Value::Text(text) = value else {
-            return Err(format!(
-                "the action of an event is {}",
-                self.describe(value)
-            ));
+            return Err(format!("the action of an event is {}", self.describe(value)));
         };
         Ok(match text {
             text::ALLOC => Action::Alloc,

@@ -73,11 +73,7 @@ pub struct Texts {
 
 impl Texts {
     pub fn new() -> Self {
-        let mut texts = Self {
-            texts: Vec::new(),
-            ids: HashMap::new(),
-            bytes: 0,
-        };
+        let mut texts = Self { texts: Vec::new(), ids: HashMap::new(), bytes: 0 };
         for text in KNOWN {
             texts.intern(text.as_bytes());
         }

@@ -36,12 +36,9 @@ impl Snapshot {
         let (block, size) = (event.addr, Bytes(event.size));
         let lane = self.lane(event);
         Some(match event.action {
-            Action::Alloc => Op::Alloc {
-                block,
-                requested: size,
-                stream: lane.stream,
-                pool: lane.pool,
-            },
+            Action::Alloc => {
+                Op::Alloc { block, requested: size, stream: lane.stream, pool: lane.pool }
+            }
             Action::FreeRequested => Op::Free { block },
             Action::FreeCompleted => Op::FreeCompleted { block },
             Action::SegmentAlloc | Action::SegmentMap => {
@@ -82,10 +79,7 @@ impl Snapshot {
             }
         }
         let is_old = |held: &&Held| !made.contains_key(&held.address);
-        let live = device
-            .held
-            .iter()
-            .filter(|held| held.state == BlockState::Allocated);
+        let live = device.held.iter().filter(|held| held.state == BlockState::Allocated);
         start.extend(live.filter(is_old).map(|held| Live {
             block: held.address,
             requested: held.requested,

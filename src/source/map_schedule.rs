@@ -65,11 +65,7 @@ struct PoolState {
 
 impl PoolState {
     fn of(pool: &Pool, now: Mono) -> Self {
-        Self {
-            at: now,
-            num_ooms: pool.stats.num_ooms,
-            reserved: pool.stats.reserved.max(),
-        }
+        Self { at: now, num_ooms: pool.stats.num_ooms, reserved: pool.stats.reserved.max() }
     }
 }
 
@@ -101,10 +97,7 @@ impl Rounds {
             queue: VecDeque::new(),
             asked: None,
             round: None,
-            budget: Budget {
-                left: MAX_BUDGET.0 as i64,
-                at: None,
-            },
+            budget: Budget { left: MAX_BUDGET.0 as i64, at: None },
         }
     }
 
@@ -123,20 +116,14 @@ impl Rounds {
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
         // A clock that went backwards, as after a reboot, also starts a round.
-        let is_round = self
-            .round
-            .is_none_or(|round| now < round || now.since(round) >= period);
+        let is_round = self.round.is_none_or(|round| now < round || now.since(round) >= period);
         if is_round && has_budget && !listed.is_empty() {
             self.round = Some(now);
             for (&key, pool) in &listed {
                 self.enqueue(key, PoolState::of(pool, now));
             }
         }
-        let pause = if has_budget {
-            Millis(period.0 / EARLY_DIVISOR)
-        } else {
-            period
-        };
+        let pause = if has_budget { Millis(period.0 / EARLY_DIVISOR) } else { period };
         for (&key, pool) in &listed {
             let is_due = match self.known.get(&key) {
                 Some(known) => known.has_changed(pool) && now.since(known.at) >= pause,
@@ -217,10 +204,7 @@ impl Rounds {
 
 impl PoolState {
     fn has_changed(&self, pool: &Pool) -> bool {
-        let higher = self
-            .reserved
-            .0
-            .saturating_add(self.reserved.0 / RISE_DIVISOR);
+        let higher = self.reserved.0.saturating_add(self.reserved.0 / RISE_DIVISOR);
         pool.stats.num_ooms > self.num_ooms || pool.stats.reserved.max().0 > higher
     }
 }
@@ -251,10 +235,7 @@ mod tests {
     fn frame(second: u64, list: Vec<Pool>) -> Frame {
         Frame {
             mono: Mono(second * 1_000),
-            pools: Some(Pools {
-                list: Arc::new(list),
-                ..Pools::default()
-            }),
+            pools: Some(Pools { list: Arc::new(list), ..Pools::default() }),
             ..Frame::default()
         }
     }
@@ -265,11 +246,7 @@ mod tests {
         let mut request = rounds.frame(frame);
         while let Some(Request::Map(Some((process, ordinal)))) = request {
             pids.push(process.pid.0);
-            assert!(rounds.takes(&PoolMap {
-                process,
-                ordinal,
-                ..PoolMap::default()
-            }));
+            assert!(rounds.takes(&PoolMap { process, ordinal, ..PoolMap::default() }));
             rounds.wrote(bytes);
             request = Some(rounds.ask_next());
         }
@@ -280,11 +257,7 @@ mod tests {
     fn requests_every_pool_once_per_round() {
         let mut rounds = Rounds::new(Every::Period(Millis(10_000)));
         let seconds = (0..31).filter(|&s| {
-            asked(
-                &mut rounds,
-                &frame(s, vec![pool(1, 9, 0), pool(2, 9, 0)]),
-                1,
-            ) == [1, 2]
+            asked(&mut rounds, &frame(s, vec![pool(1, 9, 0), pool(2, 9, 0)]), 1) == [1, 2]
         });
         assert_eq!(seconds.collect::<Vec<_>>(), [0, 10, 20, 30]);
         let mut never = Rounds::new(Every::Never);
@@ -297,41 +270,23 @@ mod tests {
         let mut at = |second, list| asked(&mut rounds, &frame(second, list), 1);
         assert_eq!(at(0, vec![pool(1, 100, 0)]), [1]);
         assert_eq!(at(1, vec![pool(1, 100, 0), pool(2, 100, 0)]), [2]);
-        assert_eq!(
-            at(5, vec![pool(1, 100, 1), pool(2, 100, 0)]),
-            [] as [u32; 0]
-        );
+        assert_eq!(at(5, vec![pool(1, 100, 1), pool(2, 100, 0)]), [] as [u32; 0]);
         assert_eq!(at(10, vec![pool(1, 100, 1), pool(2, 102, 0)]), [1]);
         assert_eq!(at(11, vec![pool(1, 100, 1), pool(2, 103, 0)]), [2]);
-        assert_eq!(
-            at(59, vec![pool(1, 102, 1), pool(2, 103, 0)]),
-            [] as [u32; 0]
-        );
+        assert_eq!(at(59, vec![pool(1, 102, 1), pool(2, 103, 0)]), [] as [u32; 0]);
         assert_eq!(at(60, vec![pool(1, 102, 1), pool(2, 103, 0)]), [1, 2]);
     }
 
     #[test]
     fn does_not_request_a_map_that_came_with_a_failure() {
-        let failed = PoolMap {
-            process: pool(1, 0, 0).process,
-            ..PoolMap::default()
-        };
+        let failed = PoolMap { process: pool(1, 0, 0).process, ..PoolMap::default() };
         let mut rounds = Rounds::new(Every::Sparing);
         assert_eq!(asked(&mut rounds, &frame(0, vec![pool(1, 100, 0)]), 1), [1]);
         assert!(rounds.takes_failed(&failed));
         let none = [] as [u32; 0];
-        assert_eq!(
-            asked(&mut rounds, &frame(15, vec![pool(1, 100, 1)]), 1),
-            none
-        );
-        assert_eq!(
-            asked(&mut rounds, &frame(60, vec![pool(1, 100, 1)]), 1),
-            [1]
-        );
-        assert_eq!(
-            asked(&mut rounds, &frame(75, vec![pool(1, 100, 2)]), 1),
-            [1]
-        );
+        assert_eq!(asked(&mut rounds, &frame(15, vec![pool(1, 100, 1)]), 1), none);
+        assert_eq!(asked(&mut rounds, &frame(60, vec![pool(1, 100, 1)]), 1), [1]);
+        assert_eq!(asked(&mut rounds, &frame(75, vec![pool(1, 100, 2)]), 1), [1]);
         rounds.wrote(MAX_BUDGET.0);
         assert!(!rounds.takes_failed(&failed), "the budget is used up");
         assert!(!Rounds::new(Every::Never).takes_failed(&failed));
@@ -359,10 +314,7 @@ mod tests {
         let mut at = |second| rounds.frame(&frame(second, list.clone()));
         let of = |pid| Some(Request::Map(Some((pool(pid, 0, 0).process, 0))));
         assert_eq!([at(0), at(1), at(2), at(3)], [of(1), None, None, of(2)]);
-        assert_eq!(
-            [at(4), at(5), at(6)],
-            [None, None, Some(Request::Map(None))]
-        );
+        assert_eq!([at(4), at(5), at(6)], [None, None, Some(Request::Map(None))]);
         assert_eq!(at(7), None);
         assert!(!rounds.answered((pool(1, 0, 0).process, 0)));
     }

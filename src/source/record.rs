@@ -123,10 +123,7 @@ impl Recorder<File> {
             // Recordings contain command lines and log text.
             .mode(0o600)
             .open(path)
-            .map_err(|source| RecordError::Create {
-                path: path.into(),
-                source,
-            })?;
+            .map_err(|source| RecordError::Create { path: path.into(), source })?;
         Self::new(file, hello)
     }
 }
@@ -153,27 +150,17 @@ fn kind_of(path: &Path) -> Existing {
 impl<W: Write> Recorder<W> {
     /// Writes a recording to any writer, from its current position.
     pub fn new(out: W, hello: &Hello) -> Result<Self, RecordError> {
-        let mut recorder = Self {
-            out,
-            window: Window::Large,
-            offset: 0,
-            minute: None,
-            minutes: Vec::new(),
-        };
+        let mut recorder =
+            Self { out, window: Window::Large, offset: 0, minute: None, minutes: Vec::new() };
         let payload = json_entry("hello", hello).map_err(write_failed)?;
-        recorder
-            .skippable(HELLO_MAGIC, &payload)
-            .map_err(write_failed)?;
+        recorder.skippable(HELLO_MAGIC, &payload).map_err(write_failed)?;
         Ok(recorder)
     }
 
     /// Reduces memory use at the cost of file size, for many concurrent recordings.
     #[must_use]
     pub fn among_many(self) -> Self {
-        Self {
-            window: Window::Small,
-            ..self
-        }
+        Self { window: Window::Small, ..self }
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Result<(), RecordError> {
@@ -200,8 +187,7 @@ impl<W: Write> Recorder<W> {
     /// Writes a Python stack captured at a failed allocation or a new maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_entry("stack", stack);
-        line.and_then(|line| self.write_line(stack.at, &line).map(drop))
-            .map_err(write_failed)
+        line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
     /// Writes the map of one pool.
@@ -278,10 +264,8 @@ impl<W: Write> Recorder<W> {
     }
 
     fn write_index(&mut self) -> io::Result<()> {
-        let mut payload = json_line(&Index {
-            offset: self.offset,
-            minutes: std::mem::take(&mut self.minutes),
-        })?;
+        let mut payload =
+            json_line(&Index { offset: self.offset, minutes: std::mem::take(&mut self.minutes) })?;
         let whole = SKIPPABLE_HEADER + payload.len() as u64 + INDEX_FOOTER;
         let whole = u32::try_from(whole).map_err(io::Error::other)?;
         payload.extend(whole.to_le_bytes());
@@ -310,12 +294,7 @@ impl OpenMinute {
         encoder.include_checksum(true)?;
         Ok(Self {
             encoder,
-            at: Minute {
-                offset,
-                start,
-                end: start,
-                ..Minute::default()
-            },
+            at: Minute { offset, start, end: start, ..Minute::default() },
             raw_bytes: 0,
             summary: Summarise::default(),
             events: Vec::new(),
@@ -392,14 +371,9 @@ mod tests {
     #[test]
     fn an_infinite_value_drops_only_its_bucket() {
         let spans = vec![Some(Span(1.0, f32::INFINITY)), Some(Span(1.0, 2.0))];
-        let summary = Summary {
-            series: [("host/cpu".to_owned(), spans)].into(),
-            ..Summary::default()
-        };
-        assert_eq!(
-            rounded(summary).series["host/cpu"],
-            [None, Some(Span(1.0, 2.0))]
-        );
+        let summary =
+            Summary { series: [("host/cpu".to_owned(), spans)].into(), ..Summary::default() };
+        assert_eq!(rounded(summary).series["host/cpu"], [None, Some(Span(1.0, 2.0))]);
     }
 
     /// Checks that a recorder does not accumulate a whole day in memory.
@@ -407,10 +381,7 @@ mod tests {
     fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");
         let mut at = |mono| {
-            let frame = Frame {
-                mono: Mono(mono),
-                ..Frame::default()
-            };
+            let frame = Frame { mono: Mono(mono), ..Frame::default() };
             recorder.frame(&frame).expect("records");
             recorder.minutes.len()
         };

@@ -101,10 +101,7 @@ impl Feed {
     /// events are never dropped and would otherwise fill memory. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
-        let waited = self
-            .shared
-            .has_room
-            .wait_while(self.shared.queue(), is_full);
+        let waited = self.shared.has_room.wait_while(self.shared.queue(), is_full);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -115,10 +112,8 @@ impl Feed {
         }
         if matches!(update, Update::Frame(_)) {
             if queue.frames >= queue.max_frames
-                && let Some(oldest) = queue
-                    .updates
-                    .iter()
-                    .position(|u| matches!(u, Update::Frame(_)))
+                && let Some(oldest) =
+                    queue.updates.iter().position(|u| matches!(u, Update::Frame(_)))
             {
                 queue.updates.remove(oldest);
                 queue.frames -= 1;
@@ -215,16 +210,7 @@ impl Drop for Source {
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
     let shared = Arc::new(Shared::default());
     let (sender, requests) = mpsc::channel();
-    (
-        Feed {
-            shared: Arc::clone(&shared),
-        },
-        requests,
-        Source {
-            shared,
-            requests: sender,
-        },
-    )
+    (Feed { shared: Arc::clone(&shared) }, requests, Source { shared, requests: sender })
 }
 
 #[cfg(test)]
@@ -235,10 +221,7 @@ mod tests {
     use crate::model::units::Mono;
 
     fn frame(seq: u64) -> Update {
-        Update::Frame(Arc::new(Frame {
-            seq,
-            ..Frame::default()
-        }))
+        Update::Frame(Arc::new(Frame { seq, ..Frame::default() }))
     }
 
     #[tokio::test]
@@ -246,10 +229,7 @@ mod tests {
         let (feed, _requests, mut source) = stream();
         for seq in 0..1_000 {
             feed.push(frame(seq));
-            feed.push(Update::Event(Event {
-                seq,
-                ..Event::default()
-            }));
+            feed.push(Update::Event(Event { seq, ..Event::default() }));
         }
         drop(feed);
         let (mut frames, mut events) = (Vec::new(), 0);
@@ -264,10 +244,7 @@ mod tests {
             }
         }
         assert_eq!(events, 1_000);
-        assert_eq!(
-            frames,
-            (1_000 - MAX_FRAMES as u64..1_000).collect::<Vec<_>>()
-        );
+        assert_eq!(frames, (1_000 - MAX_FRAMES as u64..1_000).collect::<Vec<_>>());
     }
 
     #[test]
@@ -286,10 +263,7 @@ mod tests {
     }
 
     fn jump() -> Update {
-        Update::Jump {
-            from: Mono(0),
-            summaries: Vec::new(),
-        }
+        Update::Jump { from: Mono(0), summaries: Vec::new() }
     }
 
     #[test]

@@ -44,12 +44,7 @@ pub fn compare(a: RunSummary, b: RunSummary) -> Comparison {
     }
     let only_b = later.into_iter();
     subjects.extend(only_b.map(|subject| ComparedSubject::new(None, Some(subject))));
-    Comparison {
-        schema: a.schema,
-        a,
-        b,
-        subjects,
-    }
+    Comparison { schema: a.schema, a, b, subjects }
 }
 
 impl ComparedSubject {

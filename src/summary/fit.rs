@@ -10,9 +10,8 @@ use crate::allocator::whatif::{Room, replay};
 use crate::model::units::Bytes;
 
 /// GPU memory sizes to test, in GiB.
-const CARDS: &[u64] = &[
-    4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288,
-];
+const CARDS: &[u64] =
+    &[4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288];
 
 /// The smallest GPU on which every request of the replayed trace succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,14 +77,7 @@ pub fn smallest_card(
         let outcome = replay(trace, &rules, Room { card, outside });
         if outcome.fits() {
             let peak_reserved = outcome.peak_reserved;
-            return Ok((
-                at,
-                ProvenFit {
-                    card,
-                    outside,
-                    peak_reserved,
-                },
-            ));
+            return Ok((at, ProvenFit { card, outside, peak_reserved }));
         }
     }
     Err(UnprovenFit::TooLarge)

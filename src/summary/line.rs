@@ -101,10 +101,7 @@ pub struct GpuProcessLine {
 impl GpuProcessLine {
     /// Returns the kernel's key of the process if known, otherwise the driver's PID alone.
     pub fn key(&self) -> ProcessKey {
-        self.process.unwrap_or(ProcessKey {
-            pid: self.pid,
-            ..ProcessKey::default()
-        })
+        self.process.unwrap_or(ProcessKey { pid: self.pid, ..ProcessKey::default() })
     }
 }
 
@@ -217,10 +214,7 @@ mod tests {
         );
         let pools = r#""pools":{"at":6,"list":[{"process":{"pid":7,"start":1},"ordinal":3}]}"#;
         let usual = lists([&processes, pools]);
-        assert!(
-            usual.contains("sh -c") && usual.contains("ordinal: 3"),
-            "{usual}"
-        );
+        assert!(usual.contains("sh -c") && usual.contains("ordinal: 3"), "{usual}");
         assert_eq!(usual, lists([pools, &processes]));
     }
 

@@ -196,10 +196,7 @@ impl IncidentSummary {
         let incident = &record.incident;
         let uuid = record.key.gpu.as_ref();
         let by_uuid = |uuid: &GpuUuid| gpus.iter().find(|gpu| gpu.uuid == *uuid);
-        let fix = |fix: &Fix| FixSummary {
-            title: fix.title.clone(),
-            change: fix.change.clone(),
-        };
+        let fix = |fix: &Fix| FixSummary { title: fix.title.clone(), change: fix.change.clone() };
         Self {
             id: incident.id.clone(),
             severity: incident.severity,
@@ -207,10 +204,7 @@ impl IncidentSummary {
             time: record.key.time,
             after: record.key.first.since(start),
             process: record.key.process,
-            gpu: uuid
-                .and_then(by_uuid)
-                .map(|gpu| gpu.index)
-                .or(incident.fields.gpu_index),
+            gpu: uuid.and_then(by_uuid).map(|gpu| gpu.index).or(incident.fields.gpu_index),
             count: incident.count,
             first_fix: incident.fixes.first().map(fix),
         }
@@ -221,8 +215,7 @@ impl RunSummary {
     /// Reduces the summary to one command, the processes that it started, and the GPUs that they used.
     #[must_use]
     pub fn of_run(mut self, run: ProcessKey) -> Self {
-        self.processes
-            .retain(|process| process.process == run || process.run == Some(run));
+        self.processes.retain(|process| process.process == run || process.run == Some(run));
         let used: Vec<u32> = self.processes.iter().flat_map(|p| p.gpus.clone()).collect();
         self.gpus.retain(|gpu| used.contains(&gpu.index));
         self

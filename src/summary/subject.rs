@@ -82,11 +82,8 @@ fn percentiles(
     names: [(&'static str, &'static str); 3],
     value: Option<Percentiles>,
 ) -> [Figure; 3] {
-    let sizes = [
-        value.map(|value| value.peak),
-        value.map(|value| value.p95),
-        value.map(|value| value.p50),
-    ];
+    let sizes =
+        [value.map(|value| value.peak), value.map(|value| value.p95), value.map(|value| value.p50)];
     let mut sizes = sizes.into_iter();
     names.map(|(name, title)| figure(name, title, bytes(sizes.next().flatten())))
 }
@@ -134,11 +131,7 @@ impl GpuSummary {
             figure("unused_bytes", "never used", bytes(self.unused)),
             figure("idle_percent", "idle", percent(self.idle_percent)),
             figure("waiting_percent", "waiting", percent(self.waiting_percent)),
-            figure(
-                "throttled_percent",
-                "throttled",
-                percent(self.throttled_percent),
-            ),
+            figure("throttled_percent", "throttled", percent(self.throttled_percent)),
             figure("joules", "energy", energy),
         ]);
         Subject {
@@ -166,24 +159,14 @@ impl ProcessSummary {
         ];
         let mut figures = vec![figure("duration_ms", "time on GPU", millis(self.duration))];
         figures.extend(percentiles(names, self.vram));
-        figures.push(figure(
-            "waiting_percent",
-            "waiting",
-            percent(self.waiting_percent),
-        ));
-        Subject {
-            title,
-            key,
-            figures,
-        }
+        figures.push(figure("waiting_percent", "waiting", percent(self.waiting_percent)));
+        Subject { title, key, figures }
     }
 }
 
 impl PoolSummary {
     fn subject(&self, process: &str, process_key: &str) -> Subject {
-        let Self {
-            framework, ordinal, ..
-        } = self;
+        let Self { framework, ordinal, .. } = self;
         let reserved = [
             ("reserved_peak_bytes", "peak reserved"),
             ("reserved_p95_bytes", "95 % reserved"),

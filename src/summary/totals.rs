@@ -116,10 +116,7 @@ impl Totals {
     /// Returns empty totals that continue after these.
     #[must_use]
     pub fn continued(self) -> Self {
-        Self {
-            recent: self.recent,
-            ..Self::default()
-        }
+        Self { recent: self.recent, ..Self::default() }
     }
 
     pub fn push(&mut self, frame: &FrameLine<'_>) {
@@ -184,8 +181,7 @@ impl Totals {
             if self.gpus.len() == MAX_GPUS {
                 return;
             }
-            self.gpus
-                .insert(gpu.uuid.clone().into_owned(), GpuTotals::default());
+            self.gpus.insert(gpu.uuid.clone().into_owned(), GpuTotals::default());
         }
         let Some(totals) = self.gpus.get_mut(&*gpu.uuid) else {
             return;
@@ -246,15 +242,10 @@ impl Totals {
             let reserved = of_process.reserved.get_or_insert(0);
             *reserved = reserved.saturating_add(stats.reserved.last().0);
             let gpu = uuid.as_ref();
-            let gpu = frame
-                .gpus
-                .iter()
-                .find(|g| Some(&*g.uuid) == gpu.map(|u| &**u));
+            let gpu = frame.gpus.iter().find(|g| Some(&*g.uuid) == gpu.map(|u| &**u));
             let free = gpu.and_then(|gpu| gpu.memory.free.get());
             let samples = self.recent.pools.entry((pool.process, pool.ordinal));
-            samples
-                .or_default()
-                .push(Sample::new(frame.mono, stats, free));
+            samples.or_default().push(Sample::new(frame.mono, stats, free));
             let Some(totals) = self.pool(pool.process, None, pool.ordinal) else {
                 continue;
             };
@@ -262,9 +253,7 @@ impl Totals {
             totals.gpu = uuid;
             let (reserved, allocated) = (stats.reserved, stats.allocated);
             totals.reserved.add(reserved.last(), reserved.max(), time);
-            totals
-                .allocated
-                .add(allocated.last(), allocated.max(), time);
+            totals.allocated.add(allocated.last(), allocated.max(), time);
             totals.reserved_peak = totals.reserved_peak.max(stats.reserved_peak);
         }
         for pool in &pools.reported {
@@ -318,16 +307,11 @@ impl Totals {
 
     fn check_warnings(&mut self) {
         let oldest = Mono(self.recent.checked.0.saturating_sub(RETENTION.0));
-        self.recent
-            .pools
-            .retain(|_, samples| samples.last_at().is_some_and(|at| at >= oldest));
+        self.recent.pools.retain(|_, samples| samples.last_at().is_some_and(|at| at >= oldest));
         for ((process, ordinal), samples) in &self.recent.pools {
             for note in samples.notes() {
                 let key = (*process, *ordinal, note.kind);
-                let warning = self
-                    .warnings
-                    .entry(key)
-                    .or_insert((note.since, String::new()));
+                let warning = self.warnings.entry(key).or_insert((note.since, String::new()));
                 warning.1 = note.text;
             }
         }
@@ -371,11 +355,8 @@ impl Totals {
         let (mono, start) = self.start.unwrap_or_default();
         let reserved = self.gpus.values().map(|gpu| gpu.driver_reserved);
         let driver_reserved = reserved.max().flatten();
-        let mut gpus: Vec<GpuSummary> = self
-            .gpus
-            .into_iter()
-            .map(|(uuid, gpu)| gpu.summary(uuid))
-            .collect();
+        let mut gpus: Vec<GpuSummary> =
+            self.gpus.into_iter().map(|(uuid, gpu)| gpu.summary(uuid)).collect();
         gpus.sort_by_key(|gpu| gpu.index);
         let mut processes: Vec<ProcessSummary> = Vec::new();
         for (key, totals) in self.processes {
@@ -391,10 +372,8 @@ impl Totals {
         }
         let peak = |process: &ProcessSummary| process.vram.map(|vram| vram.peak);
         processes.sort_by_key(|process| (std::cmp::Reverse(peak(process)), process.process));
-        let mut incidents: Vec<IncidentSummary> = incidents
-            .iter()
-            .map(|record| IncidentSummary::of(record, mono, &gpus))
-            .collect();
+        let mut incidents: Vec<IncidentSummary> =
+            incidents.iter().map(|record| IncidentSummary::of(record, mono, &gpus)).collect();
         incidents.sort_by_key(|incident| incident.after);
         RunSummary {
             schema: SCHEMA,
@@ -631,10 +610,8 @@ mod tests {
     fn line(second: u64, watts: u64, sm: u64, allocated: (u64, u64), retries: u64) -> String {
         let gib = |gib: u64| gib << 30;
         let (last, max) = allocated;
-        let mut line = format!(
-            r#"{{"frame":{{"time":1000,"mono":{},"interval":1000,"#,
-            second * 1_000
-        );
+        let mut line =
+            format!(r#"{{"frame":{{"time":1000,"mono":{},"interval":1000,"#, second * 1_000);
         let _ = write!(
             line,
             r#""gpus":[{{"index":0,"uuid":"GPU-a","name":"H200","health":{{"state":"answering"}},"memory":{{"total":{},"free":{}}},
@@ -689,10 +666,7 @@ mod tests {
         assert_eq!(process.outside_peak, Some(Bytes::gib(2)));
         let pool = &process.pools[0];
         let allocated = pool.allocated.expect("samples");
-        assert_eq!(
-            (allocated.peak, allocated.p50),
-            (Bytes::gib(16), Bytes::gib(10))
-        );
+        assert_eq!((allocated.peak, allocated.p50), (Bytes::gib(16), Bytes::gib(10)));
         assert_eq!(pool.unused, Some(Bytes::gib(2)));
         assert_eq!(process.warnings[0].kind, "flushing");
         assert_eq!(process.warnings[0].after, Millis(50_000));
@@ -718,13 +692,7 @@ mod tests {
             .map(|second| {
                 let gap = if second > 300 { 500 } else { 0 };
                 let size = 1 + second % 9;
-                line(
-                    second + gap,
-                    100 + second,
-                    second % 3,
-                    (size, size + 1),
-                    second / 150,
-                )
+                line(second + gap, 100 + second, second % 3, (size, size + 1), second / 150)
             })
             .collect();
         let mut whole = Totals::default();

@@ -222,11 +222,7 @@ impl App {
             }
             Update::Probed(probe) => self.probes.take(probe),
             Update::Jump { from, summaries } => self.take_jump(from, &summaries),
-            Update::Past {
-                before,
-                from,
-                summaries,
-            } => {
+            Update::Past { before, from, summaries } => {
                 if self.time_window.prepend(before, from) {
                     self.fill(&summaries);
                 }
@@ -280,8 +276,7 @@ impl App {
         let retained = if has_history { frames_from } else { Mono(0) };
         self.incidents.forget_live_from(retained);
         let is_contiguous = self.time_window.jump(from);
-        self.ended
-            .retain(|ended| is_contiguous && ended.mono < from);
+        self.ended.retain(|ended| is_contiguous && ended.mono < from);
         if has_history {
             return;
         }
@@ -302,10 +297,7 @@ impl App {
     }
 
     fn take_frame(&mut self, frame: Arc<Frame>) {
-        self.live_history
-            .as_mut()
-            .unwrap_or(&mut self.history)
-            .push(&frame);
+        self.live_history.as_mut().unwrap_or(&mut self.history).push(&frame);
         if !self.history.is_outline() {
             self.sample_pools(&frame);
             self.past_frames.push(&frame);
@@ -320,31 +312,26 @@ impl App {
     fn sample_pools(&mut self, frame: &Frame) {
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
             let free = pools::gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
-            self.pool_samples
-                .entry((pool.process, pool.ordinal))
-                .or_default()
-                .push(Sample::new(frame.mono, &pool.stats, free));
+            self.pool_samples.entry((pool.process, pool.ordinal)).or_default().push(Sample::new(
+                frame.mono,
+                &pool.stats,
+                free,
+            ));
         }
         self.pool_samples.retain(|_, samples| {
-            samples
-                .last_at()
-                .is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_TIMEOUT)
+            samples.last_at().is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_TIMEOUT)
         });
     }
 
     /// Returns the early warnings for a pool, most severe first.
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {
-        self.pool_samples
-            .get(&(process, ordinal))
-            .map(PoolSamples::notes)
-            .unwrap_or_default()
+        self.pool_samples.get(&(process, ordinal)).map(PoolSamples::notes).unwrap_or_default()
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
         // Treat a missing stack as the reply to a request.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
-        self.stacks
-            .retain(|(key, old)| *key != process || why(old) != why(&stack));
+        self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
         self.stacks.truncate(MAX_STACKS);
     }
@@ -366,11 +353,7 @@ impl App {
             }
             // Insert the exit by time, because a recording may report earlier exits late.
             let is_earlier = |other: &Arc<ExitedProcess>| other.mono <= ended.mono;
-            let at = self
-                .ended
-                .iter()
-                .rposition(is_earlier)
-                .map_or(0, |at| at + 1);
+            let at = self.ended.iter().rposition(is_earlier).map_or(0, |at| at + 1);
             self.ended.insert(at, Arc::new(ended));
             self.forget_ended();
             self.rebuild_rows();
@@ -456,8 +439,7 @@ impl App {
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
         if paused {
-            self.live_history
-                .get_or_insert_with(|| self.history.clone());
+            self.live_history.get_or_insert_with(|| self.history.clone());
         } else {
             if let Some(live) = self.live_history.take() {
                 self.history = live;
@@ -476,18 +458,13 @@ impl App {
 
     /// Returns true if the tables show an earlier time, together with the charts.
     pub fn is_rewound(&self) -> bool {
-        self.time_window
-            .end()
-            .is_some_and(|end| self.frame.mono <= end)
+        self.time_window.end().is_some_and(|end| self.frame.mono <= end)
             && self.frame.mono < self.current.mono
     }
 
     /// Shows the frame at the end of the charts, or the current frame if that one is not retained.
     fn follow_charts(&mut self) {
-        let past = self
-            .time_window
-            .end()
-            .and_then(|end| self.past_frames.at(end));
+        let past = self.time_window.end().and_then(|end| self.past_frames.at(end));
         self.frame = past.map_or_else(|| Arc::clone(&self.current), Arc::new);
         self.rebuild_rows();
     }
@@ -574,12 +551,9 @@ impl App {
         }
         self.mark_gpu_ooms();
         let ended: Vec<_> = match self.is_rewound() {
-            true => self
-                .ended
-                .iter()
-                .filter(|ended| ended.mono <= self.frame.mono)
-                .cloned()
-                .collect(),
+            true => {
+                self.ended.iter().filter(|ended| ended.mono <= self.frame.mono).cloned().collect()
+            }
             false => self.ended.clone(),
         };
         self.all_rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
@@ -603,14 +577,8 @@ impl App {
             rows.retain(|row| self.filter.matches(row, self.hello.uid));
         }
         self.hidden = self.all_rows.len() - rows.len();
-        if let Some(sort) = self
-            .sort
-            .and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref())
-        {
-            let mut keyed: Vec<_> = rows
-                .into_iter()
-                .map(|row| ((sort.key)(&row), row))
-                .collect();
+        if let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) {
+            let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
             // Keep exited processes at the bottom in every sort order, because their values are not current.
             keyed.sort_by(|(a, x), (b, y)| {
                 let ended = x.ended().is_some().cmp(&y.ended().is_some());
@@ -648,10 +616,7 @@ impl App {
         TimeAxis {
             end: end.unwrap_or(now),
             length,
-            past: end.map(|end| AxisEnd {
-                time: self.clock_of(end),
-                ago: now.since(end),
-            }),
+            past: end.map(|end| AxisEnd { time: self.clock_of(end), ago: now.since(end) }),
         }
     }
 

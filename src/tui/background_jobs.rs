@@ -22,12 +22,7 @@ pub struct BackgroundJobs {
 impl BackgroundJobs {
     fn with_timeout(limit: Duration) -> Self {
         let (done, messages) = mpsc::unbounded_channel();
-        Self {
-            limit,
-            done,
-            messages,
-            running: false,
-        }
+        Self { limit, done, messages, running: false }
     }
 
     /// Starts `work` on a new thread. `what` is the job's name in error messages: `the clipboard`.
@@ -42,9 +37,7 @@ impl BackgroundJobs {
         let (answer, message) = oneshot::channel();
         let work = move || drop(answer.send(work()));
         let thread = std::thread::Builder::new().name("background job".into());
-        thread
-            .spawn(work)
-            .map_err(|error| format!("{what}: {error}"))?;
+        thread.spawn(work).map_err(|error| format!("{what}: {error}"))?;
         let (done, limit) = (self.done.clone(), self.limit);
         self.running = true;
         tokio::spawn(async move {
@@ -93,11 +86,7 @@ mod tests {
     async fn reports_a_job_that_times_out() {
         let mut jobs = BackgroundJobs::with_timeout(Duration::ZERO);
         let (release, released) = std::sync::mpsc::channel::<()>();
-        let work = move || {
-            released
-                .recv()
-                .map_or_else(|_| String::new(), |()| String::new())
-        };
+        let work = move || released.recv().map_or_else(|_| String::new(), |()| String::new());
         assert_eq!(jobs.start("the file", work), Ok(()));
         assert_eq!(jobs.next().await, "the file: no response after 0 s");
         drop(release);

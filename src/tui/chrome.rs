@@ -41,11 +41,7 @@ pub fn gpus_text(frame: &Frame) -> String {
     if kinds.is_empty() {
         return "no GPU".into();
     }
-    kinds
-        .iter()
-        .map(|(name, count)| format!("{count}x{name}"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    kinds.iter().map(|(name, count)| format!("{count}x{name}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Describes the batch job of the first process with a job: `job 81234`.
@@ -59,11 +55,7 @@ pub fn job_text(frame: &Frame) -> Option<String> {
 fn clock_span(span: Millis) -> String {
     let seconds = span.0 / 1_000;
     let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    if h > 0 {
-        format!("{h}:{m:02}:{s:02}")
-    } else {
-        format!("{m}:{s:02}")
-    }
+    if h > 0 { format!("{h}:{m:02}:{s:02}") } else { format!("{m}:{s:02}") }
 }
 
 fn replay_text(recording: &Recording) -> String {
@@ -114,20 +106,12 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         None if let Some(state) = app.link.as_ref().and_then(link_text) => state,
         None if app.source_end.is_some() => (" source closed ".into(), Role::Bad),
         None if app.hello.reduced && !app.paused => (
-            format!(
-                "{} reduced {} ",
-                theme.glyphs.live,
-                interval_text(app.frame.interval)
-            ),
+            format!("{} reduced {} ", theme.glyphs.live, interval_text(app.frame.interval)),
             Role::Warn,
         ),
         None if app.paused => (format!("{} paused ", theme.glyphs.paused), Role::Warn),
         None => (
-            format!(
-                "{} live {} ",
-                theme.glyphs.live,
-                interval_text(app.frame.interval)
-            ),
+            format!("{} live {} ", theme.glyphs.live, interval_text(app.frame.interval)),
             Role::Good,
         ),
     };
@@ -168,13 +152,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         ("  ", dim),
         (job.as_str(), dim),
     ];
-    put_all(
-        buffer,
-        area.x + 1,
-        area.y,
-        state_at.saturating_sub(1),
-        &pieces,
-    );
+    put_all(buffer, area.x + 1, area.y, state_at.saturating_sub(1), &pieces);
 }
 
 /// Draws the header of a screen that shows a file instead of a host.
@@ -209,12 +187,7 @@ fn notice_text(app: &App) -> Option<String> {
         (Some(reason), _) => format!(
             "{reason} Playing a recording from another machine. Run `gputop doctor` for details."
         ),
-        (
-            None,
-            Some(Link::Lost {
-                why, asks: true, ..
-            }),
-        ) => format!(
+        (None, Some(Link::Lost { why, asks: true, .. })) => format!(
             "Stale data: connection lost, and ssh needs your input ({why}). Press {} to connect.",
             app.keymap.label(Action::Connect)
         ),
@@ -249,11 +222,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
-    let key = format!(
-        " {} {}",
-        app.keymap.label(Action::Why),
-        Action::Why.def().short
-    );
+    let key = format!(" {} {}", app.keymap.label(Action::Why), Action::Why.def().short);
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = app.incidents.unread() - 1;
     let right = if others > 0 && margin > 0 {
@@ -286,11 +255,7 @@ fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
     let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
         // Show the date of an incident from another day.
-        let format = if day(time) == day(app.frame.time) {
-            "%H:%M"
-        } else {
-            "%b %d %H:%M"
-        };
+        let format = if day(time) == day(app.frame.time) { "%H:%M" } else { "%b %d %H:%M" };
         app.theme.clock(time, format) + " "
     });
     let time = time.unwrap_or_default();
@@ -397,17 +362,10 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     }
     let quit = if is_first { "quit" } else { "back" };
     let mut hints = Vec::new();
-    for (action, word) in [
-        (Action::Quit, quit),
-        (Action::Help, Action::Help.def().short),
-    ] {
+    for (action, word) in [(Action::Quit, quit), (Action::Help, Action::Help.def().short)] {
         if let Some(hint) = Hint::new(action, word, app) {
             let start = right - hint.width().min(right.saturating_sub(area.x));
-            hints.push(Hint {
-                columns: start..right,
-                is_right: true,
-                ..hint
-            });
+            hints.push(Hint { columns: start..right, is_right: true, ..hint });
             right = start.saturating_sub(2);
         }
     }
@@ -419,10 +377,9 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let (before_play, play): (usize, &[Action]) =
         match (app.time_window.end().is_some(), app.recording.is_some()) {
             (true, _) => (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward]),
-            (false, true) => (
-                MAIN_KEYS,
-                &[Action::PlayPause, Action::SkipBack, Action::SkipForward],
-            ),
+            (false, true) => {
+                (MAIN_KEYS, &[Action::PlayPause, Action::SkipBack, Action::SkipForward])
+            }
             (false, false) => (0, &[]),
         };
     let own = screen.footer().iter();
@@ -437,10 +394,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
         if end + 2 > right {
             break;
         }
-        hints.push(Hint {
-            columns: at..end,
-            ..hint
-        });
+        hints.push(Hint { columns: at..end, ..hint });
         at = end + 2;
     }
     (hints, arrangement_end)
@@ -457,18 +411,8 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     let warn = theme.style(Role::Warn);
     put_right(buffer, area.x, end, area.y, &arrangement(app), warn);
     for hint in hints {
-        let key = if hint.is_right {
-            dim
-        } else {
-            theme.style(Role::Key)
-        };
+        let key = if hint.is_right { dim } else { theme.style(Role::Key) };
         let pieces = [(hint.key.as_str(), key), (" ", dim), (hint.word, dim)];
-        put_all(
-            buffer,
-            hint.columns.start,
-            area.y,
-            hint.columns.end,
-            &pieces,
-        );
+        put_all(buffer, hint.columns.start, area.y, hint.columns.end, &pieces);
     }
 }

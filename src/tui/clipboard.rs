@@ -81,11 +81,7 @@ fn base64(bytes: &[u8]) -> String {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for i in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * i) & 63) as usize];
-            text.push(if i <= chunk.len() {
-                char::from(letter)
-            } else {
-                '='
-            });
+            text.push(if i <= chunk.len() { char::from(letter) } else { '=' });
         }
     }
     text

@@ -31,25 +31,13 @@ pub enum ThemeError {
     #[error("line {line}: not valid TOML: {what}")]
     Syntax { line: usize, what: String },
     #[error("line {line}: unknown role `{name}`; {instead}")]
-    UnknownRole {
-        line: usize,
-        name: String,
-        instead: String,
-    },
+    UnknownRole { line: usize, name: String, instead: String },
     #[error("line {line}: unknown base theme `{name}`; {instead}")]
-    UnknownBase {
-        line: usize,
-        name: String,
-        instead: String,
-    },
+    UnknownBase { line: usize, name: String, instead: String },
     #[error(
         "line {line}: `{colour}` is not a valid colour for `{role}`; use \"#8a8f98\", one of the 16 names such as \"light-red\", a number up to 255 such as \"208\", or \"default\""
     )]
-    Colour {
-        line: usize,
-        role: String,
-        colour: String,
-    },
+    Colour { line: usize, role: String, colour: String },
     #[error(
         "line {line}: `{role}` must be a colour in quotes or a style such as {{ fg = \"#8a8f98\", bold = true }}"
     )]
@@ -141,10 +129,8 @@ fn parse_style(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, Th
     if let Some(text) = value.as_str() {
         return Ok(colour(role, text, line)?.map_or_else(Style::new, |fg| Style::new().fg(fg)));
     }
-    let parts = value.as_table().ok_or_else(|| ThemeError::Style {
-        line,
-        role: role.to_owned(),
-    })?;
+    let parts =
+        value.as_table().ok_or_else(|| ThemeError::Style { line, role: role.to_owned() })?;
     let mut style = Style::new();
     for (key, value) in parts {
         let (key, value) = (key.get_ref().as_ref(), value.get_ref());
@@ -155,10 +141,7 @@ fn parse_style(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, Th
             ("reversed", _, Some(is_on)) => style = with(style, Modifier::REVERSED, is_on),
             ("underlined", _, Some(is_on)) => style = with(style, Modifier::UNDERLINED, is_on),
             _ => {
-                return Err(ThemeError::Part {
-                    line,
-                    key: quoted(key),
-                });
+                return Err(ThemeError::Part { line, key: quoted(key) });
             }
         }
     }
@@ -166,11 +149,7 @@ fn parse_style(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, Th
 }
 
 fn with(style: Style, modifier: Modifier, is_on: bool) -> Style {
-    if is_on {
-        style.add_modifier(modifier)
-    } else {
-        style
-    }
+    if is_on { style.add_modifier(modifier) } else { style }
 }
 
 /// Parses a colour. Returns `None` for the terminal's default colour.
@@ -178,11 +157,7 @@ fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeErr
     if text == "default" {
         return Ok(None);
     }
-    let wrong = |_| ThemeError::Colour {
-        line,
-        role: role.to_owned(),
-        colour: quoted(text),
-    };
+    let wrong = |_| ThemeError::Colour { line, role: role.to_owned(), colour: quoted(text) };
     text.parse().map(Some).map_err(wrong)
 }
 
@@ -221,10 +196,7 @@ mod tests {
         let own = Colours::parse(text).expect("a theme");
         let dark = Colours::built_in(Palette::Dark);
         let warn = Style::new().fg(Color::Indexed(208));
-        assert_eq!(
-            own.style(Role::Warn),
-            warn.add_modifier(Modifier::UNDERLINED)
-        );
+        assert_eq!(own.style(Role::Warn), warn.add_modifier(Modifier::UNDERLINED));
         assert_eq!(own.style(Role::Dim), Style::new());
         assert_eq!(own.style(Role::Bad), dark.style(Role::Bad));
     }
@@ -232,14 +204,8 @@ mod tests {
     #[test]
     fn an_invalid_theme_is_explained_in_one_line() {
         for (text, sentence) in [
-            (
-                "\nwran = \"red\"",
-                "line 2: unknown role `wran`; did you mean `warn`?",
-            ),
-            (
-                "base = \"drak\"",
-                "line 1: unknown base theme `drak`; did you mean `dark`?",
-            ),
+            ("\nwran = \"red\"", "line 2: unknown role `wran`; did you mean `warn`?"),
+            ("base = \"drak\"", "line 1: unknown base theme `drak`; did you mean `dark`?"),
             (
                 "dim = 3",
                 "line 1: `dim` must be a colour in quotes or a style such as { fg = \"#8a8f98\", bold = true }",
@@ -263,14 +229,10 @@ mod tests {
             .map(|line| format!("{line}\n"))
             .collect();
         assert_eq!(
-            Colours::parse(&incomplete)
-                .expect_err("two missing")
-                .to_string(),
+            Colours::parse(&incomplete).expect_err("two missing").to_string(),
             "missing roles: `bad`, `idle`; define them, or start from a built-in theme: base = \"dark\""
         );
-        let syntax = Colours::parse("dim = ")
-            .expect_err("invalid TOML")
-            .to_string();
+        let syntax = Colours::parse("dim = ").expect_err("invalid TOML").to_string();
         assert!(syntax.starts_with("line 1: not valid TOML"), "{syntax}");
     }
 }

@@ -25,11 +25,7 @@ pub fn gib(bytes: Bytes) -> String {
 /// Formats a size like [`gib`], but rounded down, so that a request of the displayed size fits.
 pub fn gib_down(bytes: Bytes) -> String {
     let tenth = Bytes::gib(1).0 / 10;
-    if bytes.0 >= tenth {
-        gib(Bytes(bytes.0 / tenth * tenth))
-    } else {
-        bytes.short()
-    }
+    if bytes.0 >= tenth { gib(Bytes(bytes.0 / tenth * tenth)) } else { bytes.short() }
 }
 
 fn vram(row: &ProcessRow, theme: &Theme) -> Cell {

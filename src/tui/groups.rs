@@ -61,9 +61,9 @@ impl Grouping {
         Some(match self {
             Self::Flat | Self::Tree => return None,
             Self::User => text(facts.and_then(|f| f.user.value()), "user"),
-            Self::Container => facts
-                .and_then(Process::container_text)
-                .unwrap_or_else(|| "no container".into()),
+            Self::Container => {
+                facts.and_then(Process::container_text).unwrap_or_else(|| "no container".into())
+            }
             Self::Job => text(facts.and_then(|f| f.job.value()), "job"),
             Self::Rank => facts
                 .and_then(|f| f.rank.get())
@@ -306,10 +306,7 @@ impl<'r> Tree<'r> {
 
     fn parent(&self, key: ProcessKey) -> Option<&'r Parent> {
         let row = self.row(key);
-        row.facts()?
-            .parent
-            .as_ref()
-            .filter(|_| row.ended().is_none())
+        row.facts()?.parent.as_ref().filter(|_| row.ended().is_none())
     }
 
     fn lines(mut self) -> Vec<TableRow> {
@@ -335,9 +332,7 @@ impl<'r> Tree<'r> {
         }
         // List the remaining processes, which form cycles because of reused PIDs.
         while let Some((_, children)) = self.children.pop_first() {
-            children
-                .iter()
-                .for_each(|key| self.push(*key, 0, &mut lines));
+            children.iter().for_each(|key| self.push(*key, 0, &mut lines));
         }
         lines
     }
@@ -348,13 +343,10 @@ impl<'r> Tree<'r> {
         children: &[ProcessKey],
         lines: &mut Vec<TableRow>,
     ) {
-        let title = launcher.map_or_else(String::new, |parent| {
-            format!("{} {}", parent.pid, parent.name)
-        });
+        let title =
+            launcher.map_or_else(String::new, |parent| format!("{} {}", parent.pid, parent.name));
         let mut below = Vec::new();
-        children
-            .iter()
-            .for_each(|key| self.push(*key, 1, &mut below));
+        children.iter().for_each(|key| self.push(*key, 1, &mut below));
         let members = below.iter().filter_map(TableRow::row).collect();
         let title = title.trim_end().to_owned();
         let group = Group::new(title, members, self.rows, self.folded);

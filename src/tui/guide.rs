@@ -57,9 +57,7 @@ impl Guide {
     /// Advances the tour if the action is the one requested at the current stop.
     pub fn follow(&mut self, action: Action) {
         if let Self::Tour(at) = self
-            && STOPS
-                .get(*at)
-                .is_some_and(|stop| stop.actions.contains(&action))
+            && STOPS.get(*at).is_some_and(|stop| stop.actions.contains(&action))
         {
             *at += 1;
         }
@@ -109,10 +107,7 @@ mod tests {
             assert!(words.contains(&keymap.label(stop.actions[0])), "{words}");
             tour.follow(Action::Redraw);
             assert_eq!(tour, Guide::Tour(at));
-            stop.actions
-                .iter()
-                .take(1)
-                .for_each(|action| tour.follow(*action));
+            stop.actions.iter().take(1).for_each(|action| tour.follow(*action));
         }
         assert!(tour.words(&keymap).starts_with("End of the tour"));
         let mut keys = Guide::Keys;

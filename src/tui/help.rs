@@ -20,13 +20,7 @@ use super::widgets::scroll::Scroll;
 use crate::tui::widgets::area::row;
 
 /// Actions listed for every screen.
-const COMMON: [Action; 5] = [
-    Action::Up,
-    Action::Down,
-    Action::Back,
-    Action::Help,
-    Action::Quit,
-];
+const COMMON: [Action; 5] = [Action::Up, Action::Down, Action::Back, Action::Help, Action::Quit];
 
 #[derive(Debug, Default)]
 pub struct Help {
@@ -52,10 +46,7 @@ impl Help {
             Action::Filter => self.search.start(),
             Action::Back if !self.search.text().is_empty() => self.search.clear(),
             Action::Help if !self.shows_all => {
-                *self = Self {
-                    shows_all: true,
-                    ..Self::default()
-                };
+                *self = Self { shows_all: true, ..Self::default() };
             }
             Action::Back | Action::Quit | Action::Help => return Effect::Close,
             action => {
@@ -69,22 +60,14 @@ impl Help {
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let Page {
-            names,
-            height,
-            inner,
-            rows,
-        } = self.page(app, screen, area);
+        let Page { names, height, inner, rows } = self.page(app, screen, area);
         let title = format!("Help: {}", screen.def().title);
         panel(&title, WIDTH, height, area, app, buffer);
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
         for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
-            let (role, width) = if text.is_empty() {
-                (Role::Title, inner.width)
-            } else {
-                (Role::Key, names - 1)
-            };
+            let (role, width) =
+                if text.is_empty() { (Role::Title, inner.width) } else { (Role::Key, names - 1) };
             put(buffer, inner.x, y, name, width, theme.style(role));
             let (x, width) = (inner.x + names, inner.width.saturating_sub(names));
             put(buffer, x, y, text, width, theme.style(Role::Text));
@@ -105,12 +88,7 @@ impl Help {
         let (_, inner) = panel_area(WIDTH, height, area);
         let room = usize::from(inner.width.saturating_sub(names));
         let rows = rows(matching(lines, self.search.text()), room.max(10));
-        Page {
-            names,
-            height,
-            inner,
-            rows,
-        }
+        Page { names, height, inner, rows }
     }
 
     /// Draws the lower edge of the help box: the search term, or the available keys.
@@ -165,11 +143,7 @@ struct HelpLine {
 }
 
 fn line(name: impl Into<String>, text: impl Into<String>) -> HelpLine {
-    HelpLine {
-        name: name.into(),
-        text: text.into(),
-        alias: "",
-    }
+    HelpLine { name: name.into(), text: text.into(), alias: "" }
 }
 
 impl HelpLine {
@@ -223,31 +197,21 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     };
     let (own, other): (Vec<_>, Vec<_>) = actions.partition(is_own);
     let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;
-    let playback: Vec<&String> = ACTIONS
-        .iter()
-        .filter(is_playback)
-        .flat_map(|def| app.keymap.keys(def.action))
-        .collect();
+    let playback: Vec<&String> =
+        ACTIONS.iter().filter(is_playback).flat_map(|def| app.keymap.keys(def.action)).collect();
     let key_line = |def: &ActionDef| {
         // Omit a key during playback if a playback binding takes precedence.
         let is_its = |key: &&String| def.scope == Scope::Recording || !playback.contains(key);
         let keys = app.keymap.keys(def.action).iter().filter(is_its);
         let keys: Vec<String> = keys.map(|key| show_key(key)).collect();
-        HelpLine {
-            alias: def.name,
-            ..line(keys.join(" "), def.help)
-        }
+        HelpLine { alias: def.name, ..line(keys.join(" "), def.help) }
     };
     let has_key = |line: &HelpLine| !line.name.is_empty();
     let keys = |defs: Vec<&'static ActionDef>| {
         let lines = defs.into_iter().map(key_line);
         lines.filter(has_key).collect()
     };
-    let words = screen
-        .def()
-        .glossary
-        .iter()
-        .map(|(word, text)| line(*word, *text));
+    let words = screen.def().glossary.iter().map(|(word, text)| line(*word, *text));
     let terms_of = format!("TERMS: {}", screen.def().title.to_uppercase());
     let gpu_columns = GPU_COLUMNS.iter().map(|c| line(c.title, c.help));
     let columns = PROCESS_COLUMNS.iter().map(|c| line(c.title, c.help));
@@ -276,9 +240,7 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
 fn filter_lines() -> Vec<HelpLine> {
     let syntax = SYNTAX.iter().map(|(typed, text)| line(*typed, *text));
     let fields = FIELDS.iter().map(|field| line(field.example, field.help));
-    let states = STATES
-        .iter()
-        .map(|def| line(format!("state:{}", def.name), def.help));
+    let states = STATES.iter().map(|def| line(format!("state:{}", def.name), def.help));
     syntax.chain(fields).chain(states).collect()
 }
 
@@ -288,10 +250,7 @@ mod tests {
 
     #[test]
     fn search_results_keep_their_headings() {
-        let sort = HelpLine {
-            alias: "sort",
-            ..line("s", "Order the rows")
-        };
+        let sort = HelpLine { alias: "sort", ..line("s", "Order the rows") };
         let lines = vec![
             line("KEYS", ""),
             sort.clone(),
@@ -301,12 +260,8 @@ mod tests {
             line("VRAM", "Device memory"),
             line("SM%", "sorted by share"),
         ];
-        let expected = vec![
-            line("KEYS", ""),
-            sort,
-            line("TERMS", ""),
-            line("SM%", "sorted by share"),
-        ];
+        let expected =
+            vec![line("KEYS", ""), sort, line("TERMS", ""), line("SM%", "sorted by share")];
         assert_eq!(matching(lines.clone(), " sORT "), expected);
         assert_eq!(matching(lines.clone(), "vram").len(), 2);
         assert_eq!(matching(lines.clone(), "terms"), vec![]);

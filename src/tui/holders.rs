@@ -46,10 +46,7 @@ pub struct ProcessReading {
 impl HolderReadings {
     /// Adds the result of a reading. If the reading failed, the previous reading is retained.
     pub fn take(&mut self, process: ProcessKey, result: &ReadingResult) {
-        let at = self
-            .list
-            .iter()
-            .position(|reading| reading.process == process);
+        let at = self.list.iter().position(|reading| reading.process == process);
         let mut reading = at.map_or_else(ProcessReading::default, |at| self.list.remove(at));
         reading.process = process;
         match &**result {
@@ -145,9 +142,7 @@ impl HolderRow {
             count: group.count,
             dtype: match group.tensors.is_empty() {
                 true => String::new(),
-                false => group
-                    .common(|tensor| tensor.dtype.clone())
-                    .unwrap_or_else(mixed),
+                false => group.common(|tensor| tensor.dtype.clone()).unwrap_or_else(mixed),
             },
             shape: match group.tensors.is_empty() {
                 true => String::new(),

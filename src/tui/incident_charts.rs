@@ -27,9 +27,7 @@ pub fn tracks(history: &History, record: &Record) -> Vec<Track> {
         keys.extend(metrics.map(|metric| SeriesKey::Gpu(gpu.clone(), metric)));
     }
     let track = |key: SeriesKey| {
-        let values = history
-            .series(&key)?
-            .window(record.key.first, BEFORE, COLUMNS);
+        let values = history.series(&key)?.window(record.key.first, BEFORE, COLUMNS);
         values.iter().any(Option::is_some).then(|| Track {
             series: key.to_string(),
             start: Mono(record.key.first.0.saturating_sub(BEFORE.0)),
@@ -43,17 +41,10 @@ pub fn tracks(history: &History, record: &Record) -> Vec<Track> {
 fn of_process(history: &History, process: ProcessKey) -> impl Iterator<Item = SeriesKey> {
     let own = [ProcessMetric::Cpu, ProcessMetric::Rss];
     let own = own.map(|metric| SeriesKey::Process(process, metric));
-    let pools = history
-        .pools_of(process)
-        .into_iter()
-        .flat_map(move |ordinal| {
-            let metrics = [
-                PoolMetric::Allocated,
-                PoolMetric::Reserved,
-                PoolMetric::Retries,
-                PoolMetric::Ooms,
-            ];
-            metrics.map(|metric| SeriesKey::Pool(process, ordinal, metric))
-        });
+    let pools = history.pools_of(process).into_iter().flat_map(move |ordinal| {
+        let metrics =
+            [PoolMetric::Allocated, PoolMetric::Reserved, PoolMetric::Retries, PoolMetric::Ooms];
+        metrics.map(|metric| SeriesKey::Pool(process, ordinal, metric))
+    });
     own.into_iter().chain(pools)
 }

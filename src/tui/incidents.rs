@@ -48,11 +48,7 @@ impl IncidentInbox {
     /// Returns an inbox without a store, for recordings.
     #[must_use]
     pub fn without_store() -> Self {
-        Self {
-            incoming: tokio_mpsc::unbounded_channel().1,
-            opened: mpsc::channel().0,
-            sink: None,
-        }
+        Self { incoming: tokio_mpsc::unbounded_channel().1, opened: mpsc::channel().0, sink: None }
     }
 }
 
@@ -162,11 +158,7 @@ impl Incidents {
 
     /// Drops one incident if too many are not stored: the oldest read incident, or the oldest if none was read.
     fn forget_unstored(&mut self) {
-        let unstored = || {
-            (0..)
-                .zip(&self.list)
-                .filter(|(_, known)| known.incident.uid.is_none())
-        };
+        let unstored = || (0..).zip(&self.list).filter(|(_, known)| known.incident.uid.is_none());
         if unstored().count() > MAX_UNSTORED {
             let oldest = unstored().min_by_key(|(at, known)| (!known.is_read, *at));
             let at: Option<usize> = oldest.map(|(at, _)| at);
@@ -187,9 +179,7 @@ impl Incidents {
         let unread = || self.list.iter().rev().filter(|known| !known.is_read);
         let is_note = |known: &&ListedIncident| known.incident.severity == Severity::Note;
         let known = unread().find(|known| !is_note(known));
-        known
-            .or_else(|| unread().next())
-            .map(|known| &known.incident)
+        known.or_else(|| unread().next()).map(|known| &known.incident)
     }
 
     #[must_use]
@@ -230,9 +220,7 @@ impl Incidents {
     /// Returns the current revision of an incident.
     #[must_use]
     pub fn again(&self, incident: &Incident) -> Option<&ListedIncident> {
-        self.list
-            .iter()
-            .find(|known| known.is_revision_of(incident))
+        self.list.iter().find(|known| known.is_revision_of(incident))
     }
 
     pub fn open(&mut self, incident: &Arc<Incident>) {
@@ -264,10 +252,7 @@ mod tests {
     fn key(first: u64) -> IncidentKey {
         IncidentKey {
             boot_id: "boot".into(),
-            process: Some(ProcessKey {
-                pid: Pid(418),
-                start: StartTicks(7),
-            }),
+            process: Some(ProcessKey { pid: Pid(418), start: StartTicks(7) }),
             first: Mono(first),
             ..IncidentKey::default()
         }
@@ -294,11 +279,8 @@ mod tests {
     }
 
     fn revision(severity: Severity) -> Record {
-        let incident = Incident {
-            severity,
-            time: Some("2026-11-20T12:03:00Z".into()),
-            ..Incident::default()
-        };
+        let incident =
+            Incident { severity, time: Some("2026-11-20T12:03:00Z".into()), ..Incident::default() };
         Record::new(incident, key(0))
     }
 
@@ -367,11 +349,7 @@ mod tests {
             }
         }
         assert_eq!(incidents.newest_first().count(), MAX_UNSTORED);
-        assert_eq!(
-            incidents.unread(),
-            MAX_UNSTORED,
-            "read incidents are dropped first"
-        );
+        assert_eq!(incidents.unread(), MAX_UNSTORED, "read incidents are dropped first");
         let first = |known: &ListedIncident| known.key.first.0 / 60_000;
         let remaining: Vec<_> = incidents.newest_first().map(first).collect();
         assert_eq!((remaining[0], remaining[MAX_UNSTORED - 1]), (199, 135));

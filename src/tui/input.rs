@@ -43,17 +43,11 @@ impl Input {
         let (stop, stopped) = UnixStream::pair()?;
         let queue = Arc::new(Queue::default());
         let reader = Arc::clone(&queue);
-        let thread = std::thread::Builder::new()
-            .name("input".into())
-            .spawn(move || {
-                let end = read_events(terminal, &stopped, &reader);
-                reader.close(end);
-            })?;
-        Ok(Self {
-            queue,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("input".into()).spawn(move || {
+            let end = read_events(terminal, &stopped, &reader);
+            reader.close(end);
+        })?;
+        Ok(Self { queue, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the next event, or `None` after the terminal has closed.

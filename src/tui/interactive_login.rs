@@ -59,10 +59,7 @@ pub(super) async fn run(
             }
         }
         Err(error) => {
-            let _ = writeln!(
-                io::stderr(),
-                "gputop: cannot start the login command: {error}"
-            );
+            let _ = writeln!(io::stderr(), "gputop: cannot start the login command: {error}");
         }
     }
     // Start a new line for the shell's further output.

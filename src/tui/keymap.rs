@@ -20,11 +20,7 @@ pub enum KeymapError {
     #[error(
         "key `{key}` is bound to both `{first}` and `{second}`; bind one of them to another key, or to none: `{second} = []`"
     )]
-    Conflict {
-        key: String,
-        first: &'static str,
-        second: &'static str,
-    },
+    Conflict { key: String, first: &'static str, second: &'static str },
     #[error("no key quits gputop; bind one to `quit` or `quit_now`")]
     NoQuitKey,
 }
@@ -72,10 +68,7 @@ impl Default for Keymap {
 
 impl Keymap {
     fn empty() -> Self {
-        Self {
-            bindings: HashMap::new(),
-            names: HashMap::new(),
-        }
+        Self { bindings: HashMap::new(), names: HashMap::new() }
     }
 
     /// Returns the default keymap with some bindings replaced. A binding without keys unbinds its action.
@@ -91,10 +84,9 @@ impl Keymap {
         // Use the order of ACTIONS, so that conflicts are reported consistently.
         for def in ACTIONS {
             match own.iter().rev().find(|binding| binding.action == def.name) {
-                Some(binding) => binding
-                    .keys
-                    .iter()
-                    .try_for_each(|key| keymap.bind(key, def.action))?,
+                Some(binding) => {
+                    binding.keys.iter().try_for_each(|key| keymap.bind(key, def.action))?;
+                }
                 // The digits can also be bound to other actions.
                 None if def.action == Action::CopyFix => {
                     let is_own =
@@ -102,10 +94,7 @@ impl Keymap {
                     let mut free = def.keys.iter().filter(|key| !is_own(key));
                     free.try_for_each(|key| keymap.bind(key, def.action))?;
                 }
-                None => def
-                    .keys
-                    .iter()
-                    .try_for_each(|key| keymap.bind(key, def.action))?,
+                None => def.keys.iter().try_for_each(|key| keymap.bind(key, def.action))?,
             }
         }
         let quits = [Action::Quit, Action::QuitNow];
@@ -126,11 +115,7 @@ impl Keymap {
                 return Ok(());
             }
             let (first, second) = (before.def().name, action.def().name);
-            return Err(KeymapError::Conflict {
-                key: name.to_owned(),
-                first,
-                second,
-            });
+            return Err(KeymapError::Conflict { key: name.to_owned(), first, second });
         }
         self.names.entry(action).or_default().push(name.to_owned());
         Ok(())
@@ -138,10 +123,7 @@ impl Keymap {
 
     pub fn resolve(&self, event: KeyEvent, recording: bool) -> Option<Action> {
         let control = event.modifiers.contains(KeyModifiers::CONTROL);
-        if event
-            .modifiers
-            .intersects(KeyModifiers::ALT | KeyModifiers::SUPER)
-        {
+        if event.modifiers.intersects(KeyModifiers::ALT | KeyModifiers::SUPER) {
             return None;
         }
         let meaning = |code, control| {
@@ -199,19 +181,13 @@ fn parse_key(name: &str) -> Option<Key> {
 /// Returns the key for Control and a character, ignoring case. Terminals send three of these combinations as different
 /// keys.
 fn controlled(character: char) -> Option<Key> {
-    let plain = |code| Key {
-        code,
-        control: false,
-    };
+    let plain = |code| Key { code, control: false };
     Some(match character.to_ascii_lowercase() {
         'i' => plain(KeyCode::Tab),
         'm' => plain(KeyCode::Enter),
         '[' => plain(KeyCode::Esc),
         character if character.is_control() => return None,
-        character => Key {
-            code: KeyCode::Char(character),
-            control: true,
-        },
+        character => Key { code: KeyCode::Char(character), control: true },
     })
 }
 
@@ -232,13 +208,9 @@ fn named_key(name: &str) -> Option<KeyCode> {
         "space" => KeyCode::Char(' '),
         "backspace" => KeyCode::Backspace,
         "delete" => KeyCode::Delete,
-        other => KeyCode::F(
-            other
-                .strip_prefix('f')?
-                .parse()
-                .ok()
-                .filter(|n| (1..=12).contains(n))?,
-        ),
+        other => {
+            KeyCode::F(other.strip_prefix('f')?.parse().ok().filter(|n| (1..=12).contains(n))?)
+        }
     })
 }
 
@@ -285,11 +257,7 @@ mod tests {
     fn the_default_keymap_binds_every_action_once() {
         let keymap = Keymap::with(&[]).expect("valid keys");
         for def in ACTIONS {
-            assert!(
-                !keymap.keys(def.action).is_empty(),
-                "{} has no key",
-                def.name
-            );
+            assert!(!keymap.keys(def.action).is_empty(), "{} has no key", def.name);
             assert_eq!(def.action.def().name, def.name, "an action is listed twice");
         }
     }
@@ -322,10 +290,7 @@ mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(keymap.resolve(interrupt, false), Some(Action::QuitNow));
         // k moves the cursor; it must never send a signal.
-        assert_eq!(
-            keymap.resolve(press(KeyCode::Char('k')), false),
-            Some(Action::Up)
-        );
+        assert_eq!(keymap.resolve(press(KeyCode::Char('k')), false), Some(Action::Up));
     }
 
     #[test]
@@ -348,11 +313,7 @@ mod tests {
             (&[own("up", &["9"])], 'k', None),
             (&[own("sort", &[])], 's', None),
             // Two actions may swap keys.
-            (
-                &[own("up", &["j"]), own("down", &["k"])],
-                'j',
-                Some(Action::Up),
-            ),
+            (&[own("up", &["j"]), own("down", &["k"])], 'j', Some(Action::Up)),
             // Recording bindings do not conflict with other bindings.
             (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
             (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
@@ -386,27 +347,18 @@ mod tests {
     fn bindings_for_recordings_apply_only_during_playback() {
         let keymap = Keymap::default();
         assert_eq!(keymap.resolve(press(KeyCode::Char('-')), false), None);
-        assert_eq!(
-            keymap.resolve(press(KeyCode::Left), true),
-            Some(Action::SkipBack)
-        );
+        assert_eq!(keymap.resolve(press(KeyCode::Left), true), Some(Action::SkipBack));
         // Outside recordings, the same key may trigger a different action.
         let comma = press(KeyCode::Char(','));
         assert_eq!(keymap.resolve(comma, true), Some(Action::StepBack));
         assert_eq!(keymap.resolve(comma, false), Some(Action::ScrollBack));
-        assert_eq!(
-            keymap.resolve(press(KeyCode::Left), false),
-            Some(Action::Left)
-        );
+        assert_eq!(keymap.resolve(press(KeyCode::Left), false), Some(Action::Left));
     }
 
     #[test]
     fn an_invalid_keymap_is_explained_in_one_line() {
         let error = |binding| Keymap::with(&[binding]).expect_err("wrong").to_string();
-        assert_eq!(
-            error(own("quti", &["q"])),
-            "unknown action `quti`; did you mean `quit`?"
-        );
+        assert_eq!(error(own("quti", &["q"])), "unknown action `quti`; did you mean `quit`?");
         assert!(
             error(own("quit", &["hyper-q"])).starts_with("`hyper-q` of action `quit` is not a key")
         );

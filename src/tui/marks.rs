@@ -10,18 +10,9 @@ use crate::model::units::{GpuUuid, Mono};
 
 /// Help entries for screens with marked charts.
 pub const WORDS: [(&str, &str); 3] = [
-    (
-        "e on the time axis",
-        "A process exited. Its own charts end here.",
-    ),
-    (
-        "x on the time axis",
-        "A memory request failed; i lists it if it is an incident.",
-    ),
-    (
-        "! on the time axis",
-        "Another incident occurred; i lists it.",
-    ),
+    ("e on the time axis", "A process exited. Its own charts end here."),
+    ("x on the time axis", "A memory request failed; i lists it if it is an incident."),
+    ("! on the time axis", "Another incident occurred; i lists it."),
 ];
 
 /// Returns the marks for a GPU: exits of its processes, and its incidents.
@@ -40,19 +31,12 @@ pub fn of_process(app: &App, process: ProcessKey, ended: Option<Mono>) -> Vec<Ma
 }
 
 fn exit(app: &App, at: Mono) -> Mark {
-    Mark {
-        at,
-        glyph: app.theme.glyphs.ended,
-        role: Role::Warn,
-    }
+    Mark { at, glyph: app.theme.glyphs.ended, role: Role::Warn }
 }
 
 /// Returns the marks for incidents, which are drawn over the marks for the related exits.
 fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
-    let its = app
-        .incidents
-        .of_boot(&app.hello.boot_id)
-        .filter(move |known| is_its(known));
+    let its = app.incidents.of_boot(&app.hello.boot_id).filter(move |known| is_its(known));
     its.map(|known| Mark {
         at: known.key.first,
         glyph: match known.incident.is_gpu_oom() {

@@ -58,9 +58,7 @@ pub const WIDTH: u16 = 76;
 pub fn sort_orders() -> Vec<Option<usize>> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
     let sortable = columns.filter(|(_, column)| column.sort.is_some());
-    std::iter::once(None)
-        .chain(sortable.map(|(at, _)| Some(at)))
-        .collect()
+    std::iter::once(None).chain(sortable.map(|(at, _)| Some(at))).collect()
 }
 
 pub fn sort_title(order: Option<usize>) -> &'static str {
@@ -137,9 +135,7 @@ impl Menu {
             order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
         };
         let orders = sort_orders();
-        let found: Vec<usize> = (0..orders.len())
-            .filter(|at| begins(&orders[*at]))
-            .collect();
+        let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
         let next = found.iter().find(|at| **at > self.cursor);
         self.cursor = *next.or(found.first())?;
         match found.len() {
@@ -313,10 +309,7 @@ impl Menu {
             Subject::Theme(_) => format!("  {} save as default", app.keymap.label(Action::Write)),
             _ => String::new(),
         };
-        let hint = format!(
-            "{below} {key} {verb}{save}  {} back ",
-            app.keymap.label(Action::Back)
-        );
+        let hint = format!("{below} {key} {verb}{save}  {} back ", app.keymap.label(Action::Back));
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }
@@ -336,11 +329,7 @@ fn column_row(at: usize, app: &App, width: u16) -> Row {
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
     match why_not {
-        Some(why) => vec![
-            (name, Role::Dim),
-            (why, Role::Warn),
-            (column.help.into(), Role::Dim),
-        ],
+        Some(why) => vec![(name, Role::Dim), (why, Role::Warn), (column.help.into(), Role::Dim)],
         None => named(name, column.help),
     }
 }

@@ -156,13 +156,7 @@ pub async fn show(
     environment: Environment,
 ) -> io::Result<CloseReason> {
     let session = Session::alone(screen, app);
-    run_sessions(
-        Some(session),
-        Vec::new(),
-        environment,
-        IncidentInbox::without_store(),
-    )
-    .await
+    run_sessions(Some(session), Vec::new(), environment, IncidentInbox::without_store()).await
 }
 
 /// The open dashboard: the terminal, its input, and the hosts.
@@ -197,11 +191,7 @@ async fn run_sessions(
     let first = apps.next().or(hosts.first().map(|host| &host.app));
     let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
     let keys = Some(Input::start()?);
-    let IncidentInbox {
-        mut incoming,
-        opened,
-        sink,
-    } = inbox;
+    let IncidentInbox { mut incoming, opened, sink } = inbox;
     let mut inbox_open = true;
     let mut dashboard = Dashboard {
         terminal,
@@ -250,11 +240,8 @@ impl Dashboard {
                 if drawn.is_err() {
                     return Ok(Some(CloseReason::TerminalClosed));
                 }
-                self.redraw = Redraw {
-                    last: Instant::now(),
-                    interval: MIN_DRAW_INTERVAL,
-                    is_due: false,
-                };
+                self.redraw =
+                    Redraw { last: Instant::now(), interval: MIN_DRAW_INTERVAL, is_due: false };
                 return Ok(None);
             }
             Wake::Host(arrival) => {
@@ -424,8 +411,7 @@ fn save_theme(
     let Some(config) = environment.config.clone() else {
         return Some("theme not saved: this user has no configuration file; set HOME".into());
     };
-    jobs.start("the theme", move || theme_setting::save(&config, name))
-        .err()
+    jobs.start("the theme", move || theme_setting::save(&config, name)).err()
 }
 
 /// Restores the terminal and stops the gputop process until the shell continues it.

@@ -52,10 +52,7 @@ impl Overlay {
     }
 
     pub fn watch(process: ProcessKey) -> Self {
-        Self::Watch {
-            process,
-            field: TextField::typing(String::new()),
-        }
+        Self::Watch { process, field: TextField::typing(String::new()) }
     }
 
     /// Handles a key while text is being typed. Returns `None` if the key is an action.
@@ -63,11 +60,7 @@ impl Overlay {
         match self {
             Self::Help(help) => help.type_key(key).then_some(Effect::Done),
             Self::Menu(menu) => menu.type_key(key, app),
-            Self::Filter {
-                field,
-                previous,
-                error,
-            } => {
+            Self::Filter { field, previous, error } => {
                 match key.code {
                     // Keep the input open while the filter is invalid.
                     _ if is_enter(key) && error.is_some() => return Some(Effect::Done),
@@ -182,14 +175,7 @@ pub fn panel(
             }
         }
     }
-    put(
-        buffer,
-        rect.x + 2,
-        rect.y,
-        &format!(" {title} "),
-        width - 2,
-        app.theme.style(Role::Title),
-    );
+    put(buffer, rect.x + 2, rect.y, &format!(" {title} "), width - 2, app.theme.style(Role::Title));
     inner
 }
 
@@ -225,11 +211,7 @@ fn draw_input(
     let caret = field.draw(label, line, app, buffer);
     // Show an error above the input line if it does not fit beside the input.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&note);
-    let y = if fits || role == Role::Dim {
-        y
-    } else {
-        y.saturating_sub(1)
-    };
+    let y = if fits || role == Role::Dim { y } else { y.saturating_sub(1) };
     let from = if fits { caret + 1 } else { area.x };
     put_right(buffer, from, area.right(), y, &note, theme.style(role));
 }

@@ -70,9 +70,6 @@ impl Palette {
 
     pub fn def(self) -> &'static PaletteDef {
         // A test checks that every palette is in this list.
-        PALETTES
-            .iter()
-            .find(|def| def.palette == self)
-            .unwrap_or(&PALETTES[0])
+        PALETTES.iter().find(|def| def.palette == self).unwrap_or(&PALETTES[0])
     }
 }

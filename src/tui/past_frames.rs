@@ -100,12 +100,7 @@ mod tests {
     use super::*;
 
     fn frame(millis: u64) -> Frame {
-        Frame {
-            seq: millis,
-            mono: Mono(millis),
-            interval: Millis(1_000),
-            ..Frame::default()
-        }
+        Frame { seq: millis, mono: Mono(millis), interval: Millis(1_000), ..Frame::default() }
     }
 
     #[test]

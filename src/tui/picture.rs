@@ -46,10 +46,8 @@ pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
 
 /// Returns the opening SVG tag and the background.
 fn opening(area: Rect) -> String {
-    let (width, height) = (
-        usize::from(area.width) * CELL_WIDTH,
-        usize::from(area.height) * CELL_HEIGHT,
-    );
+    let (width, height) =
+        (usize::from(area.width) * CELL_WIDTH, usize::from(area.height) * CELL_HEIGHT);
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -57,10 +55,7 @@ fn opening(area: Rect) -> String {
         width + 16,
         height + 16
     );
-    let _ = writeln!(
-        out,
-        "<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
-    );
+    let _ = writeln!(out, "<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>");
     out
 }
 
@@ -98,11 +93,7 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
             }
             _ => runs.push((
                 usize::from(x - buffer.area.left()),
-                Run {
-                    text: cell.symbol().to_owned(),
-                    cells: 1,
-                    style,
-                },
+                Run { text: cell.symbol().to_owned(), cells: 1, style },
             )),
         }
     }
@@ -110,18 +101,12 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
 }
 
 fn run_style(cell: &Cell) -> RunStyle {
-    let (mut fg, mut bg) = (
-        colour(cell.fg).unwrap_or_else(|| FOREGROUND.to_owned()),
-        colour(cell.bg),
-    );
+    let (mut fg, mut bg) =
+        (colour(cell.fg).unwrap_or_else(|| FOREGROUND.to_owned()), colour(cell.bg));
     if cell.modifier.contains(Modifier::REVERSED) {
         (fg, bg) = (bg.unwrap_or_else(|| BACKGROUND.to_owned()), Some(fg));
     }
-    RunStyle {
-        fg,
-        bg,
-        bold: cell.modifier.contains(Modifier::BOLD),
-    }
+    RunStyle { fg, bg, bold: cell.modifier.contains(Modifier::BOLD) }
 }
 
 fn colour(colour: Color) -> Option<String> {
@@ -154,11 +139,7 @@ fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
     let indent = text.len() - text.trim_start().len();
     let shown = text.trim_start();
     let cells = shown.chars().count();
-    let weight = if run.style.bold {
-        " font-weight=\"bold\""
-    } else {
-        ""
-    };
+    let weight = if run.style.bold { " font-weight=\"bold\"" } else { "" };
     let _ = writeln!(
         out,
         "<text x=\"{}\" y=\"{}\" fill=\"{}\"{weight} textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\" xml:space=\"preserve\">{}</text>",
@@ -171,18 +152,15 @@ fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Returns the text of a buffer, line by line.
 pub fn text_of(buffer: &Buffer) -> String {
     let mut out = String::new();
     for y in buffer.area.top()..buffer.area.bottom() {
-        let line: String = (buffer.area.left()..buffer.area.right())
-            .map(|x| buffer[(x, y)].symbol())
-            .collect();
+        let line: String =
+            (buffer.area.left()..buffer.area.right()).map(|x| buffer[(x, y)].symbol()).collect();
         out.push_str(line.trim_end());
         out.push('\n');
     }

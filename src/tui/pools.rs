@@ -41,10 +41,7 @@ pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
 
 /// Returns true if the frame contains any pool.
 pub fn any(frame: &Frame) -> bool {
-    frame
-        .pools
-        .as_ref()
-        .is_some_and(|pools| !pools.list.is_empty() || !pools.reported.is_empty())
+    frame.pools.as_ref().is_some_and(|pools| !pools.list.is_empty() || !pools.reported.is_empty())
 }
 
 /// Returns the reason why a process has no pool.
@@ -54,10 +51,7 @@ pub fn why_no_pool(frame: &Frame, process: ProcessKey) -> Missing {
     };
     match pools.why_unread(process) {
         Some(unread) => unread.why.clone(),
-        None => Missing::new(
-            Reason::Unsupported,
-            "no PyTorch allocator found in this process",
-        ),
+        None => Missing::new(Reason::Unsupported, "no PyTorch allocator found in this process"),
     }
 }
 
@@ -98,18 +92,12 @@ pub fn first_fix(frame: &Frame) -> Option<String> {
 
 /// Returns true if the process's allocator is unreadable but the user can make it readable.
 pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
-    let unread = frame
-        .pools
-        .as_ref()
-        .and_then(|pools| pools.why_unread(process));
+    let unread = frame.pools.as_ref().and_then(|pools| pools.why_unread(process));
     unread.is_some_and(is_fixable)
 }
 
 fn is_fixable(unread: &Unread) -> bool {
     unread.allocator != Allocator::CudaMallocAsync
         && unread.allocator != Allocator::Pluggable
-        && !matches!(
-            unread.why.reason,
-            Reason::Unsupported | Reason::NotRead | Reason::Gone
-        )
+        && !matches!(unread.why.reason, Reason::Unsupported | Reason::NotRead | Reason::Gone)
 }

@@ -15,13 +15,7 @@ pub fn text(app: &App, width: u16) -> String {
     let heights =
         [gpus.len() + 1, app.rows.len() + 1].map(|n| u16::try_from(n).unwrap_or(u16::MAX / 4));
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, heights[0] + 1 + heights[1]));
-    draw_gpus(
-        &gpus,
-        None,
-        Rect::new(0, 0, width, heights[0]),
-        app,
-        &mut buffer,
-    );
+    draw_gpus(&gpus, None, Rect::new(0, 0, width, heights[0]), app, &mut buffer);
     let area = Rect::new(0, heights[0] + 1, width, heights[1]);
     draw_processes(app, &app.rows, 0, false, area, &mut buffer);
     replace_non_ascii(&mut buffer, &app.theme);

@@ -95,9 +95,7 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
         return Err("cannot probe the GPU of a recording".into());
     }
-    app.permissions
-        .probes
-        .map_err(|why| format!("cannot probe: {why}"))
+    app.permissions.probes.map_err(|why| format!("cannot probe: {why}"))
 }
 
 pub fn gpu_text(uuid: &GpuUuid, app: &App) -> String {

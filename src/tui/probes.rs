@@ -49,9 +49,7 @@ impl Probes {
     /// Returns the probe results for a GPU, newest first.
     pub fn of<'p>(&'p self, gpu: &GpuUuid) -> impl Iterator<Item = &'p Arc<Probe>> {
         let probes = self.gpus.get(gpu);
-        probes
-            .into_iter()
-            .flat_map(|probes| probes.done.iter().rev())
+        probes.into_iter().flat_map(|probes| probes.done.iter().rev())
     }
 
     pub fn last_request(&self, gpu: &GpuUuid) -> Option<&ProbeRequest> {
@@ -73,10 +71,7 @@ mod tests {
     fn retains_the_newest_probes_of_a_gpu() {
         let gpu = GpuUuid("GPU-1".into());
         let mut probes = Probes::default();
-        probes.ask(ProbeRequest {
-            gpu: gpu.clone(),
-            ..ProbeRequest::default()
-        });
+        probes.ask(ProbeRequest { gpu: gpu.clone(), ..ProbeRequest::default() });
         assert!(probes.is_under_way(&gpu));
         for n in 0..MAX_PROBES as u64 + 5 {
             probes.take(Arc::new(Probe {

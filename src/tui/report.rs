@@ -40,33 +40,17 @@ fn gpu_text(gpu: &Gpu, app: &App) -> Vec<String> {
         words.push(format!("{used} of {total} used, {share:.0} percent"));
     }
     words.extend(gpu.sm.get().map(|sm| format!("SM {:.0} percent", sm.0)));
-    words.extend(
-        gpu.power
-            .get()
-            .map(|power| format!("{} watts", power.0 / 1_000)),
-    );
-    words.extend(
-        gpu.temperature
-            .get()
-            .map(|degrees| format!("{} degrees Celsius", degrees.0)),
-    );
+    words.extend(gpu.power.get().map(|power| format!("{} watts", power.0 / 1_000)));
+    words.extend(gpu.temperature.get().map(|degrees| format!("{} degrees Celsius", degrees.0)));
     words.extend(notes(gpu, &app.frame).into_iter().map(|note| note.text));
     words
 }
 
 fn process_text(row: &ProcessRow, app: &App) -> Vec<String> {
     let command = row.command().value().cloned().unwrap_or_default();
-    let mut words = vec![
-        format!("Process {} {command}", row.pid())
-            .trim_end()
-            .to_owned(),
-    ];
+    let mut words = vec![format!("Process {} {command}", row.pid()).trim_end().to_owned()];
     words.extend(row.gpu_label().map(|gpu| format!("GPU {gpu}")));
-    words.extend(
-        row.fact(|facts| &facts.user)
-            .value()
-            .map(|user| format!("user {user}")),
-    );
+    words.extend(row.fact(|facts| &facts.user).value().map(|user| format!("user {user}")));
     if let Some(ended) = row.ended() {
         words.push(ended.words(&app.theme, "%H:%M:%S"));
         return words;
@@ -76,9 +60,6 @@ fn process_text(row: &ProcessRow, app: &App) -> Vec<String> {
     words.extend(size("allocated", row.allocated()));
     words.extend(size("idle", row.idle()));
     words.extend(size("largest request that fits", row.fits()));
-    words.extend(
-        row.warning()
-            .map(|warning| format!("warning: {}", warning.word())),
-    );
+    words.extend(row.warning().map(|warning| format!("warning: {}", warning.word())));
     words
 }

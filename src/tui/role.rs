@@ -61,19 +61,11 @@ pub struct RoleDef {
 }
 
 const fn text(role: Role, name: &'static str, help: &'static str) -> RoleDef {
-    RoleDef {
-        role,
-        name,
-        contrast: ContrastClass::Text,
-        help,
-    }
+    RoleDef { role, name, contrast: ContrastClass::Text, help }
 }
 
 const fn shape(role: Role, name: &'static str, help: &'static str) -> RoleDef {
-    RoleDef {
-        contrast: ContrastClass::Shape,
-        ..text(role, name, help)
-    }
+    RoleDef { contrast: ContrastClass::Shape, ..text(role, name, help) }
 }
 
 /// All roles, in the order of [`Role`].
@@ -86,35 +78,15 @@ pub const ROLES: &[RoleDef] = &[
     text(Role::Warn, "warn", "warnings"),
     text(Role::Bad, "bad", "errors"),
     text(Role::Good, "good", "good states"),
-    text(
-        Role::Banner,
-        "banner",
-        "permanent notices, such as that this is a recording",
-    ),
+    text(Role::Banner, "banner", "permanent notices, such as that this is a recording"),
     shape(Role::Processes, "processes", "VRAM used by processes"),
-    shape(
-        Role::Unattributed,
-        "unattributed",
-        "VRAM not attributed to a listed process",
-    ),
+    shape(Role::Unattributed, "unattributed", "VRAM not attributed to a listed process"),
     shape(Role::Driver, "driver", "VRAM reserved by the driver"),
     shape(Role::Free, "free", "free VRAM"),
     shape(Role::Allocated, "allocated", "memory in live tensors"),
-    shape(
-        Role::Idle,
-        "idle",
-        "memory cached by an allocator but not in use by tensors",
-    ),
-    shape(
-        Role::Active,
-        "active",
-        "freed memory that another stream may still use",
-    ),
-    shape(
-        Role::OtherVram,
-        "other",
-        "VRAM of a process outside its pools",
-    ),
+    shape(Role::Idle, "idle", "memory cached by an allocator but not in use by tensors"),
+    shape(Role::Active, "active", "freed memory that another stream may still use"),
+    shape(Role::OtherVram, "other", "VRAM of a process outside its pools"),
     shape(Role::Chart, "chart", "the line or area of a chart"),
     shape(
         Role::ChartRange,

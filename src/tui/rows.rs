@@ -54,11 +54,7 @@ impl ExitedProcess {
         if self.is_gpu_oom {
             return Some("OOM".to_owned());
         }
-        let signal = self
-            .exit
-            .signal
-            .get()
-            .map(|number| format!("signal {number}"));
+        let signal = self.exit.signal.get().map(|number| format!("signal {number}"));
         let code = self.exit.status.get().filter(|code| *code != 0);
         signal.or_else(|| code.map(|code| format!("exit {code}")))
     }
@@ -128,12 +124,7 @@ impl ProcessRow {
     ) -> Vec<Self> {
         let origins = Self::origins(frame, ended).into_iter();
         origins
-            .map(|origin| Self {
-                origin,
-                ticks_per_second,
-                warning: None,
-                growth: None,
-            })
+            .map(|origin| Self { origin, ticks_per_second, warning: None, growth: None })
             .collect()
     }
 
@@ -174,17 +165,10 @@ impl ProcessRow {
         }
         for ended in ended.iter().rev() {
             let on = |uuid: &GpuUuid| {
-                frame
-                    .gpus
-                    .iter()
-                    .find(|g| g.uuid == *uuid)
-                    .map(|g| (g.index, g.uuid.clone()))
+                frame.gpus.iter().find(|g| g.uuid == *uuid).map(|g| (g.index, g.uuid.clone()))
             };
             let gpu = ended.exit.gpus.first().and_then(on);
-            rows.push(Origin::Exited {
-                ended: Arc::clone(ended),
-                gpu,
-            });
+            rows.push(Origin::Exited { ended: Arc::clone(ended), gpu });
         }
         rows
     }
@@ -195,10 +179,7 @@ impl ProcessRow {
             Origin::Local { .. } => self.facts().map(|f| f.key).unwrap_or_default(),
             Origin::Exited { ended, .. } => ended.key,
         };
-        RowId {
-            key,
-            gpu: self.gpu_uuid(),
-        }
+        RowId { key, gpu: self.gpu_uuid() }
     }
 
     /// Returns the GPU of a running process's row.
@@ -303,9 +284,7 @@ impl ProcessRow {
         of_reported: fn(&ReportedPool) -> Option<Bytes>,
     ) -> Option<Bytes> {
         let read = self.pool().map(|pool| Some(of_read(&pool.stats)));
-        let parts = read
-            .into_iter()
-            .chain(self.reported_pools().map(of_reported));
+        let parts = read.into_iter().chain(self.reported_pools().map(of_reported));
         parts.reduce(|a, b| Some(Bytes(a?.0.saturating_add(b?.0))))?
     }
 
@@ -371,8 +350,7 @@ impl ProcessRow {
     }
 
     pub fn is_stale(&self) -> bool {
-        self.gpu()
-            .is_none_or(|gpu| gpu.health.state != HealthState::Answering)
+        self.gpu().is_none_or(|gpu| gpu.health.state != HealthState::Answering)
     }
 
     pub fn pid(&self) -> Pid {
@@ -401,11 +379,7 @@ impl ProcessRow {
 
     /// Like [`fact`](Self::fact), but returns a missing value for an exited process.
     pub fn live_fact<T: Clone>(&self, of: impl Fn(&Process) -> &Reading<T>) -> Reading<T> {
-        if self.ended().is_some() {
-            gone()
-        } else {
-            self.fact(of)
-        }
+        if self.ended().is_some() { gone() } else { self.fact(of) }
     }
 
     fn why_no_facts(&self) -> Missing {
@@ -460,9 +434,7 @@ impl ProcessRow {
     pub fn matches(&self, filter: &str) -> bool {
         let has = |text: &str| text.to_lowercase().contains(filter);
         has(&self.pid().to_string())
-            || self
-                .gpu_label()
-                .is_some_and(|gpu| format!("gpu{gpu}") == filter)
+            || self.gpu_label().is_some_and(|gpu| format!("gpu{gpu}") == filter)
             || self.facts().is_some_and(|facts| {
                 has(&facts.name)
                     || facts.command.value().is_some_and(|v| has(v))
@@ -470,10 +442,7 @@ impl ProcessRow {
                     || facts.job.value().is_some_and(|v| has(v))
                     || facts.container.value().is_some_and(|v| has(v))
                     || facts.container_text().is_some_and(|v| has(&v))
-                    || facts
-                        .rank
-                        .get()
-                        .is_some_and(|rank| format!("rank{rank}") == filter)
+                    || facts.rank.get().is_some_and(|rank| format!("rank{rank}") == filter)
             })
     }
 
@@ -481,12 +450,7 @@ impl ProcessRow {
     /// newest first.
     pub fn default_order(&self) -> impl Ord + use<> {
         let ended = self.ended().map(|e| Reverse(e.mono));
-        (
-            ended,
-            self.gpu_index(),
-            Reverse(self.vram().get()),
-            self.pid(),
-        )
+        (ended, self.gpu_index(), Reverse(self.vram().get()), self.pid())
     }
 }
 
@@ -497,10 +461,8 @@ fn without_interpreter(command: &str) -> String {
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
     let name = program.rsplit('/').next().unwrap_or(program);
     let is_python = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == "python";
-    let words: Vec<&str> = rest
-        .split(' ')
-        .skip_while(|word| OMITTED_OPTIONS.contains(word))
-        .collect();
+    let words: Vec<&str> =
+        rest.split(' ').skip_while(|word| OMITTED_OPTIONS.contains(word)).collect();
     match words.as_slice() {
         [] | [""] => name.to_owned(),
         ["-m", module @ ..] if is_python && !module.is_empty() => module.join(" "),
@@ -515,9 +477,7 @@ fn gone<T>() -> Reading<T> {
 
 fn position(frame: &Frame, key: ProcessKey) -> Option<usize> {
     let list = &frame.processes.as_ref()?.list;
-    list.binary_search_by_key(&key.pid, |p| p.key.pid)
-        .ok()
-        .filter(|&at| list[at].key == key)
+    list.binary_search_by_key(&key.pid, |p| p.key.pid).ok().filter(|&at| list[at].key == key)
 }
 
 #[cfg(test)]
@@ -527,14 +487,8 @@ mod tests {
     #[test]
     fn command_omits_the_python_interpreter() {
         for (command, shown) in [
-            (
-                "/opt/conda/bin/python3.12 -u train.py --lr 1",
-                "train.py --lr 1",
-            ),
-            (
-                "python -m torch.distributed.run a.py",
-                "torch.distributed.run a.py",
-            ),
+            ("/opt/conda/bin/python3.12 -u train.py --lr 1", "train.py --lr 1"),
+            ("python -m torch.distributed.run a.py", "torch.distributed.run a.py"),
             ("python3 -c import torch", "python3 -c import torch"),
             ("/usr/bin/blender scene.blend", "blender scene.blend"),
             ("python3", "python3"),

@@ -47,12 +47,7 @@ pub struct Host {
 
 impl Host {
     pub fn new(app: App, source: Source) -> Self {
-        Self {
-            app,
-            source,
-            before: Vec::new(),
-            login: None,
-        }
+        Self { app, source, before: Vec::new(), login: None }
     }
 }
 
@@ -83,14 +78,7 @@ struct SessionLinks {
 impl Session {
     /// Creates a session for a screen without a host.
     pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
-        Self {
-            app,
-            view: View::alone(screen),
-            to: None,
-            source: None,
-            login: None,
-            has_news: true,
-        }
+        Self { app, view: View::alone(screen), to: None, source: None, login: None, has_news: true }
     }
 
     /// Sets the source of a session that is not a host.
@@ -138,20 +126,12 @@ impl Sessions {
                 continue;
             };
             let (history, charts) = mpsc::unbounded_channel();
-            session.to = Some(SessionLinks {
-                requests: source.requests(),
-                history,
-            });
+            session.to = Some(SessionLinks { requests: source.requests(), history });
             tokio::spawn(listen(source, Watcher::none(), 0, arrived.clone(), charts));
         }
         let has_many_hosts = hosts.len() > MAX_WITH_HISTORY;
         for host in hosts {
-            let Host {
-                mut app,
-                source,
-                before,
-                login,
-            } = host;
+            let Host { mut app, source, before, login } = host;
             app.set_shown(sessions.is_empty());
             if has_many_hosts {
                 app.set_reach(Reach::Outline);
@@ -171,17 +151,8 @@ impl Sessions {
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));
-            let to = SessionLinks {
-                requests: source.requests(),
-                history,
-            };
-            tokio::spawn(listen(
-                source,
-                watch,
-                sessions.len(),
-                arrived.clone(),
-                charts,
-            ));
+            let to = SessionLinks { requests: source.requests(), history };
+            tokio::spawn(listen(source, watch, sessions.len(), arrived.clone(), charts));
             sessions.push(Session {
                 app,
                 view: View::default(),
@@ -191,14 +162,7 @@ impl Sessions {
                 has_news: true,
             });
         }
-        Self {
-            opened: Vec::new(),
-            has_many_hosts,
-            sessions,
-            on_screen: 0,
-            first_host,
-            arrivals,
-        }
+        Self { opened: Vec::new(), has_many_hosts, sessions, on_screen: 0, first_host, arrivals }
     }
 
     /// Waits for the next message from any host. Cancel-safe. Never returns after all sources have closed.
@@ -245,9 +209,7 @@ impl Sessions {
         for (at, session) in self.sessions.iter_mut().enumerate() {
             let host = &session.app.hello.host;
             let is_own = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
-            let own = known
-                .iter()
-                .filter(|one| is_single || at == 0 || is_own(one));
+            let own = known.iter().filter(|one| is_single || at == 0 || is_own(one));
             let own = own.cloned().collect();
             session.app.take_stored(own);
             session.has_news = true;
@@ -257,9 +219,7 @@ impl Sessions {
     /// Returns the IDs of incidents opened in any session.
     pub(super) fn take_opened(&mut self) -> Vec<String> {
         let opened = self.sessions.iter_mut();
-        opened
-            .flat_map(|session| session.app.incidents.take_opened())
-            .collect()
+        opened.flat_map(|session| session.app.incidents.take_opened()).collect()
     }
 
     pub(super) fn on_screen(&mut self) -> &mut Session {
@@ -295,9 +255,7 @@ impl Sessions {
     /// Returns the session for a row of the host list, or the session on the screen if `None`.
     fn session(&self, row: Option<usize>) -> &Session {
         let at = row.map_or(self.on_screen, |row| self.first_host + row);
-        self.sessions
-            .get(at)
-            .unwrap_or(&self.sessions[self.on_screen])
+        self.sessions.get(at).unwrap_or(&self.sessions[self.on_screen])
     }
 
     /// Returns the login of a host whose lost connection can be restored only with user input.
@@ -357,9 +315,7 @@ impl Sessions {
             }
         }
         let is_new = self.on_screen().has_news;
-        self.sessions
-            .iter_mut()
-            .for_each(|session| session.has_news = false);
+        self.sessions.iter_mut().for_each(|session| session.has_news = false);
         if is_new {
             self.on_screen().follow();
         }

@@ -47,9 +47,7 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
         key,
         command: row.command().value().cloned().unwrap_or_default(),
         user: facts.user.value().cloned(),
-        is_foreign: facts
-            .uid
-            .is_some_and(|uid| app.hello.uid.is_some_and(|own| own != uid)),
+        is_foreign: facts.uid.is_some_and(|uid| app.hello.uid.is_some_and(|own| own != uid)),
         gpus: gpus(app, key),
         started: facts.started,
     })
@@ -58,8 +56,7 @@ pub fn target(row: &ProcessRow, app: &App) -> Result<Target, String> {
 /// Returns the GPUs used by a process.
 fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
     let rows = app.all_rows.iter().filter(|row| row.id().key == key);
-    rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get())))
-        .collect()
+    rows.filter_map(|row| Some((row.gpu_label()?, row.vram().get()))).collect()
 }
 
 /// Returns the tagged processes, or the one under the cursor if none are tagged.
@@ -84,12 +81,10 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
     }
     if app.is_rewound() {
         return Err(
-            "cannot send signals to processes of an earlier time; return to now first".into(),
+            "cannot send signals to processes of an earlier time; return to now first".into()
         );
     }
-    app.permissions
-        .signals
-        .map_err(|why| format!("cannot send signals: {why}"))
+    app.permissions.signals.map_err(|why| format!("cannot send signals: {why}"))
 }
 
 /// Describes the targets: `418 train.py`, `3 processes`.
@@ -122,18 +117,10 @@ pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
             [] => None,
             [one] => {
                 let user = one.user.as_deref().unwrap_or("another user");
-                let held = one
-                    .vram()
-                    .map_or(String::new(), |vram| format!(" and holds {vram}"));
-                Some(format!(
-                    "PID {} is not yours. It belongs to {user}{held}.",
-                    one.key.pid
-                ))
+                let held = one.vram().map_or(String::new(), |vram| format!(" and holds {vram}"));
+                Some(format!("PID {} is not yours. It belongs to {user}{held}.", one.key.pid))
             }
-            several => Some(format!(
-                "{} of these processes are not yours.",
-                several.len()
-            )),
+            several => Some(format!("{} of these processes are not yours.", several.len())),
         }
         .map(|warning| vec![(warning, Role::Bad)]),
     );

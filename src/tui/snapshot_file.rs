@@ -16,11 +16,7 @@ const MAX_SAME_TIME: u32 = 99;
 /// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is not trusted.
 pub fn stem(host: &str, date: &str) -> String {
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '-' {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }
     };
     // The domain is omitted to keep the name short.
     let host = host.split('.').next().unwrap_or_default();
@@ -74,11 +70,7 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
 /// link.
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
         // Remove the incomplete file that was created above.
         let _ = std::fs::remove_file(path);
@@ -113,15 +105,9 @@ mod tests {
         std::os::unix::fs::symlink(at("victim"), at("it-2.json")).expect("a link");
         assert_eq!(write(folder.path(), "it", "{}\n"), "wrote it-3.json (1 KB)");
         let read = |name: &str| std::fs::read_to_string(at(name)).expect("a file");
-        assert_eq!(
-            (read("it.json"), read("it-3.json")),
-            ("mine".into(), "{}\n".into())
-        );
+        assert_eq!((read("it.json"), read("it-3.json")), ("mine".into(), "{}\n".into()));
         assert!(!at("victim").exists());
-        let mode = std::fs::metadata(at("it-3.json"))
-            .expect("a file")
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(at("it-3.json")).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let failed = write(&at("nowhere"), "it", "{}");
         assert!(failed.starts_with("cannot write it.json: "), "{failed}");

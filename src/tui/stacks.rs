@@ -10,11 +10,7 @@ use crate::model::units::{Bytes, Mono};
 /// Describes why and when a stack was captured: `within 52 ms of a new peak of 12.3 GiB allocated, 14s ago`.
 pub fn why_text(stack: &PythonStack, now: Mono) -> String {
     let ago = now.since(stack.at);
-    let ago = if ago.0 < 1_000 {
-        "now".into()
-    } else {
-        format!("{} ago", span_text(ago))
-    };
+    let ago = if ago.0 < 1_000 { "now".into() } else { format!("{} ago", span_text(ago)) };
     let allocated = stack.allocated.unwrap_or(Bytes(0));
     let lag = stack.lag.0;
     match stack.why {
@@ -54,11 +50,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
     list.push(value("captured", why_text(stack, now)));
     let mut idle = 0;
     for (i, thread) in stack.threads.iter().enumerate() {
-        let name = if thread.name.is_empty() {
-            "unnamed"
-        } else {
-            &thread.name
-        };
+        let name = if thread.name.is_empty() { "unnamed" } else { &thread.name };
         let innermost = thread.frames.first();
         if i > 0 {
             match innermost {
@@ -75,10 +67,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
     }
     if idle > 0 {
         let threads = if idle == 1 { "thread" } else { "threads" };
-        list.push(value(
-            "",
-            format!("{idle} {threads} outside of Python functions"),
-        ));
+        list.push(value("", format!("{idle} {threads} outside of Python functions")));
     }
     if stack.left_out > 0 {
         let text = format!("{} not readable, or beyond the limit", stack.left_out);

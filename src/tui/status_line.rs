@@ -41,11 +41,7 @@ fn share_of_each(gpus: &[&Gpu], frame: &Frame) -> String {
     let share = |gpu: &&Gpu| share(&[gpu]).map_or_else(|| "-".into(), |share| share.to_string());
     let shares: Vec<String> = gpus.iter().map(share).collect();
     let (sm, hot) = (mean_sm(gpus), hottest(gpus));
-    format!(
-        "mem {}%  sm {sm}  {hot}{}",
-        shares.join(" "),
-        worst(gpus, frame)
-    )
+    format!("mem {}%  sm {sm}  {hot}{}", shares.join(" "), worst(gpus, frame))
 }
 
 fn sums(gpus: &[&Gpu], frame: &Frame) -> String {
@@ -54,11 +50,7 @@ fn sums(gpus: &[&Gpu], frame: &Frame) -> String {
         [gpu] => gpu.index.to_string(),
         gpus => format!("{} GPUs", gpus.len()),
     };
-    format!(
-        "{count} {} sm {sm} {hot}{}",
-        memory(gpus),
-        worst(gpus, frame)
-    )
+    format!("{count} {} sm {sm} {hot}{}", memory(gpus), worst(gpus, frame))
 }
 
 fn shortest(gpus: &[&Gpu], frame: &Frame) -> String {
@@ -73,20 +65,15 @@ fn memory(gpus: &[&Gpu]) -> String {
     };
     let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
     let decimals = usize::from(used.as_gib() < 999.95);
-    format!(
-        "{:.decimals$}/{:.0}G {share}",
-        used.as_gib(),
-        total.as_gib()
-    )
+    format!("{:.decimals$}/{:.0}G {share}", used.as_gib(), total.as_gib())
 }
 
 fn used_and_total(gpus: &[&Gpu]) -> Option<(Bytes, Bytes)> {
-    gpus.iter()
-        .try_fold((Bytes(0), Bytes(0)), |(used, total), gpu| {
-            let (more_used, more) = (gpu.memory.taken()?, gpu.memory.total.get()?);
-            let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
-            Some((add(used, more_used), add(total, more)))
-        })
+    gpus.iter().try_fold((Bytes(0), Bytes(0)), |(used, total), gpu| {
+        let (more_used, more) = (gpu.memory.taken()?, gpu.memory.total.get()?);
+        let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
+        Some((add(used, more_used), add(total, more)))
+    })
 }
 
 fn share(gpus: &[&Gpu]) -> Option<u64> {
@@ -97,10 +84,7 @@ fn share(gpus: &[&Gpu]) -> Option<u64> {
 
 /// Returns the mean over the GPUs that report SM use.
 fn mean_sm(gpus: &[&Gpu]) -> String {
-    let known: Vec<f64> = gpus
-        .iter()
-        .filter_map(|gpu| Some(gpu.sm.get()?.0))
-        .collect();
+    let known: Vec<f64> = gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();
     let count = u32::try_from(known.len()).unwrap_or(u32::MAX);
     match count {
         0 => "-".into(),
@@ -119,14 +103,8 @@ fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
         return String::new();
     };
     let others = gpus.iter().filter(|gpu| gpu.index != index);
-    let more = others
-        .filter(|gpu| warning(&[gpu], frame).is_some())
-        .count();
-    let more = if more > 0 {
-        format!(" +{more}")
-    } else {
-        String::new()
-    };
+    let more = others.filter(|gpu| warning(&[gpu], frame).is_some()).count();
+    let more = if more > 0 { format!(" +{more}") } else { String::new() };
     match gpus {
         [_] => format!(" ! {words}"),
         _ => format!(" ! {index} {words}{more}"),
@@ -136,9 +114,7 @@ fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
 fn warning(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
     let of_role = |role: Role| {
         gpus.iter().find_map(|gpu| {
-            let note = notes(gpu, frame)
-                .into_iter()
-                .find(|note| note.role == role)?;
+            let note = notes(gpu, frame).into_iter().find(|note| note.role == role)?;
             Some((gpu.index, note.text))
         })
     };
@@ -154,10 +130,7 @@ mod tests {
     fn gpu(index: u32, used: u64) -> Gpu {
         Gpu {
             index,
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             memory: Memory {
                 total: Bytes::gib(141).into(),
                 free: Bytes::gib(141 - used).into(),
@@ -188,10 +161,7 @@ mod tests {
         assert_eq!(line(&two, 60), full);
         assert_eq!(line(&two, 40), "mem 71 71%  sm 5%  61C");
         let eight = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| quiet(gpu(index, 100)));
-        assert_eq!(
-            line(&eight, 60),
-            "mem 71 71 71 71 71 71 71 71%  sm 35%  67C"
-        );
+        assert_eq!(line(&eight, 60), "mem 71 71 71 71 71 71 71 71%  sm 35%  67C");
         assert_eq!(line(&eight, 40), "8 GPUs 800.0/1128G 71% sm 35% 67C");
         assert_eq!(line(&eight, 12), "71% sm 35%");
         assert_eq!(line(&eight, 6), "71% ..");
@@ -216,9 +186,6 @@ mod tests {
         (unknown.memory, unknown.sm) =
             (Memory::default(), crate::model::reading::Reading::default());
         assert_eq!(line(&[unknown.clone()], 60), "0 - sm - 60C");
-        assert_eq!(
-            line(&[unknown, quiet(gpu(1, 47))], 30),
-            "mem - 33%  sm 10%  61C"
-        );
+        assert_eq!(line(&[unknown, quiet(gpu(1, 47))], 30), "mem - 33%  sm 10%  61C");
     }
 }

@@ -23,25 +23,13 @@ const MAX_POOL_CHARTS: usize = 16;
 pub fn draw(run: &RunSummary, history: &History, span: (Mono, Mono)) -> Vec<(String, String)> {
     let theme = Theme::new(Palette::Dark, false, TimeZone::system());
     let length = Millis(span.1.since(span.0).0.clamp(1_000, DAY.0));
-    let end = run
-        .start
-        .0
-        .saturating_add(i64::try_from(run.duration.0).unwrap_or(0));
+    let end = run.start.0.saturating_add(i64::try_from(run.duration.0).unwrap_or(0));
     let axis = TimeAxis {
         end: span.1,
         length,
-        past: Some(AxisEnd {
-            time: UnixMillis(end),
-            ago: Millis(0),
-        }),
+        past: Some(AxisEnd { time: UnixMillis(end), ago: Millis(0) }),
     };
-    let charts = Charts {
-        run,
-        history,
-        axis,
-        start: span.0,
-        theme,
-    };
+    let charts = Charts { run, history, axis, start: span.0, theme };
     let gpus = run.gpus.iter().map(|gpu| charts.gpu(gpu));
     let pools = run.processes.iter().flat_map(|p| charts.pools(p));
     gpus.chain(pools.take(MAX_POOL_CHARTS)).collect()
@@ -57,17 +45,10 @@ struct Charts<'a> {
 
 impl Charts<'_> {
     fn gpu(&self, gpu: &GpuSummary) -> (String, String) {
-        let series = |metric| {
-            self.history
-                .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
-        };
+        let series = |metric| self.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let mut charts = Vec::new();
         if let Some(total) = gpu.total {
-            charts.push(Timeline::bytes(
-                "memory used",
-                series(GpuMetric::Used),
-                total,
-            ));
+            charts.push(Timeline::bytes("memory used", series(GpuMetric::Used), total));
         }
         charts.push(Timeline::percent("SM %", series(GpuMetric::Sm)));
         let power = series(GpuMetric::Power);
@@ -83,11 +64,7 @@ impl Charts<'_> {
             role: Role::Chart,
         });
         let marks = self.marks(|incident| incident.1 == Some(gpu.index));
-        let timelines = Timelines {
-            charts,
-            axis: self.axis,
-            marks,
-        };
+        let timelines = Timelines { charts, axis: self.axis, marks };
         let svg = self.picture(|buffer| timelines.draw(CHART_AREA, buffer, &self.theme));
         (format!("GPU {} {}", gpu.index, gpu.name), svg)
     }
@@ -108,10 +85,7 @@ impl Charts<'_> {
                 ordinal,
                 axis: self.axis,
                 marks: self.marks(|incident| incident.0 == Some(key)),
-                top: gpu
-                    .and_then(|gpu| gpu.total)
-                    .or(peak)
-                    .unwrap_or(Bytes::gib(1)),
+                top: gpu.and_then(|gpu| gpu.total).or(peak).unwrap_or(Bytes::gib(1)),
             };
             let svg = self.picture(|buffer| chart.draw(CHART_AREA, buffer, &self.theme));
             let program = process.program();

@@ -45,10 +45,7 @@ impl Terminal {
         // Buffer size, large enough to send a full screen in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
-            Ok(inner) => Ok(Self {
-                inner: ManuallyDrop::new(inner),
-                mouse,
-            }),
+            Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner), mouse }),
             Err(error) => {
                 restore();
                 Err(error)
@@ -83,8 +80,7 @@ impl Terminal {
     /// Draws a frame as one synchronized update.
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
         queue!(self.inner.backend_mut().0, BeginSynchronizedUpdate)?;
-        self.inner
-            .draw(|frame| draw(frame.area(), frame.buffer_mut()))?;
+        self.inner.draw(|frame| draw(frame.area(), frame.buffer_mut()))?;
         execute!(self.inner.backend_mut().0, EndSynchronizedUpdate)
     }
 }
@@ -122,12 +118,7 @@ pub fn restore() {
     if MOUSE.swap(false, Ordering::SeqCst) {
         let _ = queue!(out, Print(MOUSE_OFF));
     }
-    let _ = execute!(
-        out,
-        EndSynchronizedUpdate,
-        LeaveAlternateScreen,
-        cursor::Show
-    );
+    let _ = execute!(out, EndSynchronizedUpdate, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = out.flush();
     fatal_signals::disarm();

@@ -17,10 +17,7 @@ const MAX_SIZE: Size = Size::new(800, 300);
 pub struct Bounded<B>(pub B);
 
 fn bounded(size: Size) -> Size {
-    Size::new(
-        size.width.min(MAX_SIZE.width),
-        size.height.min(MAX_SIZE.height),
-    )
+    Size::new(size.width.min(MAX_SIZE.width), size.height.min(MAX_SIZE.height))
 }
 
 impl<B: Backend<Error = io::Error>> Backend for Bounded<B> {
@@ -32,10 +29,7 @@ impl<B: Backend<Error = io::Error>> Backend for Bounded<B> {
 
     fn window_size(&mut self) -> io::Result<WindowSize> {
         let size = self.0.window_size()?;
-        Ok(WindowSize {
-            columns_rows: bounded(size.columns_rows),
-            ..size
-        })
+        Ok(WindowSize { columns_rows: bounded(size.columns_rows), ..size })
     }
 
     fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {

@@ -24,10 +24,7 @@ pub struct TextField {
 impl TextField {
     /// Returns a field with this text, in editing mode.
     pub fn typing(text: String) -> Self {
-        Self {
-            input: Input::from(text),
-            is_typing: true,
-        }
+        Self { input: Input::from(text), is_typing: true }
     }
 
     pub fn text(&self) -> &str {
@@ -84,9 +81,7 @@ impl TextField {
         let (theme, y) = (&app.theme, line.y);
         let left = put(buffer, line.x, y, label, line.width, theme.style(Role::Key));
         let width = line.width.saturating_sub(left);
-        let skip = self
-            .input
-            .visual_scroll(usize::from(width.saturating_sub(1)));
+        let skip = self.input.visual_scroll(usize::from(width.saturating_sub(1)));
         let shown: String = self.text().chars().skip(skip).collect();
         let text = theme.style(Role::Text);
         put(buffer, line.x + left, y, &shown, width, text);

@@ -133,11 +133,7 @@ impl Theme {
     }
 
     pub fn with(colours: Colours, ascii: bool, zone: TimeZone) -> Self {
-        Self {
-            colours,
-            glyphs: if ascii { ASCII } else { UNICODE },
-            zone,
-        }
+        Self { colours, glyphs: if ascii { ASCII } else { UNICODE }, zone }
     }
 
     /// Formats a time in the user's time zone with a `strftime` format.

@@ -76,20 +76,14 @@ mod tests {
             "# mine\ninterval = \"2s\"\ntheme = \"light\"\n\n[keys]\nsort = \"o\"\n"
         );
         // In this table, `theme` is the name of an action.
-        assert_eq!(
-            with("[keys]\ntheme = \"F3\"\n"),
-            "theme = \"light\"\n[keys]\ntheme = \"F3\"\n"
-        );
+        assert_eq!(with("[keys]\ntheme = \"F3\"\n"), "theme = \"light\"\n[keys]\ntheme = \"F3\"\n");
         assert!(with_theme("interval =", "light").is_err());
     }
 
     #[test]
     fn saves_through_a_link_and_creates_a_missing_file() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (real, link) = (
-            folder.path().join("real.toml"),
-            folder.path().join("config.toml"),
-        );
+        let (real, link) = (folder.path().join("real.toml"), folder.path().join("config.toml"));
         fs::write(&real, "mouse = false\n").expect("a file");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         assert!(save(&link, "light").starts_with("theme light saved in "));
@@ -100,9 +94,6 @@ mod tests {
         assert!(link.is_symlink());
         let new = folder.path().join("gputop/config.toml");
         save(&new, "dark");
-        assert_eq!(
-            fs::read_to_string(new).expect("a file"),
-            "theme = \"dark\"\n"
-        );
+        assert_eq!(fs::read_to_string(new).expect("a file"), "theme = \"dark\"\n");
     }
 }

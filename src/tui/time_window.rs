@@ -52,10 +52,7 @@ impl TimeWindow {
     /// Returns a window without history but with the user's chosen length.
     #[must_use]
     pub fn reset(&self) -> Self {
-        Self {
-            zoom: self.zoom,
-            ..Self::default()
-        }
+        Self { zoom: self.zoom, ..Self::default() }
     }
 
     /// Extends the history to the time of a new frame.
@@ -69,11 +66,7 @@ impl TimeWindow {
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self.covers(from);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
-        *self = Self {
-            since: Some(since),
-            until: from,
-            ..self.reset()
-        };
+        *self = Self { since: Some(since), until: from, ..self.reset() };
         is_contiguous
     }
 
@@ -88,8 +81,7 @@ impl TimeWindow {
 
     /// Returns true if the history up to `time` is known without a gap.
     pub fn covers(&self, time: Mono) -> bool {
-        self.since
-            .is_some_and(|since| (since..=self.until).contains(&time))
+        self.since.is_some_and(|since| (since..=self.until).contains(&time))
     }
 
     pub fn since(&self) -> Option<Mono> {
@@ -103,10 +95,7 @@ impl TimeWindow {
     /// Returns the shortest length that covers the available history, up to [`DEFAULT_ZOOM`].
     fn automatic_zoom(&self, now: Mono) -> usize {
         let known = self.since.map_or(Millis(0), |since| now.since(since));
-        ZOOMS[..DEFAULT_ZOOM]
-            .iter()
-            .position(|zoom| *zoom > known)
-            .unwrap_or(DEFAULT_ZOOM)
+        ZOOMS[..DEFAULT_ZOOM].iter().position(|zoom| *zoom > known).unwrap_or(DEFAULT_ZOOM)
     }
 
     /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end time.
@@ -140,9 +129,7 @@ impl TimeWindow {
             return false;
         }
         // Fix the length, because it would otherwise change while the user is reading.
-        self.zoom = self
-            .zoom
-            .or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
+        self.zoom = self.zoom.or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
         self.end = Some(Mono(end)).filter(|end| *end < now);
         true
     }

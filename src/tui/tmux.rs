@@ -23,15 +23,9 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let written = child
-        .stdin
-        .take()
-        .map(|mut pipe| pipe.write_all(input.as_bytes()));
+    let written = child.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
     let Some(status) = wait(&mut child).map_err(failed)? else {
-        return Err(format!(
-            "`{command}`: no response after {} s",
-            TMUX_TIMEOUT.as_secs()
-        ));
+        return Err(format!("`{command}`: no response after {} s", TMUX_TIMEOUT.as_secs()));
     };
     if status.success() && written.is_some_and(|written| written.is_ok()) {
         return Ok(read(child.stdout.take()));

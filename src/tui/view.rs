@@ -234,9 +234,7 @@ impl View {
 
     pub(super) fn needs_incident(&mut self, app: &mut App) -> Effect {
         let why = app.keymap.label(Action::Why);
-        Effect::Message(format!(
-            "only for incidents; press {why} to open the newest one"
-        ))
+        Effect::Message(format!("only for incidents; press {why} to open the newest one"))
     }
 
     /// Opens the incident list, or returns to it if it is already open.
@@ -269,10 +267,7 @@ impl View {
             .copied(app)
             .or_else(|| screen.process(app).map(copy_text::process))
             .or_else(|| screen.group(app).map(|group| copy_text::group(group, app)));
-        copied
-            .map(Effect::Copy)
-            .ok_or_else(|| "nothing selected to copy".to_owned())
-            .into()
+        copied.map(Effect::Copy).ok_or_else(|| "nothing selected to copy".to_owned()).into()
     }
 
     pub(super) fn save(&mut self, app: &mut App) -> Effect {
@@ -309,9 +304,7 @@ impl View {
 
     /// Opens the holders of the memory of the process. The reading is requested by [`Self::follow`].
     pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
-        self.process(app)
-            .map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key))))
-            .into()
+        self.process(app).map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key)))).into()
     }
 
     /// Requests the process's Python stack, and opens a screen that shows it.
@@ -331,9 +324,7 @@ impl View {
     }
 
     pub(super) fn open_log(&mut self, app: &mut App) -> Effect {
-        self.process(app)
-            .map(|row| Effect::Open(Box::new(LogScreen::new(row.id()))))
-            .into()
+        self.process(app).map(|row| Effect::Open(Box::new(LogScreen::new(row.id())))).into()
     }
 
     /// Prompts for a log path.
@@ -347,15 +338,11 @@ impl View {
 
     pub(super) fn ask_to_probe(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
-        ProbeQuestion::open(app, screen.process(app), screen.gpu(app))
-            .map(Menu::probe)
-            .into()
+        ProbeQuestion::open(app, screen.process(app), screen.gpu(app)).map(Menu::probe).into()
     }
 
     pub(super) fn choose_signal(&mut self, signal: Signal, app: &mut App) -> Effect {
-        targets(app, self.top().process(app))
-            .map(|targets| Menu::signal(signal, targets))
-            .into()
+        targets(app, self.top().process(app)).map(|targets| Menu::signal(signal, targets)).into()
     }
 
     /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
@@ -510,9 +497,7 @@ impl View {
     fn wanted_past(&mut self, app: &App) -> Option<Request> {
         let wanted = app.missing_before();
         let is_new = wanted != std::mem::replace(&mut self.past, wanted);
-        wanted
-            .filter(|_| is_new)
-            .map(|before| Request::Play(Play::Past(before)))
+        wanted.filter(|_| is_new).map(|before| Request::Play(Play::Past(before)))
     }
 
     /// Returns the height of the header. A small first screen draws its own header.
@@ -625,10 +610,7 @@ impl View {
             let hit = hints.iter().find(|hint| hint.columns.contains(&position.x));
             return hit.map(|hint| hint.action);
         }
-        if self
-            .news_line(app, area)
-            .is_some_and(|line| line.contains(position))
-        {
+        if self.news_line(app, area).is_some_and(|line| line.contains(position)) {
             return Some(Action::Why);
         }
         let screen = self.stack.last_mut()?;

@@ -26,20 +26,10 @@ pub fn differences(truth: &Truth, reading: &Reading) -> Vec<String> {
     let mut found = Vec::new();
     note(&mut found, "schema", &1, &reading.schema);
     note(&mut found, "pid", &truth.pid, &reading.pid);
-    note(
-        &mut found,
-        "allocator",
-        &"native",
-        &reading.allocator.as_str(),
-    );
+    note(&mut found, "allocator", &"native", &reading.allocator.as_str());
     let mut ordinals: Vec<usize> = reading.devices.iter().map(|d| d.ordinal).collect();
     ordinals.dedup();
-    note(
-        &mut found,
-        "devices told of, each once",
-        &ordinals.len(),
-        &reading.devices.len(),
-    );
+    note(&mut found, "devices told of, each once", &ordinals.len(), &reading.devices.len());
     for (ordinal, stats) in truth.devices.iter().enumerate() {
         let Some(device) = reading.devices.iter().find(|d| d.ordinal == ordinal) else {
             // A device that the process has never used may be missing.
@@ -54,10 +44,7 @@ pub fn differences(truth: &Truth, reading: &Reading) -> Vec<String> {
         let segments = truth.segments.iter().filter(|s| s.device == ordinal);
         compare_blocks(&mut here, true_blocks(segments), read_blocks(device));
         compare_free(&mut here, device);
-        found.extend(
-            here.into_iter()
-                .map(|what| format!("device {ordinal}: {what}")),
-        );
+        found.extend(here.into_iter().map(|what| format!("device {ordinal}: {what}")));
     }
     found
 }
@@ -69,39 +56,19 @@ fn note<T: PartialEq + Debug>(found: &mut Vec<String>, what: &str, truth: &T, re
 }
 
 fn compare_stats(found: &mut Vec<String>, truth: &DeviceStats, read: &Stats) {
-    let both = |array: &StatArray| Stat {
-        current: array[0][0],
-        peak: array[0][1],
-    };
+    let both = |array: &StatArray| Stat { current: array[0][0], peak: array[0][1] };
     for (what, truth, read) in [
-        (
-            "allocated_bytes",
-            &truth.allocated_bytes,
-            &read.allocated_bytes,
-        ),
-        (
-            "reserved_bytes",
-            &truth.reserved_bytes,
-            &read.reserved_bytes,
-        ),
+        ("allocated_bytes", &truth.allocated_bytes, &read.allocated_bytes),
+        ("reserved_bytes", &truth.reserved_bytes, &read.reserved_bytes),
         ("active_bytes", &truth.active_bytes, &read.active_bytes),
-        (
-            "inactive_split_bytes",
-            &truth.inactive_split_bytes,
-            &read.inactive_split_bytes,
-        ),
+        ("inactive_split_bytes", &truth.inactive_split_bytes, &read.inactive_split_bytes),
         ("segments", &truth.segment, &read.segments),
     ] {
         note(found, what, &both(truth), read);
     }
     let requested = truth.requested_bytes.as_ref().map(both);
     note(found, "requested_bytes", &requested, &read.requested_bytes);
-    note(
-        found,
-        "num_alloc_retries",
-        &truth.num_alloc_retries,
-        &read.num_alloc_retries,
-    );
+    note(found, "num_alloc_retries", &truth.num_alloc_retries, &read.num_alloc_retries);
     note(found, "num_ooms", &truth.num_ooms, &read.num_ooms);
 }
 
@@ -176,11 +143,7 @@ fn compare_blocks(found: &mut Vec<String>, truth: Blocks, read: Blocks) {
             invented.push(format!("{address:#x} {known:?}"));
         }
     }
-    for (what, list) in [
-        ("missing", missing),
-        ("invented", invented),
-        ("different", different),
-    ] {
+    for (what, list) in [("missing", missing), ("invented", invented), ("different", different)] {
         if let Some(first) = list.first() {
             found.push(format!(
                 "{} of {} blocks {what}, the first {first}",
@@ -206,18 +169,8 @@ fn compare_free(found: &mut Vec<String>, device: &Device) {
     );
     let free: Vec<u64> = blocks_in(device, "free").map(|b| b.1).collect();
     let bars = |f: fn(&crate::reader::Bar) -> u64| device.free_histogram.iter().map(f).sum::<u64>();
-    note(
-        found,
-        "free_histogram count",
-        &(free.len() as u64),
-        &bars(|bar| bar.count),
-    );
-    note(
-        found,
-        "free_histogram bytes",
-        &free.iter().sum::<u64>(),
-        &bars(|bar| bar.bytes),
-    );
+    note(found, "free_histogram count", &(free.len() as u64), &bars(|bar| bar.count));
+    note(found, "free_histogram bytes", &free.iter().sum::<u64>(), &bars(|bar| bar.bytes));
 }
 
 /// Returns (address, size, requested) of the blocks in a state.
@@ -238,18 +191,8 @@ pub fn map_violations(device: &Device) -> Vec<String> {
     let mut found = Vec::new();
     let sum = |state| blocks_in(device, state).map(|b| b.1 as i64).sum::<i64>();
     let (allocated, active, free) = (sum("allocated"), sum("active"), sum("free"));
-    note(
-        &mut found,
-        "Σ allocated",
-        &device.stats.allocated_bytes.current,
-        &allocated,
-    );
-    note(
-        &mut found,
-        "Σ active",
-        &device.stats.active_bytes.current,
-        &(allocated + active),
-    );
+    note(&mut found, "Σ allocated", &device.stats.allocated_bytes.current, &allocated);
+    note(&mut found, "Σ active", &device.stats.active_bytes.current, &(allocated + active));
     note(
         &mut found,
         "Σ mapped",
@@ -259,10 +202,7 @@ pub fn map_violations(device: &Device) -> Vec<String> {
     let mut end = 0;
     for segment in device.segments() {
         if segment.address < end {
-            found.push(format!(
-                "segment {:#x} begins inside another",
-                segment.address
-            ));
+            found.push(format!("segment {:#x} begins inside another", segment.address));
         }
         end = segment.address + segment.size;
         found.extend(gap(segment));
@@ -278,12 +218,8 @@ fn gap(segment: &Segment) -> Option<String> {
         }
         next += block.size;
     }
-    (next != segment.address + segment.size).then(|| {
-        format!(
-            "segment {:#x} does not end with its last block",
-            segment.address
-        )
-    })
+    (next != segment.address + segment.size)
+        .then(|| format!("segment {:#x} does not end with its last block", segment.address))
 }
 
 /// Returns violations of the invariants of statistics, which hold at any time.
@@ -304,15 +240,10 @@ pub fn invalid_stats(stats: &Stats) -> Vec<String> {
             found.push(format!("{what}: {current} now, {peak} at most"));
         }
     }
-    let (allocated, active, reserved) = (
-        stats.allocated_bytes.current,
-        stats.active_bytes.current,
-        stats.reserved_bytes.current,
-    );
+    let (allocated, active, reserved) =
+        (stats.allocated_bytes.current, stats.active_bytes.current, stats.reserved_bytes.current);
     if !(allocated <= active && active <= reserved) {
-        found.push(format!(
-            "allocated {allocated}, active {active}, reserved {reserved}"
-        ));
+        found.push(format!("allocated {allocated}, active {active}, reserved {reserved}"));
     }
     found
 }

@@ -28,19 +28,11 @@ struct Setting {
 }
 
 const fn setting(conf: &'static str, since: u32) -> Setting {
-    Setting {
-        conf,
-        fraction: None,
-        since,
-    }
+    Setting { conf, fraction: None, since }
 }
 
 const fn limited(conf: &'static str, fraction: f64, since: u32) -> Setting {
-    Setting {
-        conf,
-        fraction: Some(fraction),
-        since,
-    }
+    Setting { conf, fraction: Some(fraction), since }
 }
 
 const SETTINGS: &[Setting] = &[
@@ -52,11 +44,7 @@ const SETTINGS: &[Setting] = &[
     limited("garbage_collection_threshold:0.6", 0.9, 0),
     limited("garbage_collection_threshold:0.2", 0.5, 0),
     limited("garbage_collection_threshold:0.3", 1.0, 0),
-    limited(
-        "garbage_collection_threshold:0.7,max_split_size_mb:128",
-        0.8,
-        0,
-    ),
+    limited("garbage_collection_threshold:0.7,max_split_size_mb:128", 0.8, 0),
     setting("roundup_power2_divisions:4", 0),
     setting("roundup_power2_divisions:8,max_split_size_mb:100", 0),
     setting("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", 20000),
@@ -65,11 +53,7 @@ const SETTINGS: &[Setting] = &[
     limited("expandable_segments:True", 0.7, 20100),
     setting("expandable_segments:True,roundup_power2_divisions:4", 20100),
     setting("expandable_segments:True,max_split_size_mb:64", 20600),
-    limited(
-        "expandable_segments:True,garbage_collection_threshold:0.5",
-        0.9,
-        20100,
-    ),
+    limited("expandable_segments:True,garbage_collection_threshold:0.5", 0.9, 20100),
     setting("max_split_size_mb:64,max_non_split_rounding_mb:64", 20600),
     setting("large_segment_size_mb:40", 21100),
     setting("large_segment_size_mb:64,expandable_segments:True", 21100),
@@ -78,37 +62,20 @@ const SETTINGS: &[Setting] = &[
 /// One operation of a trace, as the harness executes it.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Alloc {
-        name: u64,
-        size: u64,
-        stream: usize,
-        pool: u64,
-    },
-    Record {
-        name: u64,
-        stream: usize,
-    },
-    Free {
-        name: u64,
-    },
-    Events {
-        ready: bool,
-    },
+    Alloc { name: u64, size: u64, stream: usize, pool: u64 },
+    Record { name: u64, stream: usize },
+    Free { name: u64 },
+    Events { ready: bool },
     EmptyCache,
-    DestroyPool {
-        pool: u64,
-    },
+    DestroyPool { pool: u64 },
 }
 
 impl Step {
     fn line(self) -> String {
         match self {
-            Self::Alloc {
-                name,
-                size,
-                stream,
-                pool,
-            } => format!("a {name} {size} {stream} {pool}\n"),
+            Self::Alloc { name, size, stream, pool } => {
+                format!("a {name} {size} {stream} {pool}\n")
+            }
             Self::Record { name, stream } => format!("r {name} {stream}\n"),
             Self::Free { name } => format!("f {name}\n"),
             Self::Events { ready } => format!("e {}\n", u8::from(ready)),
@@ -152,9 +119,8 @@ const STEPS: usize = 600;
 /// its own and, for half of the seeds, three private pools.
 fn random_trace(seed: u64) -> Vec<Step> {
     let mut dice = Rng(seed);
-    let favourites: Vec<u64> = (0..6)
-        .map(|_| dice.log_uniform(256.0, 512.0 * 1024.0 * 1024.0))
-        .collect();
+    let favourites: Vec<u64> =
+        (0..6).map(|_| dice.log_uniform(256.0, 512.0 * 1024.0 * 1024.0)).collect();
     let largest = [64.0, 512.0, 4096.0][dice.below(3)] * 1024.0 * 1024.0;
     let with_pools = dice.one_in(2);
     let mut steps = Vec::new();
@@ -167,9 +133,7 @@ fn random_trace(seed: u64) -> Vec<Step> {
         }
         match dice.below(100) {
             0 => steps.push(Step::EmptyCache),
-            1 => steps.push(Step::Events {
-                ready: dice.one_in(2),
-            }),
+            1 => steps.push(Step::Events { ready: dice.one_in(2) }),
             2 if with_pools && dice.one_in(2) => {
                 let pool = 1 + dice.below(3) as u64;
                 if destroyed.insert(pool) {
@@ -190,11 +154,7 @@ fn random_trace(seed: u64) -> Vec<Step> {
                 } else {
                     dice.log_uniform(1.0, largest)
                 };
-                let stream = if dice.one_in(4) {
-                    dice.below(STREAMS)
-                } else {
-                    0
-                };
+                let stream = if dice.one_in(4) { dice.below(STREAMS) } else { 0 };
                 let pool = 1 + dice.below(3) as u64;
                 let private = with_pools && dice.one_in(6) && !destroyed.contains(&pool);
                 steps.push(Step::Alloc {
@@ -223,10 +183,8 @@ const FIELDS: usize = 16;
 
 pub fn states(path: &Path) -> Vec<State> {
     let bytes = std::fs::read(path).unwrap();
-    let words: Vec<u64> = bytes
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-        .collect();
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     words
         .chunks_exact(FIELDS)
         .map(|words| State {
@@ -260,12 +218,7 @@ struct Replica {
 impl Replica {
     fn step(&mut self, step: Step) -> u64 {
         match step {
-            Step::Alloc {
-                name,
-                size,
-                stream,
-                pool,
-            } => {
+            Step::Alloc { name, size, stream, pool } => {
                 // PyTorch checks events when it allocates, but not during a capture.
                 if (pool == 0 || self.since_2_13) && self.ready {
                     for block in std::mem::take(&mut self.waiting) {
@@ -302,9 +255,7 @@ impl Replica {
                 self.model.play(&Op::EmptyCache);
             }
             Step::DestroyPool { pool } => {
-                self.model.play(&Op::ReleasePool {
-                    pool: PoolId(pool, 0),
-                });
+                self.model.play(&Op::ReleasePool { pool: PoolId(pool, 0) });
             }
         }
         0
@@ -313,11 +264,7 @@ impl Replica {
     fn state(&self, answer: u64) -> State {
         let stats = self.model.stats();
         let pair = |counted: Counted| [counted.current, counted.peak];
-        let requested = if self.since_2_0 {
-            pair(stats.requested)
-        } else {
-            [0, 0]
-        };
+        let requested = if self.since_2_0 { pair(stats.requested) } else { [0, 0] };
         let pairs = [
             pair(stats.allocated),
             pair(stats.reserved),
@@ -440,9 +387,7 @@ impl Case<'_> {
         let mut tally = Tally::default();
         for (at, (&step, truth)) in steps.iter().zip(&truth).enumerate() {
             if truth.answer == 2 {
-                return Err(format!(
-                    "operation {at}: PyTorch failed otherwise: {step:?}"
-                ));
+                return Err(format!("operation {at}: PyTorch failed otherwise: {step:?}"));
             }
             let answer = replica.step(step);
             let own = replica.state(answer);
@@ -556,11 +501,8 @@ fn the_model_is_the_allocator_after_every_operation() {
         let settings = SETTINGS.iter().filter(|s| release.at_least(s.since));
         for (nth, setting) in settings.enumerate() {
             for seed in 0..traces {
-                let case = Case {
-                    release: &release,
-                    setting,
-                    seed: first + seed + traces * nth as u64,
-                };
+                let case =
+                    Case { release: &release, setting, seed: first + seed + traces * nth as u64 };
                 match case.run() {
                     Ok(tally) => {
                         sum.operations += tally.operations;
@@ -585,8 +527,5 @@ fn the_model_is_the_allocator_after_every_operation() {
 #[test]
 #[ignore = "GPUTOP_BED_SEED names the trace"]
 fn print_a_trace() {
-    print!(
-        "{}",
-        lines(&random_trace(number_from("GPUTOP_BED_SEED", 1)))
-    );
+    print!("{}", lines(&random_trace(number_from("GPUTOP_BED_SEED", 1))));
 }

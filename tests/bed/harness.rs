@@ -53,13 +53,8 @@ pub fn releases() -> Vec<Release> {
             .filter(|name| bed.join(name).join("harness").exists())
             .collect(),
     };
-    let mut releases: Vec<Release> = names
-        .into_iter()
-        .map(|name| Release {
-            dir: bed.join(&name),
-            name,
-        })
-        .collect();
+    let mut releases: Vec<Release> =
+        names.into_iter().map(|name| Release { dir: bed.join(&name), name }).collect();
     assert!(!releases.is_empty(), "{} holds no release", bed.display());
     releases.sort_by_key(Release::number);
     releases
@@ -105,11 +100,7 @@ impl Launch {
 
     /// Sets `PYTORCH_CUDA_ALLOC_CONF`, unless `conf` is empty.
     pub fn conf(self, conf: &str) -> Self {
-        if conf.is_empty() {
-            self
-        } else {
-            self.env("PYTORCH_CUDA_ALLOC_CONF", conf)
-        }
+        if conf.is_empty() { self } else { self.env("PYTORCH_CUDA_ALLOC_CONF", conf) }
     }
 
     pub fn start(mut self) -> Harness {
@@ -177,9 +168,7 @@ impl Harness {
 
     /// Returns the handle of a stream of the current device.
     pub fn stream(&mut self, number: usize) -> u64 {
-        self.run(&format!("stream {number}"))["handle"]
-            .as_u64()
-            .unwrap()
+        self.run(&format!("stream {number}"))["handle"].as_u64().unwrap()
     }
 
     /// Returns PyTorch's current report about itself.
@@ -197,11 +186,7 @@ impl Harness {
         let stats: Stats = self.answer("stats");
         self.send(&format!("{prefix}snapshot"));
         let snapshot: Snapshot = self.answer("snapshot");
-        Truth {
-            pid: self.pid,
-            devices: stats.devices,
-            segments: snapshot.segments,
-        }
+        Truth { pid: self.pid, devices: stats.devices, segments: snapshot.segments }
     }
 
     /// Returns the PID of the started process, which is not always the harness itself.

@@ -13,18 +13,9 @@ struct Scenario {
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "nothing yet",
-        commands: &[],
-    },
-    Scenario {
-        name: "one block",
-        commands: &["alloc 1"],
-    },
-    Scenario {
-        name: "400 mixed",
-        commands: &["alloc 400", "free 0.4", "alloc 50"],
-    },
+    Scenario { name: "nothing yet", commands: &[] },
+    Scenario { name: "one block", commands: &["alloc 1"] },
+    Scenario { name: "400 mixed", commands: &["alloc 400", "free 0.4", "alloc 50"] },
     Scenario {
         name: "full",
         commands: &[
@@ -44,10 +35,7 @@ const SCENARIOS: &[Scenario] = &[
             "device 0",
         ],
     },
-    Scenario {
-        name: "idle private pool",
-        commands: &["alloc 50", "pool 1 30", "free 1"],
-    },
+    Scenario { name: "idle private pool", commands: &["alloc 50", "pool 1 30", "free 1"] },
     Scenario {
         name: "released private pools",
         commands: &[
@@ -60,23 +48,11 @@ const SCENARIOS: &[Scenario] = &[
             "empty_cache",
         ],
     },
-    Scenario {
-        name: "all freed",
-        commands: &["alloc 300", "free 1"],
-    },
-    Scenario {
-        name: "emptied cache",
-        commands: &["alloc 300", "free 1", "empty_cache"],
-    },
+    Scenario { name: "all freed", commands: &["alloc 300", "free 1"] },
+    Scenario { name: "emptied cache", commands: &["alloc 300", "free 1", "empty_cache"] },
     Scenario {
         name: "holes",
-        commands: &[
-            "alloc 300",
-            "free 0.8",
-            "empty_cache",
-            "alloc 20",
-            "free 0.1",
-        ],
+        commands: &["alloc 300", "free 0.8", "empty_cache", "alloc 20", "free 0.1"],
     },
     Scenario {
         name: "resets",
@@ -106,10 +82,7 @@ const SCENARIOS: &[Scenario] = &[
             "alloc 1",
         ],
     },
-    Scenario {
-        name: "30,000 blocks",
-        commands: &["alloc 30000 2048", "free 0.5", "alloc 3000"],
-    },
+    Scenario { name: "30,000 blocks", commands: &["alloc 30000 2048", "free 0.5", "alloc 3000"] },
 ];
 
 const TUNED: &str =
@@ -136,11 +109,7 @@ fn every_statistic_and_block_of_an_idle_process_is_pytorchs() {
             }
             for conf in confs {
                 let release = release.clone();
-                cases.push(Case {
-                    release,
-                    scenario,
-                    conf,
-                });
+                cases.push(Case { release, scenario, conf });
             }
         }
     }
@@ -156,11 +125,7 @@ fn every_statistic_and_block_of_an_idle_process_is_pytorchs() {
                             "{} / {} / {}:\n    {}",
                             case.release.name,
                             case.scenario.name,
-                            if case.conf.is_empty() {
-                                "default"
-                            } else {
-                                case.conf
-                            },
+                            if case.conf.is_empty() { "default" } else { case.conf },
                             found.join("\n    ")
                         ));
                     }

@@ -58,10 +58,7 @@ pub fn now() -> u64 {
 
 /// Returns the statistics of a reading in the order of a record.
 fn statistics(stats: &Stats) -> [i64; 14] {
-    let zero = Stat {
-        current: 0,
-        peak: 0,
-    };
+    let zero = Stat { current: 0, peak: 0 };
     let pairs = [
         stats.allocated_bytes,
         stats.reserved_bytes,
@@ -88,9 +85,7 @@ fn hash(device: &Device) -> u64 {
 }
 
 fn mix(address: u64, requested: u64) -> u64 {
-    let mut x = address
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(requested);
+    let mut x = address.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(requested);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)

@@ -61,21 +61,13 @@ fn race_all(rate: u32) {
             }
         }
     }
-    println!(
-        "{rate} operations a second: {} of {} maps exact",
-        tally.exact, tally.reads
-    );
+    println!("{rate} operations a second: {} of {} maps exact", tally.exact, tally.reads);
     let mismatch: Vec<String> = tally
         .mismatch
         .iter()
         .map(|(what, (count, example))| format!("{count} times {what}, first {example}"))
         .collect();
-    assert!(
-        mismatch.is_empty(),
-        "{} reads:\n{}",
-        tally.reads,
-        mismatch.join("\n")
-    );
+    assert!(mismatch.is_empty(), "{} reads:\n{}", tally.reads, mismatch.join("\n"));
 }
 
 fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
@@ -84,9 +76,8 @@ fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
     let mut harness = Launch::new(release).conf(conf).start();
     harness.run_all(SETUP);
     harness.run(&format!("churn 1 {rate} {}", file.display()));
-    let readings: Vec<(u64, Run, u64)> = (0..READS)
-        .map(|_| (now(), reader::run(harness.pid), now()))
-        .collect();
+    let readings: Vec<(u64, Run, u64)> =
+        (0..READS).map(|_| (now(), reader::run(harness.pid), now())).collect();
     let churned = harness.run("stop");
     let reached = churned["operations"].as_f64().unwrap() / churned["seconds"].as_f64().unwrap();
     if reached < f64::from(rate) / 2.0 {
@@ -153,11 +144,7 @@ fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
                 exact += 1;
                 found.extend(map_violations(device));
             }
-            mismatch.extend(
-                found
-                    .iter()
-                    .map(|what| format!("torch {}: {what}", release.name)),
-            );
+            mismatch.extend(found.iter().map(|what| format!("torch {}: {what}", release.name)));
         }
         harness.run("stop");
         for what in differences(&harness.truth(), &reader::read(harness.pid)) {

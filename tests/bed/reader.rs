@@ -62,10 +62,7 @@ impl Run {
     pub fn reading(&self) -> Reading {
         assert_eq!(self.code, 0, "nothing was read: {}", self.message());
         serde_json::from_str(&self.stdout).unwrap_or_else(|why| {
-            panic!(
-                "not the JSON of PRODUCT.md: {why}: {:.600}",
-                self.stdout.trim()
-            )
+            panic!("not the JSON of PRODUCT.md: {why}: {:.600}", self.stdout.trim())
         })
     }
 
@@ -110,9 +107,7 @@ where
     if value.get("missing").is_some() {
         return Ok(None);
     }
-    serde_json::from_value(value)
-        .map(Some)
-        .map_err(D::Error::custom)
+    serde_json::from_value(value).map(Some).map_err(D::Error::custom)
 }
 
 impl Device {

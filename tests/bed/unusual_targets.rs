@@ -39,10 +39,7 @@ fn assert_refused(what: &str, run: &Run, code: i32, word: &str) {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{what} never came"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} never came");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -61,18 +58,11 @@ fn status(pid: u32, field: &str) -> String {
 fn copy(release: &Release) -> (TempDir, Release) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copied = Release {
-        name: release.name.clone(),
-        dir: dir.path().join("torch"),
-    };
+    let copied = Release { name: release.name.clone(), dir: dir.path().join("torch") };
     fs::create_dir_all(copied.dir.join("lib")).unwrap();
     for name in ["harness", "lib"] {
         let from = release.dir.join(name);
-        let done = Command::new("cp")
-            .args(["-r", "-d"])
-            .arg(from)
-            .arg(&copied.dir)
-            .status();
+        let done = Command::new("cp").args(["-r", "-d"]).arg(from).arg(&copied.dir).status();
         assert!(done.unwrap().success());
     }
     (dir, copied)
@@ -123,15 +113,11 @@ fn a_stripped_and_a_deleted_library_are_read() {
 fn the_number_of_devices_and_the_settings_change_nothing() {
     for release in releases() {
         for devices in [1, 8] {
-            let mut harness = Launch::new(&release)
-                .env("FAKE_CUDA_DEVICES", devices.to_string())
-                .start();
+            let mut harness =
+                Launch::new(&release).env("FAKE_CUDA_DEVICES", devices.to_string()).start();
             harness.run(&format!("device {}", devices - 1));
             harness.run_all(SETUP);
-            assert_same_as_pytorch(
-                &format!("{}, {devices} devices", release.name),
-                &mut harness,
-            );
+            assert_same_as_pytorch(&format!("{}, {devices} devices", release.name), &mut harness);
         }
     }
 }
@@ -154,25 +140,16 @@ fn the_drivers_own_pool_is_named_and_not_read() {
         if !release.at_least(20000) {
             continue;
         }
-        let mut harness = Launch::new(&release)
-            .conf("backend:cudaMallocAsync")
-            .start();
+        let mut harness = Launch::new(&release).conf("backend:cudaMallocAsync").start();
         harness.run("alloc 20");
-        assert_refused(
-            &release.name,
-            &reader::run(harness.pid),
-            1,
-            "cudamallocasync",
-        );
+        assert_refused(&release.name, &reader::run(harness.pid), 1, "cudamallocasync");
     }
 }
 
 #[test]
 fn switched_off_caching_reads_as_nothing() {
     for release in releases() {
-        let mut harness = Launch::new(&release)
-            .env("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
-            .start();
+        let mut harness = Launch::new(&release).env("PYTORCH_NO_CUDA_MEMORY_CACHING", "1").start();
         harness.run("alloc 20");
         let run = reader::run(harness.pid);
         if run.code == 0 {
@@ -205,18 +182,9 @@ fn a_stopped_process_is_read_and_stays_stopped() {
         kill(pid, Signal::SIGSTOP).unwrap();
         wait_until("the stop", || status(harness.pid, "State").starts_with('T'));
         let reading = reader::read(harness.pid);
-        assert!(
-            status(harness.pid, "State").starts_with('T'),
-            "{}",
-            release.name
-        );
+        assert!(status(harness.pid, "State").starts_with('T'), "{}", release.name);
         kill(pid, Signal::SIGCONT).unwrap();
-        assert_eq!(
-            differences(&harness.truth(), &reading),
-            [""; 0],
-            "{}",
-            release.name
-        );
+        assert_eq!(differences(&harness.truth(), &reading), [""; 0], "{}", release.name);
     }
 }
 
@@ -290,19 +258,11 @@ fn a_process_may_go_while_it_is_read() {
             let run = reader::check_exit(reading.join().unwrap());
             ends[run.code as usize] += 1;
             if run.code == 0 && run.reading().devices.iter().all(|device| device.exact) {
-                assert_eq!(
-                    differences(&truth, &run.reading()),
-                    [""; 0],
-                    "{}",
-                    release.name
-                );
+                assert_eq!(differences(&truth, &run.reading()), [""; 0], "{}", release.name);
             }
         }
     }
-    println!(
-        "gone while read: {} read, {} nothing there, {} gone",
-        ends[0], ends[1], ends[2]
-    );
+    println!("gone while read: {} read, {} nothing there, {} gone", ends[0], ends[1], ends[2]);
 }
 
 /// gputop must report one of the two, or an error, but never a mixture.
@@ -454,11 +414,7 @@ fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
     let mut of_nobody = Launch::with(nobody).start();
     of_nobody.run_all(SETUP);
     let own = read_as_nobody(&program, of_nobody.pid);
-    assert_eq!(
-        differences(&of_nobody.truth(), &own.reading()),
-        [""; 0],
-        "its own"
-    );
+    assert_eq!(differences(&of_nobody.truth(), &own.reading()), [""; 0], "its own");
     assert_same_as_pytorch("root reads anyone", &mut of_nobody);
 
     // Like ssh-agent or a setuid program: even its own user cannot read it.

@@ -44,10 +44,7 @@ fn the_blocks_of_a_process_are_asked_for_anew_under_each_setting() {
         let live = blocks.filter(|block| block.2 || block.3).count();
         assert_eq!(device["recording"]["blocks_before"], live);
         let settings = device["settings"].as_array().unwrap();
-        let confs: Vec<_> = settings
-            .iter()
-            .map(|s| s["conf"].as_str().unwrap())
-            .collect();
+        let confs: Vec<_> = settings.iter().map(|s| s["conf"].as_str().unwrap()).collect();
         assert_eq!(confs, ["max_split_size_mb:64", ""], "{}", release.name);
         for setting in settings {
             let bytes = |name: &str| setting[name].as_i64().unwrap();
@@ -56,10 +53,7 @@ fn the_blocks_of_a_process_are_asked_for_anew_under_each_setting() {
                 assert!(bytes("peak_allocated_bytes") >= requested[0][0], "{name}");
             }
             let (peak, fits) = (bytes("peak_reserved_bytes"), bytes("fits_bytes"));
-            assert!(
-                peak >= bytes("peak_allocated_bytes") && peak + fits >= 80 << 30,
-                "{name}"
-            );
+            assert!(peak >= bytes("peak_allocated_bytes") && peak + fits >= 80 << 30, "{name}");
         }
     }
 }
@@ -88,12 +82,7 @@ const PERMANENT: Bytes = Bytes::mib(700);
 /// `fragments` of benches/hardware/whatif/scripts.py: permanent blocks are placed in the memory that larger batches
 /// freed.
 fn fragments() -> Vec<Op> {
-    let alloc = |block, requested| Op::Alloc {
-        block,
-        requested,
-        stream: 0,
-        pool: PoolId::SHARED,
-    };
+    let alloc = |block, requested| Op::Alloc { block, requested, stream: 0, pool: PoolId::SHARED };
     let mut ops = Vec::new();
     for n in 1..=10 {
         ops.push(alloc(n, LARGE));
@@ -111,9 +100,9 @@ fn run_on_allocator(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>
     let (mut lines, mut of) = (String::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
         match op {
-            Op::Alloc {
-                block, requested, ..
-            } => writeln!(lines, "a {block} {} 0 0", requested.0).unwrap(),
+            Op::Alloc { block, requested, .. } => {
+                writeln!(lines, "a {block} {} 0 0", requested.0).unwrap();
+            }
             Op::Free { block } => writeln!(lines, "f {block}").unwrap(),
             _ => continue,
         }
@@ -133,11 +122,7 @@ fn run_on_allocator(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>
     let failed = states.iter().position(|state| state.answer == 1);
     let reserved = harness.truth().devices[0].reserved_bytes[0];
     let bytes = |n: i64| Bytes(n.try_into().unwrap());
-    (
-        failed.map(|line| of[line]),
-        bytes(reserved[0]),
-        bytes(reserved[1]),
-    )
+    (failed.map(|line| of[line]), bytes(reserved[0]), bytes(reserved[1]))
 }
 
 #[test]
@@ -157,24 +142,15 @@ fn predicts_settings_that_prevent_fragmentation_oom() {
         };
         let trace = Trace {
             ops,
-            recorded: Recorded {
-                reserved_end: Some(reserved),
-                ..Recorded::default()
-            },
+            recorded: Recorded { reserved_end: Some(reserved), ..Recorded::default() },
             ..Trace::default()
         };
-        let room = Room {
-            card: CARD,
-            outside: Bytes(CARD.0 - available(&trace).unwrap().0),
-        };
+        let room = Room { card: CARD, outside: Bytes(CARD.0 - available(&trace).unwrap().0) };
         let torch = torch_of(&release.name).unwrap();
         let mut saved = Vec::new();
-        for conf in [
-            "",
-            "expandable_segments:True",
-            "max_split_size_mb:64",
-            "roundup_power2_divisions:4",
-        ] {
+        for conf in
+            ["", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4"]
+        {
             let rules = Config::read(conf, torch).unwrap().rules(torch);
             let outlook = replay(&trace, &rules, room);
             let (at, _, peak) = run_on_allocator(&release, conf, &program);

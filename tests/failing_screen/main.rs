@@ -52,12 +52,8 @@ impl Screen for FailingScreen {
     }
 }
 
-const DEF: ScreenDef = ScreenDef {
-    id: "failing",
-    title: "Failing",
-    glossary: &[],
-    sample: |_| None,
-};
+const DEF: ScreenDef =
+    ScreenDef { id: "failing", title: "Failing", glossary: &[], sample: |_| None };
 
 fn overflow(depth: usize) {
     if depth == usize::MAX {
@@ -77,11 +73,8 @@ fn main() {
     };
     let theme = Theme::with(Colours::built_in(Palette::Dark), false, TimeZone::UTC);
     let app = App::new(theme, Keymap::with(&[]).unwrap(), None);
-    let environment = Environment {
-        clipboard: Clipboard::Terminal,
-        directory: ".".into(),
-        config: None,
-    };
+    let environment =
+        Environment { clipboard: Clipboard::Terminal, directory: ".".into(), config: None };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let left = runtime.block_on(show(Box::new(screen), app, environment));

@@ -79,12 +79,7 @@ pub fn on_device(
         let (scenario, before) = live(call, Some(device.gpu))?;
         device.gpu_in(&scenario)?;
         device.mig_in(&scenario)?;
-        body(&Target {
-            scenario,
-            device,
-            call,
-            before,
-        })
+        body(&Target { scenario, device, call, before })
     });
     code(outcome)
 }

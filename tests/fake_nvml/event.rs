@@ -19,10 +19,7 @@ use crate::state;
 /// not wake often, because its CPU time would count as the waiting program's.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-static SETS: Mutex<Sets> = Mutex::new(Sets {
-    next: 1,
-    open: BTreeMap::new(),
-});
+static SETS: Mutex<Sets> = Mutex::new(Sets { next: 1, open: BTreeMap::new() });
 
 struct Sets {
     next: usize,

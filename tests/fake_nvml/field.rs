@@ -90,10 +90,7 @@ fn read(target: &Target, id: u32, scope: u32) -> Outcome<Value> {
 /// A separate call, so that a scenario can remove only this value.
 fn memory_temperature(target: &Target) -> Outcome<u32> {
     let Device { gpu, .. } = target.device;
-    match target.scenario.gpu[gpu]
-        .errors
-        .get(&Call::MemoryTemperature)
-    {
+    match target.scenario.gpu[gpu].errors.get(&Call::MemoryTemperature) {
         Some(error) => Err(*error),
         None => Ok(target.wobbled(target.gpu().memory_temperature, 4)),
     }

@@ -14,10 +14,7 @@ pub unsafe extern "C" fn nvmlGpmQueryDeviceSupport(
 ) -> nvmlReturn_t {
     const VERSION: c_uint = 1;
     on_device(Call::GpmSupport, device, |_| {
-        let answer = nvmlGpmSupport_t {
-            version: VERSION,
-            isSupportedDevice: 0,
-        };
+        let answer = nvmlGpmSupport_t { version: VERSION, isSupportedDevice: 0 };
         // SAFETY: NVML's contract.
         unsafe { put(out, answer) }
     })

@@ -34,10 +34,7 @@ impl Device {
         if offset >= SLOTS * SLOTS {
             return Err(Code::INVALID_ARGUMENT);
         }
-        Ok(Self {
-            gpu: offset / SLOTS,
-            mig: (offset % SLOTS).checked_sub(1),
-        })
+        Ok(Self { gpu: offset / SLOTS, mig: (offset % SLOTS).checked_sub(1) })
     }
 
     /// Returns the GPU, or the error for a lost GPU if the scenario no longer contains it.

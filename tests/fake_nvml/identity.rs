@@ -29,9 +29,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
         None => Err(Code::INVALID_ARGUMENT),
     };
     // SAFETY: NVML's contract.
-    on_found(find, |gpu| unsafe {
-        put(device, Device::gpu(gpu).handle())
-    })
+    on_found(find, |gpu| unsafe { put(device, Device::gpu(gpu).handle()) })
 }
 
 #[unsafe(no_mangle)]
@@ -82,13 +80,10 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
     let find = |scenario: &Scenario| {
         let wanted = Bus::parse(&wanted?).ok_or(Code::INVALID_ARGUMENT)?;
         let mut gpus = scenario.gpu.iter().enumerate();
-        gpus.position(|(i, gpu)| Bus::parse(&gpu.pci_bus(i)) == Some(wanted))
-            .ok_or(Code::NOT_FOUND)
+        gpus.position(|(i, gpu)| Bus::parse(&gpu.pci_bus(i)) == Some(wanted)).ok_or(Code::NOT_FOUND)
     };
     // SAFETY: NVML's contract.
-    on_found(find, |gpu| unsafe {
-        put(device, Device::gpu(gpu).handle())
-    })
+    on_found(find, |gpu| unsafe { put(device, Device::gpu(gpu).handle()) })
 }
 
 /// # Safety
@@ -117,11 +112,7 @@ impl Bus {
         let (rest, device) = text.rsplit_once(':')?;
         let (domain, bus) = rest.rsplit_once(':')?;
         let (device, _function) = device.split_once('.')?;
-        Some(Self {
-            domain: hex(domain)?,
-            bus: hex(bus)?,
-            device: hex(device)?,
-        })
+        Some(Self { domain: hex(domain)?, bus: hex(bus)?, device: hex(device)? })
     }
 }
 

@@ -34,31 +34,20 @@ struct Counter {
 
 impl Counter {
     const fn new() -> Self {
-        Self {
-            count: AtomicU64::new(0),
-            line: OnceLock::new(),
-        }
+        Self { count: AtomicU64::new(0), line: OnceLock::new() }
     }
 }
 
 fn open() -> Option<File> {
     let path = state::named_or_beside("FAKE_NVML_CALLS", "calls.txt")?;
     let mut options = OpenOptions::new();
-    options
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .open(path)
-        .ok()
+    options.create(true).write(true).truncate(false).open(path).ok()
 }
 
 fn open_at_end() -> Option<Log> {
     let file = open()?;
     let lines = file.metadata().ok()?.len() as usize / LINE;
-    Some(Log {
-        file,
-        next: AtomicUsize::new(lines),
-    })
+    Some(Log { file, next: AtomicUsize::new(lines) })
 }
 
 /// Counts a call and returns the number of earlier calls of this kind.

@@ -28,18 +28,11 @@ impl Memory {
         let reserved = mig.map_or(gpu.reserved, |_| 0);
         let used = match mig {
             Some(mig) => mig.used.unwrap_or_else(|| listed(target)),
-            None => gpu
-                .used
-                .unwrap_or_else(|| listed(target).saturating_add(gpu.context)),
+            None => gpu.used.unwrap_or_else(|| listed(target).saturating_add(gpu.context)),
         };
         let left = total.saturating_sub(reserved).saturating_sub(used);
         let free = if mig.is_some() { None } else { gpu.free };
-        Self {
-            total,
-            reserved,
-            used,
-            free: free.unwrap_or(left),
-        }
+        Self { total, reserved, used, free: free.unwrap_or(left) }
     }
 }
 

@@ -49,10 +49,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
         if index >= gpu.mig.len() {
             return Err(Code::NOT_FOUND);
         }
-        let mig = Device {
-            gpu: target.device.gpu,
-            mig: Some(index),
-        };
+        let mig = Device { gpu: target.device.gpu, mig: Some(index) };
         // SAFETY: NVML's contract.
         unsafe { put(out, mig.handle()) }
     })
@@ -86,9 +83,7 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceId(
     out: *mut c_uint,
 ) -> nvmlReturn_t {
     // SAFETY: NVML's contract.
-    on_mig(Call::GpuInstance, device, |_, mig| unsafe {
-        put(out, mig.gi)
-    })
+    on_mig(Call::GpuInstance, device, |_, mig| unsafe { put(out, mig.gi) })
 }
 
 #[unsafe(no_mangle)]
@@ -97,9 +92,7 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeInstanceId(
     out: *mut c_uint,
 ) -> nvmlReturn_t {
     // SAFETY: NVML's contract.
-    on_mig(Call::ComputeInstance, device, |_, mig| unsafe {
-        put(out, mig.ci)
-    })
+    on_mig(Call::ComputeInstance, device, |_, mig| unsafe { put(out, mig.ci) })
 }
 
 #[unsafe(no_mangle)]
@@ -108,9 +101,7 @@ pub unsafe extern "C" fn nvmlDeviceGetAttributes_v2(
     out: *mut nvmlDeviceAttributes_t,
 ) -> nvmlReturn_t {
     // SAFETY: NVML's contract.
-    on_mig(Call::Attributes, device, |_, mig| unsafe {
-        put(out, attributes(mig))
-    })
+    on_mig(Call::Attributes, device, |_, mig| unsafe { put(out, attributes(mig)) })
 }
 
 /// Multiprocessors of one slice of an H200.

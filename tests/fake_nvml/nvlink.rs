@@ -44,11 +44,7 @@ pub fn counter(gpu: &Gpu, field: u32, scope: u32, elapsed: Duration) -> Outcome<
     if scope != ALL_LINKS && scope >= gpu.nvlinks {
         return Err(Code::INVALID_ARGUMENT);
     }
-    let rate = if field.is_multiple_of(2) {
-        gpu.nvlink_tx
-    } else {
-        gpu.nvlink_rx
-    };
+    let rate = if field.is_multiple_of(2) { gpu.nvlink_tx } else { gpu.nvlink_rx };
     let all = (u128::from(rate) * elapsed.as_millis() / 1000) as u64;
     let all = if field >= 140 { all + all / 8 } else { all };
     match scope {

@@ -18,14 +18,9 @@ const NO_INSTANCE: c_uint = c_uint::MAX;
 /// Returns all processes on the GPU, or those on the MIG device.
 pub fn on(target: &Target) -> impl Iterator<Item = &Process> {
     let mig = target.mig();
-    target
-        .scenario
-        .processes_on(target.device.gpu)
-        .filter(move |process| {
-            mig.is_none_or(|mig| {
-                process.gi == Some(mig.gi) && process.ci.is_none_or(|ci| ci == mig.ci)
-            })
-        })
+    target.scenario.processes_on(target.device.gpu).filter(move |process| {
+        mig.is_none_or(|mig| process.gi == Some(mig.gi) && process.ci.is_none_or(|ci| ci == mig.ci))
+    })
 }
 
 /// Describes a process as versions 2 and 3 of the call do. Version 1 has no instance ids.
@@ -43,10 +38,7 @@ fn describe(target: &Target, process: &Process) -> nvmlProcessInfo_v2_t {
 }
 
 fn first_version(info: nvmlProcessInfo_v2_t) -> nvmlProcessInfo_v1_t {
-    nvmlProcessInfo_v1_t {
-        pid: info.pid,
-        usedGpuMemory: info.usedGpuMemory,
-    }
+    nvmlProcessInfo_v1_t { pid: info.pid, usedGpuMemory: info.usedGpuMemory }
 }
 
 /// Copies a list to a caller's array. `count` holds the capacity, and is set to the length of the list.

@@ -68,10 +68,7 @@ impl State {
     }
 
     fn current(&self) -> Arc<Scenario> {
-        self.scenario
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.scenario.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads the file again if it changed. If it is empty or does not parse, it is only half written, and the previous
@@ -87,10 +84,7 @@ impl State {
         }
         if let Ok(scenario) = read(file) {
             let scenario = Arc::new(scenario);
-            *self
-                .scenario
-                .write()
-                .unwrap_or_else(PoisonError::into_inner) = scenario;
+            *self.scenario.write().unwrap_or_else(PoisonError::into_inner) = scenario;
             *seen = now;
         }
     }
@@ -99,10 +93,7 @@ impl State {
         let now = self.started.elapsed().as_micros() as u64;
         let last = self.looked.load(Ordering::Relaxed);
         now.saturating_sub(last) >= LOOK_AGAIN.as_micros() as u64
-            && self
-                .looked
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+            && self.looked.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -137,9 +128,7 @@ fn own_path() -> Option<PathBuf> {
 }
 
 fn covers(line: &str, address: usize) -> bool {
-    let bounds = line
-        .split_once(' ')
-        .and_then(|(range, _)| range.split_once('-'));
+    let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
     let parse = |s: &str| usize::from_str_radix(s, 16).unwrap_or(0);
     bounds.is_some_and(|(from, to)| (parse(from)..parse(to)).contains(&address))
 }
@@ -163,9 +152,7 @@ pub fn begin_session(scenario: &Scenario) -> Result<(), Code> {
         return Err(scenario.driver.init);
     }
     if STATE.sessions.fetch_add(1, Ordering::AcqRel) == 0 {
-        STATE
-            .generation
-            .store(scenario.driver.generation, Ordering::Release);
+        STATE.generation.store(scenario.driver.generation, Ordering::Release);
     }
     Ok(())
 }

@@ -82,9 +82,7 @@ fn reports_and_saves_a_failed_case() {
     ] {
         let failure = Supervisor::new("log").fault(fault).supervise().unwrap_err();
         assert!(failure.contains(expected), "{fault}: {failure}");
-        let saved = failure
-            .lines()
-            .find_map(|line| line.strip_prefix("saved: "));
+        let saved = failure.lines().find_map(|line| line.strip_prefix("saved: "));
         assert_eq!(fs::read(saved.unwrap()).unwrap(), fault.as_bytes());
     }
 }
@@ -166,12 +164,7 @@ impl Cases {
         // Initialize statics first, so that they do not count as memory of the first case.
         (target.run)(b"");
         let path = std::env::var_os(STATE_VARIABLE).unwrap();
-        Self {
-            target,
-            state: File::create(path).unwrap(),
-            count: 0,
-            peak: memory("VmHWM:"),
-        }
+        Self { target, state: File::create(path).unwrap(), count: 0, peak: memory("VmHWM:") }
     }
 
     fn run(&mut self, case: &[u8]) {
@@ -186,11 +179,7 @@ impl Cases {
         if peak > self.peak {
             let taken = peak.saturating_sub(before);
             let allowed = MAX_CASE_MEMORY + MAX_MEMORY_PER_BYTE * case.len() as u64;
-            assert!(
-                taken <= allowed,
-                "the case took {} MiB of memory",
-                taken >> 20
-            );
+            assert!(taken <= allowed, "the case took {} MiB of memory", taken >> 20);
             self.peak = peak;
         }
     }
@@ -239,13 +228,7 @@ impl Supervisor {
         let output = File::create(folder.path().join("output")).unwrap();
         command.stdout(output.try_clone().unwrap()).stderr(output);
         command.stdin(Stdio::null());
-        Self {
-            name,
-            command,
-            cpu_limit: CASE_CPU_LIMIT,
-            timeout: CASE_TIMEOUT,
-            folder,
-        }
+        Self { name, command, cpu_limit: CASE_CPU_LIMIT, timeout: CASE_TIMEOUT, folder }
     }
 
     fn fault(mut self, fault: &str) -> Self {

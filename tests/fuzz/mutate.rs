@@ -27,13 +27,10 @@ pub struct Mutator {
 
 impl Mutator {
     pub fn new(target: &str, seed: u64) -> Self {
-        let name = target.bytes().fold(seed, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        Self {
-            state: name | 1,
-            words: dictionary(target),
-        }
+        let name = target
+            .bytes()
+            .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Self { state: name | 1, words: dictionary(target) }
     }
 
     /// Returns a pseudo-random number below `limit`, by xorshift64*.

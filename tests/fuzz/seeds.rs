@@ -30,10 +30,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "hook" => HOOK.iter().map(|text| text.as_bytes().to_vec()).collect(),
         "redact" => REDACT.iter().map(|text| text.as_bytes().to_vec()).collect(),
         "config" => config(),
-        "terminal" => TERMINAL
-            .iter()
-            .map(|text| text.as_bytes().to_vec())
-            .collect(),
+        "terminal" => TERMINAL.iter().map(|text| text.as_bytes().to_vec()).collect(),
         _ => Vec::new(),
     };
     seeds.extend(files(&format!("fuzz/regressions/{target}"), ""));
@@ -93,10 +90,7 @@ fn wire() -> Vec<Vec<u8>> {
 }
 
 fn recorded_lines() -> Vec<Vec<u8>> {
-    let recordings = [
-        "assets/demo.gpt.zst",
-        "tests/data/recordings/trouble.gpt.zst",
-    ];
+    let recordings = ["assets/demo.gpt.zst", "tests/data/recordings/trouble.gpt.zst"];
     let mut seeds = Vec::new();
     for name in recordings {
         let bytes = fs::read(repository().join(name)).unwrap();
@@ -139,9 +133,7 @@ fn recording() -> Vec<Vec<u8>> {
 fn incidents() -> Vec<Vec<u8>> {
     let logs = log();
     let records = logs.iter().step_by(7).filter_map(|log| {
-        let incident = explain(Catalogue::embedded(), "train.log", log)
-            .into_iter()
-            .next()?;
+        let incident = explain(Catalogue::embedded(), "train.log", log).into_iter().next()?;
         let key = IncidentKey {
             boot_id: "1b4e28ba".into(),
             process: Some(ProcessKey::new(4_711, 99)),

@@ -27,15 +27,9 @@ const RETRIES_OFFSET: u64 = 5 * 96;
 fn start_counting_process() -> (Target, u64) {
     let mut target = Target::start(&dump_path());
     let retries = allocated_bytes() + RETRIES_OFFSET;
-    let retries_count = Attached::open(Path::new(PROC), target.pid())
-        .unwrap()
-        .stats()
-        .unwrap();
+    let retries_count = Attached::open(Path::new(PROC), target.pid()).unwrap().stats().unwrap();
     let retries_count = retries_count[0].num_alloc_retries;
-    assert_eq!(
-        i64::try_from(word(target.pid(), retries)),
-        Ok(retries_count)
-    );
+    assert_eq!(i64::try_from(word(target.pid(), retries)), Ok(retries_count));
     target.count(retries);
     (target, retries)
 }
@@ -63,19 +57,14 @@ fn states(pid: Pid) -> Vec<(String, char)> {
         let task = task.unwrap();
         let status = std::fs::read_to_string(task.path().join("status")).ok()?;
         let state = status.lines().find_map(|l| l.strip_prefix("State:\t"))?;
-        Some((
-            task.file_name().into_string().unwrap(),
-            state.chars().next()?,
-        ))
+        Some((task.file_name().into_string().unwrap(), state.chars().next()?))
     });
     states.collect()
 }
 
 fn allocator(pid: Pid, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
-    command
-        .args(["allocator", &pid.to_string()])
-        .args(arguments);
+    command.args(["allocator", &pid.to_string()]).args(arguments);
     command.output().unwrap()
 }
 
@@ -95,20 +84,11 @@ fn pause_reads_a_busy_process_exactly_and_resumes_it() {
     let held = allocator(target.pid(), &["--json", "--pause"]);
     assert_eq!(held.status.code(), Some(0), "{held:?}");
     let held = json(&held);
-    assert!(
-        held["devices"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|d| d["exact"] == true)
-    );
+    assert!(held["devices"].as_array().unwrap().iter().all(|d| d["exact"] == true));
     let pause = &held["pause"];
     // The main thread, the test harness's thread, the counting thread, and 100 others.
     assert_eq!(pause["threads"], 103, "{pause}");
-    assert_eq!(
-        (&pause["times"], &pause["cut_short"]),
-        (&1.into(), &false.into())
-    );
+    assert_eq!((&pause["times"], &pause["cut_short"]), (&1.into(), &false.into()));
     assert!(pause["total_us"].as_u64().unwrap() < 150_000, "{pause}");
     assert_goes_on(target.pid(), counter);
 
@@ -165,9 +145,7 @@ fn killed_reader_resumes_the_process() {
         .stdout(Stdio::null())
         .spawn();
     let mut child = Guarded(child.unwrap());
-    wait_until("it to be held", || {
-        states(target.pid()).iter().all(|(_, state)| *state == 't')
-    });
+    wait_until("it to be held", || states(target.pid()).iter().all(|(_, state)| *state == 't'));
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     assert_goes_on(target.pid(), counter);
@@ -188,10 +166,7 @@ fn traced_process_is_read_without_pause_and_names_the_tracer() {
     let (output, text) = hold.join().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = json(&output);
-    let sentence = format!(
-        "not paused: PID {} already traces the process",
-        std::process::id()
-    );
+    let sentence = format!("not paused: PID {} already traces the process", std::process::id());
     let hint = output["pause"]["hint"].as_str().unwrap();
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);
@@ -217,14 +192,8 @@ fn stopped_process_stays_stopped_and_pending_signal_arrives() {
     kill(pid, Signal::SIGTERM).unwrap();
     drop(hold);
     let started = Instant::now();
-    while !matches!(
-        states_or_none(target.pid()).as_deref(),
-        None | Some([] | [(_, 'Z')])
-    ) {
-        assert!(
-            started.elapsed() < Duration::from_secs(20),
-            "the signal was lost"
-        );
+    while !matches!(states_or_none(target.pid()).as_deref(), None | Some([] | [(_, 'Z')])) {
+        assert!(started.elapsed() < Duration::from_secs(20), "the signal was lost");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -45,11 +45,7 @@ struct Watched {
 
 impl Watched {
     fn start(pid: u32) -> Self {
-        let watched = Self {
-            peak: Arc::default(),
-            is_over: Arc::default(),
-            start: Instant::now(),
-        };
+        let watched = Self { peak: Arc::default(), is_over: Arc::default(), start: Instant::now() };
         let (peak, is_over) = (Arc::clone(&watched.peak), Arc::clone(&watched.is_over));
         thread::spawn(move || {
             // Between fork and exec the child still has the memory of this test.
@@ -71,22 +67,12 @@ impl Watched {
     fn assert_within(&self, name: &str, size: usize) {
         self.is_over.store(true, Ordering::Relaxed);
         let (peak, took) = (self.peak.load(Ordering::Relaxed), self.start.elapsed());
-        println!(
-            "{name}: {size} bytes took {} MiB and {took:.1?}",
-            peak / MIB
-        );
+        println!("{name}: {size} bytes took {} MiB and {took:.1?}", peak / MIB);
         // A process of a few milliseconds can exit between two samples.
         let is_short = took < Duration::from_millis(20);
         assert!(peak > 0 || is_short, "{name}: nothing was measured");
-        assert!(
-            peak <= max_memory(size),
-            "{name}: {size} bytes took {} MiB",
-            peak / MIB
-        );
-        assert!(
-            took <= max_time(size),
-            "{name}: {size} bytes took {took:.1?}"
-        );
+        assert!(peak <= max_memory(size), "{name}: {size} bytes took {} MiB", peak / MIB);
+        assert!(took <= max_time(size), "{name}: {size} bytes took {took:.1?}");
     }
 }
 
@@ -102,19 +88,14 @@ fn anonymous(pid: u32) -> Option<u64> {
 #[track_caller]
 fn assert_command(name: &str, size: usize, command: &mut Command) -> String {
     let message = tempfile::NamedTempFile::new().unwrap();
-    command
-        .stdout(Stdio::null())
-        .stderr(message.reopen().unwrap());
+    command.stdout(Stdio::null()).stderr(message.reopen().unwrap());
     let mut child = Guarded(command.spawn().unwrap());
     let watched = Watched::start(child.0.id());
     let status = child.0.wait().unwrap();
     watched.assert_within(name, size);
     let message = fs::read_to_string(message.path()).unwrap();
     // Not killed by a signal, and no panic.
-    assert!(
-        status.code().is_some_and(|code| code <= 2),
-        "{name}: {status}: {message}"
-    );
+    assert!(status.code().is_some_and(|code| code <= 2), "{name}: {status}: {message}");
     message
 }
 
@@ -136,86 +117,40 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
     let processes: String = (1..5_000).map(process).collect();
     let many = 5_000_000;
     vec![
-        (
-            "GPUs",
-            frame(&format!("\"gpus\":[{}]", repeated("{},", many))),
-        ),
-        (
-            "processes",
-            frame(&format!(
-                "\"processes\":{{\"list\":[{}]}}",
-                repeated("{},", many)
-            )),
-        ),
-        (
-            "pools",
-            frame(&format!(
-                "\"pools\":{{\"list\":[{}]}}",
-                repeated("{},", many)
-            )),
-        ),
+        ("GPUs", frame(&format!("\"gpus\":[{}]", repeated("{},", many)))),
+        ("processes", frame(&format!("\"processes\":{{\"list\":[{}]}}", repeated("{},", many)))),
+        ("pools", frame(&format!("\"pools\":{{\"list\":[{}]}}", repeated("{},", many)))),
         (
             "processes of a GPU",
-            frame(&format!(
-                "\"gpus\":[{{\"processes\":[{}]}}]",
-                repeated("{},", many)
-            )),
+            frame(&format!("\"gpus\":[{{\"processes\":[{}]}}]", repeated("{},", many))),
         ),
         (
             "an unknown shape in a reading",
-            frame(&format!(
-                "\"gpus\":[{{\"sm\":{{\"hint\":[{}]}}}}]",
-                repeated("[],", many)
-            )),
+            frame(&format!("\"gpus\":[{{\"sm\":{{\"hint\":[{}]}}}}]", repeated("[],", many))),
         ),
         (
             "blocks of a map",
-            format!(
-                "{{\"map\":{{\"segments\":[{{\"blocks\":[{}]}}]}}}}\n",
-                repeated("{},", many)
-            ),
+            format!("{{\"map\":{{\"segments\":[{{\"blocks\":[{}]}}]}}}}\n", repeated("{},", many)),
         ),
         (
             "threads of a stack",
-            format!(
-                "{{\"stack\":{{\"threads\":[{}]}}}}\n",
-                repeated("{},", many)
-            ),
+            format!("{{\"stack\":{{\"threads\":[{}]}}}}\n", repeated("{},", many)),
         ),
-        (
-            "deep nesting",
-            format!("{{\"later\":{}\n", "[".repeat(3 * many)),
-        ),
-        (
-            "deep nesting of objects",
-            frame(&format!("\"gpus\":{}", "[{\"mig\":".repeat(many / 3))),
-        ),
+        ("deep nesting", format!("{{\"later\":{}\n", "[".repeat(3 * many))),
+        ("deep nesting of objects", frame(&format!("\"gpus\":{}", "[{\"mig\":".repeat(many / 3)))),
         (
             "a name of 15 MB",
-            frame(&format!(
-                "\"gpus\":[{{\"name\":\"{}\"}}]",
-                "x".repeat(15_000_000)
-            )),
+            frame(&format!("\"gpus\":[{{\"name\":\"{}\"}}]", "x".repeat(15_000_000))),
         ),
         (
             "a name that is written out",
-            frame(&format!(
-                "\"gpus\":[{{\"name\":\"{}\"}}]",
-                "\u{ad}".repeat(3_000_000)
-            )),
+            frame(&format!("\"gpus\":[{{\"name\":\"{}\"}}]", "\u{ad}".repeat(3_000_000))),
         ),
         ("a line of 100 MB", format!("{}\n", " ".repeat(100_000_000))),
-        (
-            "many GPUs in many frames",
-            frame(&format!("\"gpus\":[{}]", gpus(250))).repeat(300),
-        ),
+        ("many GPUs in many frames", frame(&format!("\"gpus\":[{}]", gpus(250))).repeat(300)),
         (
             "many processes in many frames",
-            frame(&format!(
-                "\"processes\":{{\"list\":[{}]}}",
-                repeated(&processes, 1)
-            ))
-            .repeat(30),
+            frame(&format!("\"processes\":{{\"list\":[{}]}}", repeated(&processes, 1))).repeat(30),
         ),
         ("events", "{\"event\":{}}\n".repeat(5_000)),
     ]
@@ -253,11 +188,8 @@ fn recordings_stay_within_the_budget() {
         // The reader stops at a line that is too long and reports the rest as missing.
         let file = [bytes, minute_of(&last_frame(4)).split_off(hello_bytes())].concat();
         fs::write(&path, &file).unwrap();
-        let terminal = Launch::gputop()
-            .args(["replay", "--speed", "64"])
-            .args([&path])
-            .size(40, 160)
-            .start();
+        let terminal =
+            Launch::gputop().args(["replay", "--speed", "64"]).args([&path]).size(40, 160).start();
         assert_dashboard(&format!("recording, {name}"), file.len(), &terminal);
     }
 }
@@ -277,10 +209,7 @@ fn recordings_whose_lengths_lie_stay_within_the_budget() {
         [&magic.to_le_bytes()[..], &length.to_le_bytes(), payload].concat()
     };
     let minute = "{\"offset\":18446744073709551615,\"bytes\":18446744073709551615,\"frames\":1},";
-    let index = format!(
-        "{{\"offset\":0,\"minutes\":[{}]}}",
-        repeated(minute, 100_000)
-    );
+    let index = format!("{{\"offset\":0,\"minutes\":[{}]}}", repeated(minute, 100_000));
     let footer = |length: u32| [&length.to_le_bytes()[..], b"gputopIX"].concat();
     let note = zstd::bulk::compress(
         format!("{{\"events\":[{}]}}", repeated("{},", 2_500_000)).as_bytes(),
@@ -290,18 +219,11 @@ fn recordings_whose_lengths_lie_stay_within_the_budget() {
     let note = [b"{\"frames\":1}\n".to_vec(), note].concat();
     let files = [
         ("a hello of 4 GiB", skippable(0x184D_2A50, u32::MAX, b"{}")),
-        (
-            "a note of 4 GiB",
-            [whole.clone(), skippable(0x184D_2A51, u32::MAX, b"{}\n")].concat(),
-        ),
+        ("a note of 4 GiB", [whole.clone(), skippable(0x184D_2A51, u32::MAX, b"{}\n")].concat()),
         (
             "an index of 64 MiB",
-            [
-                whole.clone(),
-                skippable(0x184D_2A5E, 64 << 20, index.as_bytes()),
-                footer(64 << 20),
-            ]
-            .concat(),
+            [whole.clone(), skippable(0x184D_2A5E, 64 << 20, index.as_bytes()), footer(64 << 20)]
+                .concat(),
         ),
         (
             "an index of lies",
@@ -323,27 +245,16 @@ fn recordings_whose_lengths_lie_stay_within_the_budget() {
         ),
         ("10,000 notes that lie about their minutes", {
             let note = skippable(0x184D_2A51, 13, b"{\"frames\":9}\n");
-            [
-                whole.clone(),
-                [&whole[hello_bytes()..], &note].concat().repeat(10_000),
-            ]
-            .concat()
+            [whole.clone(), [&whole[hello_bytes()..], &note].concat().repeat(10_000)].concat()
         }),
     ];
     for (name, file) in files {
         fs::write(&path, &file).unwrap();
-        let terminal = Launch::gputop()
-            .args(["replay"])
-            .args([&path])
-            .size(40, 160)
-            .start();
+        let terminal = Launch::gputop().args(["replay"]).args([&path]).size(40, 160).start();
         let watched = Watched::start(terminal.pid());
         let is_refused =
             |screen: &vt100::Screen| screen.contents().contains("not a gputop recording");
-        terminal.wait_for(
-            |screen| screen.contents().contains("LAST") || is_refused(screen),
-            name,
-        );
+        terminal.wait_for(|screen| screen.contents().contains("LAST") || is_refused(screen), name);
         watched.assert_within(&format!("recording, {name}"), file.len());
         if !is_refused(&terminal.screen()) {
             terminal.send("q");
@@ -375,10 +286,7 @@ fn wire_lines_stay_within_the_budget() {
             .size(40, 160)
             .start();
         let name = format!("wire, {name}");
-        if ["a line of 100 MB", "a name that is written out"]
-            .iter()
-            .any(|n| name.ends_with(n))
-        {
+        if ["a line of 100 MB", "a name that is written out"].iter().any(|n| name.ends_with(n)) {
             let watched = Watched::start(terminal.pid());
             terminal.wait_text("a received line is longer than 16 MiB");
             watched.assert_within(&name, sent.len());
@@ -430,20 +338,8 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
         body.extend(b"e.");
         body
     };
-    let lists = [
-        header(),
-        b"](".to_vec(),
-        b"]Na".repeat(1_000_000),
-        b"e.".to_vec(),
-    ]
-    .concat();
-    let dicts = [
-        header(),
-        b"](".to_vec(),
-        b"}NNsNNs".repeat(500_000),
-        b"e.".to_vec(),
-    ]
-    .concat();
+    let lists = [header(), b"](".to_vec(), b"]Na".repeat(1_000_000), b"e.".to_vec()].concat();
+    let dicts = [header(), b"](".to_vec(), b"}NNsNNs".repeat(500_000), b"e.".to_vec()].concat();
     let texts = {
         let mut body = header();
         for n in 0..500_000_u32 {
@@ -459,16 +355,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
         let long = "n".repeat(250);
         let mut body = [header(), text(&long), b"\x940](".to_vec()].concat();
         for line in 0..200_000_u32 {
-            body.extend(
-                [
-                    b"}(",
-                    &*text("filename"),
-                    b"h\x00",
-                    &*text("name"),
-                    b"h\x00",
-                ]
-                .concat(),
-            );
+            body.extend([b"}(", &*text("filename"), b"h\x00", &*text("name"), b"h\x00"].concat());
             body.extend([&*text("line"), b"J", &line.to_le_bytes(), b"u"].concat());
         }
         body.extend(b"e\x940](}(");
@@ -488,16 +375,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
     let events = {
         let mut body = [header(), b"}(".to_vec(), text("segments"), b"]".to_vec()].concat();
         body.extend([text("device_traces"), b"](](".to_vec()].concat());
-        body.extend(
-            [
-                &b"}("[..],
-                &text("action"),
-                b"\x94",
-                &text("alloc"),
-                b"\x94u",
-            ]
-            .concat(),
-        );
+        body.extend([&b"}("[..], &text("action"), b"\x94", &text("alloc"), b"\x94u"].concat());
         body.extend(b"}(h\x00h\x01u".repeat(600_000));
         body.extend(b"eeu.");
         body
@@ -506,10 +384,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
     let pack = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).unwrap();
     vec![
         ("runs of blocks", many_segments(30_000, 20_000)),
-        (
-            "runs of blocks, packed",
-            pack(&many_segments(300_000, 200_000)),
-        ),
+        ("runs of blocks, packed", pack(&many_segments(300_000, 200_000))),
         ("dictionaries of a history", history),
         ("lists", lists.clone()),
         ("lists, packed", pack(&lists.repeat(1)[..])),
@@ -552,23 +427,13 @@ fn logs_stay_within_the_budget() {
         ("one line", "x".repeat(5_000_000).into_bytes()),
         ("bytes that are no text", vec![0xff; 5_000_000]),
         ("line ends", vec![b'\n'; 5_000_000]),
-        (
-            "tracebacks without an end",
-            traceback.repeat(50_000).into_bytes(),
-        ),
+        ("tracebacks without an end", traceback.repeat(50_000).into_bytes()),
         ("the same failure", oom.repeat(20_000).into_bytes()),
         ("frames of one traceback", {
             let frame = "  File \"/a.py\", line 1, in f\n    x\n";
-            format!(
-                "Traceback (most recent call last):\n{}",
-                frame.repeat(100_000)
-            )
-            .into_bytes()
+            format!("Traceback (most recent call last):\n{}", frame.repeat(100_000)).into_bytes()
         }),
-        (
-            "blanks, packed",
-            zstd::bulk::compress(&vec![b' '; 60_000_000], 3).unwrap(),
-        ),
+        ("blanks, packed", zstd::bulk::compress(&vec![b' '; 60_000_000], 3).unwrap()),
     ];
     for (name, log) in logs {
         fs::write(&path, &log).unwrap();
@@ -581,23 +446,14 @@ fn logs_stay_within_the_budget() {
 fn incident_records_stay_within_the_budget() {
     let lists = |field: &str, element: &str| {
         let count = 3_500_000 / element.len();
-        format!(
-            "{{\"schema\":1,\"{field}\":[{}]}}",
-            repeated(element, count)
-        )
+        format!("{{\"schema\":1,\"{field}\":[{}]}}", repeated(element, count))
     };
     let records = [
         ("causes", lists("causes", "{},")),
         ("an unknown field", lists("later", "[],")),
         ("tracks", lists("history", "{},")),
         ("incidents in incidents", "{\"secondary\":[".repeat(200_000)),
-        (
-            "a headline",
-            format!(
-                "{{\"schema\":1,\"headline\":\"{}\"}}",
-                "x".repeat(3_500_000)
-            ),
-        ),
+        ("a headline", format!("{{\"schema\":1,\"headline\":\"{}\"}}", "x".repeat(3_500_000))),
     ];
     for (name, record) in records {
         let user = User::new();
@@ -665,18 +521,10 @@ fn filters_stay_within_the_budget() {
 #[test]
 fn allocator_dumps_stay_within_the_budget() {
     let magic = "gputop-dump 1\n";
-    let ranges = format!(
-        "{magic}{{\"maps\":[],\"ranges\":[{}]}}\n",
-        repeated("[0,0],", 5_000_000)
-    );
-    let maps = format!(
-        "{magic}{{\"maps\":[{}],\"ranges\":[]}}\n",
-        repeated("{},", 5_000_000)
-    );
-    let zeros = format!(
-        "{magic}{{\"maps\":[],\"ranges\":[[0,250000000]]}}\n{}",
-        "\0".repeat(250_000_000)
-    );
+    let ranges = format!("{magic}{{\"maps\":[],\"ranges\":[{}]}}\n", repeated("[0,0],", 5_000_000));
+    let maps = format!("{magic}{{\"maps\":[{}],\"ranges\":[]}}\n", repeated("{},", 5_000_000));
+    let zeros =
+        format!("{magic}{{\"maps\":[],\"ranges\":[[0,250000000]]}}\n{}", "\0".repeat(250_000_000));
     for text in [ranges, maps, zeros] {
         let file = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
         drop(text);

@@ -49,10 +49,7 @@ fn quotes_in_an_explanation_are_not_failures() {
         let log = format!("step 1\n{}\n", example.text.trim_end());
         let incidents = read(&log);
         for width in [60, 80, 200] {
-            let style = Style {
-                width,
-                colour: false,
-            };
+            let style = Style { width, colour: false };
             let explanation = text(&incidents, Detail::Full, &style);
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");
@@ -103,9 +100,7 @@ fn tables_name_existing_cards() {
     for card in named.chain(tables.xids.iter().map(|row| &row.card)) {
         assert!(catalogue.card(card).is_some(), "unknown card {card}");
     }
-    for code in [
-        8, 13, 31, 43, 45, 48, 61, 63, 64, 74, 79, 92, 94, 95, 119, 140, 149, 154,
-    ] {
+    for code in [8, 13, 31, 43, 45, 48, 61, 63, 64, 74, 79, 92, 94, 95, 119, 140, 149, 154] {
         assert!(tables.xid(code).is_some(), "Xid {code}");
     }
 }
@@ -152,10 +147,7 @@ fn no_card_contains_flags_of_an_inference_server() {
 fn card_texts_keep_their_limits() {
     for card in &Catalogue::embedded().cards {
         let id = &card.id;
-        assert!(
-            card.titles.iter().all(|t| t.chars().count() <= 140),
-            "{id}: a title is too long"
-        );
+        assert!(card.titles.iter().all(|t| t.chars().count() <= 140), "{id}: a title is too long");
         assert!(
             card.headline.chars().count() <= 28 && card.headline.to_uppercase() == card.headline,
             "{id}: {}",
@@ -170,28 +162,15 @@ fn card_texts_keep_their_limits() {
             assert!(!fix.title.ends_with('.'), "{id}: {:?}", fix.title);
         }
         for reference in &card.references {
-            assert!(
-                reference.url.starts_with("https://"),
-                "{id}: {}",
-                reference.url
-            );
+            assert!(reference.url.starts_with("https://"), "{id}: {}", reference.url);
         }
     }
 }
 
 fn cards(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::cargo_bin("gputop")
-        .unwrap()
-        .arg("cards")
-        .args(args)
-        .output()
-        .unwrap();
+    let output = Command::cargo_bin("gputop").unwrap().arg("cards").args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
@@ -207,16 +186,9 @@ fn lists_shows_and_finds_cards() {
     // Cards are found by number, alias or error text.
     assert!(cards(&["31"]).1.contains("xid-31-mmu-fault"));
     assert!(cards(&["Xid 79"]).1.contains("xid-79-off-bus"));
-    assert!(
-        cards(&["INTERNAL ASSET FAILED"])
-            .1
-            .contains("internal-assert-torch")
-    );
+    assert!(cards(&["INTERNAL ASSET FAILED"]).1.contains("internal-assert-torch"));
     assert!(cards(&["embedding"]).1.contains("assert-embedding-range"));
     let (code, out, err) = cards(&["harpsichord"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(
-        err.contains("harpsichord") && err.contains("gputop cards"),
-        "{err}"
-    );
+    assert!(err.contains("harpsichord") && err.contains("gputop cards"), "{err}");
 }

@@ -45,16 +45,8 @@ fn once_prints_every_gpu_and_process_as_a_table() {
         "{}",
         once.out
     );
-    assert!(crate::screen_tables::gpu_shows(
-        screen,
-        "1",
-        &[("SM%", "–"), ("W", "–")]
-    ));
-    assert!(shows(
-        screen,
-        process.pid(),
-        &[("VRAM", "21.5"), ("GPU", "0")]
-    ));
+    assert!(crate::screen_tables::gpu_shows(screen, "1", &[("SM%", "–"), ("W", "–")]));
+    assert!(shows(screen, process.pid(), &[("VRAM", "21.5"), ("GPU", "0")]));
     // Piped output has no colours and no trailing spaces.
     assert!(!once.out.contains('\x1b'), "{:?}", once.out);
     assert!(once.out.lines().all(|line| line.trim_end() == line));
@@ -106,10 +98,8 @@ fn once_as_json_holds_bytes_and_reasons() {
 #[test]
 fn closed_stdout_is_an_error() {
     let fake = FakeNvml::new("[[gpu]]\n");
-    let snapshot = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/snapshots/torch-2.15/list.pickle"
-    );
+    let snapshot =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/list.pickle");
     for args in [
         "once",
         "once --json",
@@ -128,9 +118,7 @@ fn closed_stdout_is_an_error() {
         let gputop = env!("CARGO_BIN_EXE_gputop");
         shell.args(["-c", &format!("exec {gputop} {args} >&-")]);
         shell.envs(fake.env()).env("XDG_CONFIG_HOME", "/dev/null");
-        let output = shell
-            .env("XDG_STATE_HOME", crate::fake_machine::STATE)
-            .output();
+        let output = shell.env("XDG_STATE_HOME", crate::fake_machine::STATE).output();
         let output = output.unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args}: {message}");
@@ -179,9 +167,9 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
     let names = ["a,b \"quoted\" c.py", "=HYPERLINK(1)", "two\nlines", "-2+3"];
     let processes = names.map(RealProcess::start);
     let gpus = "[[gpu]]\nsm = 97\n[[gpu]]\nerrors = { power = \"not_supported\" }\n";
-    let scenario = processes.iter().fold(gpus.to_owned(), |text, process| {
-        text + &on_gpu(0, process, "used = \"1 GiB\"")
-    });
+    let scenario = processes
+        .iter()
+        .fold(gpus.to_owned(), |text, process| text + &on_gpu(0, process, "used = \"1 GiB\""));
     let fake = FakeNvml::new(&scenario);
     let once = run(&fake, ["once", "--csv"]);
     assert_eq!((once.code, once.err.as_str()), (Some(0), ""));
@@ -201,22 +189,14 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
         assert_eq!(field(i + 1, "gpu_index"), "0");
         let which = processes.iter().position(|p| p.pid() == *pid).unwrap();
         // A spreadsheet must not run a process name as a formula.
-        let shown = [
-            "a,b \"quoted\" c.py",
-            "'=HYPERLINK(1)",
-            "two^Jlines",
-            "'-2+3",
-        ];
+        let shown = ["a,b \"quoted\" c.py", "'=HYPERLINK(1)", "two^Jlines", "'-2+3"];
         assert_eq!(field(i + 1, "command"), shown[which]);
     }
     // A GPU without processes has its own row, in which missing values are empty.
     let last = lines.len() - 1;
-    for (name, value) in [
-        ("gpu_index", "1"),
-        ("pid", ""),
-        ("power_milliwatts", ""),
-        ("temperature_celsius", "31"),
-    ] {
+    for (name, value) in
+        [("gpu_index", "1"), ("pid", ""), ("power_milliwatts", ""), ("temperature_celsius", "31")]
+    {
         assert_eq!(field(last, name), value, "{name}");
     }
 }
@@ -244,33 +224,18 @@ fn once_without_driver_prints_the_reason_and_exits_1() {
 #[test]
 fn broken_pipe_is_success() {
     let fake = FakeNvml::h200s(1, "");
-    for args in [
-        &["once"][..],
-        &["once", "--json"],
-        &["once", "--csv"],
-        &["doctor"],
-        &["doctor", "--json"],
-    ] {
+    for args in
+        [&["once"][..], &["once", "--json"], &["once", "--csv"], &["doctor"], &["doctor", "--json"]]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = command(&fake, args)
-            .stdout(writer)
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
+        let output = command(&fake, args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?} {output:?}");
         assert_eq!(output.stderr, b"", "{args:?}");
     }
     let line = format!("{} once --json | head -1", env!("CARGO_BIN_EXE_gputop"));
-    let output = Command::new("sh")
-        .args(["-c", &line])
-        .envs(fake.env())
-        .output()
-        .unwrap();
-    assert_eq!(
-        (&output.stdout[..], &output.stderr[..]),
-        (&b"{\n"[..], &b""[..])
-    );
+    let output = Command::new("sh").args(["-c", &line]).envs(fake.env()).output().unwrap();
+    assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"{\n"[..], &b""[..]));
 }
 
 /// Returns the complete lines of a recording, which may be truncated.
@@ -282,31 +247,25 @@ pub fn recorded(file: &Path) -> Vec<Update> {
     }
     let text = String::from_utf8(text).unwrap();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let lines = whole
-        .lines()
-        .map(|line| Line::read(line.as_bytes()).unwrap());
+    let lines = whole.lines().map(|line| Line::read(line.as_bytes()).unwrap());
     lines.filter_map(|line| line.update().unwrap()).collect()
 }
 
 /// The frames of a recording.
 pub fn frames(file: &Path) -> Vec<Arc<Frame>> {
-    let frames = recorded(file)
-        .into_iter()
-        .filter_map(|update| match update {
-            Update::Frame(frame) => Some(frame),
-            _ => None,
-        });
+    let frames = recorded(file).into_iter().filter_map(|update| match update {
+        Update::Frame(frame) => Some(frame),
+        _ => None,
+    });
     frames.collect()
 }
 
 /// The events of a recording.
 pub fn events(file: &Path) -> Vec<Event> {
-    let events = recorded(file)
-        .into_iter()
-        .filter_map(|update| match update {
-            Update::Event(event) => Some(event),
-            _ => None,
-        });
+    let events = recorded(file).into_iter().filter_map(|update| match update {
+        Update::Event(event) => Some(event),
+        _ => None,
+    });
     events.collect()
 }
 
@@ -317,26 +276,16 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
     let file = folder.path().join("run.gpt.zst");
     let args = ["record", "--for", "3s", "-i", INTERVAL, "-o"].map(Into::into);
     let record = run(&fake, args.iter().chain([&file.clone().into_os_string()]));
-    assert_eq!(
-        (record.code, record.out.as_str()),
-        (Some(0), ""),
-        "{record:?}"
-    );
+    assert_eq!((record.code, record.out.as_str()), (Some(0), ""), "{record:?}");
     let frames = frames(&file);
-    let begin = format!(
-        "gputop: recorded {} frames to {} (",
-        frames.len(),
-        file.display()
-    );
+    let begin = format!("gputop: recorded {} frames to {} (", frames.len(), file.display());
     assert!(record.err.starts_with(&begin), "{record:?}");
     assert_eq!(record.err.lines().count(), 1);
     assert!(frames.len() >= 5, "{} frames in 3 s", frames.len());
     assert!(frames.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
     // Without -o, the file name contains the host and the time.
-    let record = command(&fake, ["record", "--for", "1s"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let record =
+        command(&fake, ["record", "--for", "1s"]).current_dir(folder.path()).output().unwrap();
     assert!(record.status.success(), "{record:?}");
     let names: Vec<String> = fs::read_dir(folder.path())
         .unwrap()
@@ -380,13 +329,9 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
     let mut record = start_recording(&fake, &file);
     let newest = || frames(&file).pop();
     let vram = |frame: Arc<Frame>| frame.gpus[0].processes.value()?.first()?.vram.get();
-    wait_until("the first size", || {
-        newest().and_then(vram) == Some(Bytes::gib(1))
-    });
+    wait_until("the first size", || newest().and_then(vram) == Some(Bytes::gib(1)));
     fake.replace(&scenario("7 GiB"));
-    wait_until("the second size", || {
-        newest().and_then(vram) == Some(Bytes::gib(7))
-    });
+    wait_until("the second size", || newest().and_then(vram) == Some(Bytes::gib(7)));
     record.0.kill().unwrap();
     record.0.wait().unwrap();
     let last = newest().unwrap();
@@ -442,9 +387,7 @@ fn record_does_not_overwrite_foreign_files() {
     let nowhere = run(&fake, ["record", "-o", "/nowhere/at/all.gpt.zst"]);
     assert_eq!(nowhere.code, Some(2));
     assert!(
-        nowhere
-            .err
-            .starts_with("gputop: cannot create the recording /nowhere/at/all.gpt.zst: ")
+        nowhere.err.starts_with("gputop: cannot create the recording /nowhere/at/all.gpt.zst: ")
             && nowhere.err.lines().count() == 1,
         "{nowhere:?}"
     );
@@ -455,9 +398,7 @@ fn replay_of_another_file_prints_one_sentence() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     let zstd = zstd::stream::encode_all(&b"{\"frame\":{}}\n"[..], 3).unwrap();
-    let garbage: Vec<u8> = (0..100_000_u32)
-        .map(|i| ((i * 7_919) >> 3) as u8 | 0x80)
-        .collect();
+    let garbage: Vec<u8> = (0..100_000_u32).map(|i| ((i * 7_919) >> 3) as u8 | 0x80).collect();
     let files: [(&str, &[u8], &str); 5] = [
         ("empty", b"", "is empty, so there is nothing to play"),
         (
@@ -470,11 +411,7 @@ fn replay_of_another_file_prints_one_sentence() {
             &zstd,
             "is not a gputop recording: it starts with zstd data without a gputop header. Record one with `gputop record`",
         ),
-        (
-            "garbage",
-            &garbage,
-            "is not a gputop recording: it starts with ",
-        ),
+        ("garbage", &garbage, "is not a gputop recording: it starts with "),
         (
             "header",
             b"\x50\x2a\x4d\x18\xff\xff\xff\xff",
@@ -485,11 +422,7 @@ fn replay_of_another_file_prints_one_sentence() {
         let file = folder.path().join(name);
         fs::write(&file, bytes).unwrap();
         let replay = run(&fake, ["replay".as_ref(), file.as_os_str()]);
-        assert_eq!(
-            (replay.code, replay.out.as_str()),
-            (Some(2), ""),
-            "{replay:?}"
-        );
+        assert_eq!((replay.code, replay.out.as_str()), (Some(2), ""), "{replay:?}");
         let sentence = format!("gputop: {} {why}", file.display());
         assert!(replay.err.starts_with(&sentence), "{replay:?}");
         assert_eq!(replay.err.lines().count(), 1, "{replay:?}");
@@ -508,10 +441,7 @@ fn replay_refuses_unknown_speeds() {
     for speed in ["0", "0.1", "65", "-1", "NaN", "inf"] {
         let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
         assert_eq!(replay.code, Some(2), "{replay:?}");
-        assert!(
-            replay.err.contains("out of range; use 0.125 to 64"),
-            "{replay:?}"
-        );
+        assert!(replay.err.contains("out of range; use 0.125 to 64"), "{replay:?}");
     }
 }
 
@@ -537,10 +467,7 @@ fn demo_plays_the_built_in_recording() {
 
 #[test]
 fn the_tour_of_the_demo_has_six_stops() {
-    let terminal = Launch::gputop()
-        .args(["demo", "--tour"])
-        .size(40, 120)
-        .start();
+    let terminal = Launch::gputop().args(["demo", "--tour"]).size(40, 120).start();
     let keys = ["d", "1", "\x1b", "v", "M", "?"];
     for (at, key) in (1..).zip(keys) {
         terminal.wait_text(&format!("{at}/6  "));
@@ -564,10 +491,7 @@ fn once_watch_prints_a_report_at_each_interval() {
     child.kill().unwrap();
     child.wait().unwrap();
     for report in lines.chunks(4) {
-        assert!(
-            report[0].ends_with(": 2 GPUs, 0 processes on GPUs."),
-            "{report:?}"
-        );
+        assert!(report[0].ends_with(": 2 GPUs, 0 processes on GPUs."), "{report:?}");
         assert!(report[1].starts_with("GPU 0: "), "{report:?}");
         assert!(report[2].contains(" used, "), "{report:?}");
         assert_eq!(report[3], "");
@@ -585,21 +509,12 @@ fn doctor_says_what_works_and_what_each_call_costs() {
     assert_eq!(checks[0]["name"], "NVIDIA driver");
     assert_eq!(checks[0]["works"], true);
     let found = checks[0]["found"].as_str().unwrap();
-    assert!(
-        found.starts_with("version 580.159.03, 3 GPUs, answered in "),
-        "{found}"
-    );
-    let terminal = checks
-        .iter()
-        .find(|check| check["name"] == "terminal")
-        .unwrap();
+    assert!(found.starts_with("version 580.159.03, 3 GPUs, answered in "), "{found}");
+    let terminal = checks.iter().find(|check| check["name"] == "terminal").unwrap();
     assert_eq!(terminal["works"], false);
     for name in ["colours", "characters", "clipboard (y)"] {
         let check = checks.iter().find(|check| check["name"] == name);
-        assert!(
-            check.is_some_and(|check| check["found"].is_string()),
-            "{name}"
-        );
+        assert!(check.is_some_and(|check| check["found"].is_string()), "{name}");
     }
     for call in json["schedule"].as_array().unwrap() {
         assert!(call["name"].is_string() && call["when"].is_string());
@@ -609,11 +524,7 @@ fn doctor_says_what_works_and_what_each_call_costs() {
     let text = run(&fake, ["doctor"]);
     assert_eq!((text.code, text.err.as_str()), (Some(0), ""));
     assert!(text.out.contains("\nok   NVIDIA driver "), "{}", text.out);
-    assert!(
-        text.out.contains("while the GPU's screen is open"),
-        "{}",
-        text.out
-    );
+    assert!(text.out.contains("while the GPU's screen is open"), "{}", text.out);
 }
 
 #[test]
@@ -625,20 +536,12 @@ fn doctor_without_a_driver_says_what_would_help() {
     let driver = &json["checks"][0];
     assert_eq!(driver["works"], false);
     let found = driver["found"].as_str().unwrap();
-    assert!(
-        found.starts_with("Driver and library do not match"),
-        "{found}"
-    );
+    assert!(found.starts_with("Driver and library do not match"), "{found}");
     let fix = driver["fix"].as_array().unwrap();
     assert!(!fix.is_empty());
     let text = run(&fake, ["doctor"]);
     assert_eq!(text.code, Some(1));
-    assert!(
-        text.out
-            .contains(&format!("NO   NVIDIA driver              {found}")),
-        "{}",
-        text.out
-    );
+    assert!(text.out.contains(&format!("NO   NVIDIA driver              {found}")), "{}", text.out);
     for line in fix {
         assert!(text.out.contains(line.as_str().unwrap()), "{}", text.out);
     }
@@ -682,10 +585,7 @@ fn unknown_subcommand_gets_a_helpful_hint() {
     run(&fake, ["record", name]).assert_refused(2, &hint);
     for (word, sentence) in [
         ("me@", "`me@` is not a valid host: use [user@]host[:port]"),
-        (
-            "node7:ssh",
-            "`ssh` is not a valid port: use a number from 1 to 65535",
-        ),
+        ("node7:ssh", "`ssh` is not a valid port: use a number from 1 to 65535"),
     ] {
         run(&fake, [word]).assert_refused(2, sentence);
     }

@@ -47,8 +47,7 @@ impl Home {
 
     #[track_caller]
     fn assert_wrong(&self, sentence: &str) {
-        self.run(&[], &["config", "check"])
-            .assert_refused(2, sentence);
+        self.run(&[], &["config", "check"]).assert_refused(2, sentence);
     }
 }
 
@@ -66,36 +65,21 @@ fn flags_override_environment_and_environment_overrides_file() {
     let path = home.config().display().to_string();
     let variables = [("GPUTOP_INTERVAL", "3s"), ("GPUTOP_THEME", "16")];
     let printed = home.run(&variables, &["config", "print", "--theme", "dark"]);
-    assert_eq!(
-        line(&printed, "interval"),
-        "interval = \"3s\"  # GPUTOP_INTERVAL"
-    );
+    assert_eq!(line(&printed, "interval"), "interval = \"3s\"  # GPUTOP_INTERVAL");
     assert_eq!(line(&printed, "theme"), "theme = \"dark\"  # --theme");
-    assert_eq!(
-        line(&printed, "ascii"),
-        format!("ascii = true  # {path}, line 3")
-    );
+    assert_eq!(line(&printed, "ascii"), format!("ascii = true  # {path}, line 3"));
     assert_eq!(line(&printed, "quit"), "quit = [\"q\"]  # default");
     let printed = home.run(&[], &["config", "print"]);
-    assert_eq!(
-        line(&printed, "theme"),
-        format!("theme = \"light\"  # {path}, line 2")
-    );
+    assert_eq!(line(&printed, "theme"), format!("theme = \"light\"  # {path}, line 2"));
 }
 
 #[test]
 fn config_print_output_is_a_valid_configuration() {
     let printed = Home::new("").run(&[], &["config", "print"]);
-    assert_eq!(
-        line(&printed, "ascii"),
-        "ascii = false  # default, from the locale"
-    );
+    assert_eq!(line(&printed, "ascii"), "ascii = false  # default, from the locale");
     let again = Home::new(&printed.out);
     let checked = again.run(&[], &["config", "check"]);
-    assert_eq!(
-        checked.out,
-        format!("{} is valid\n", again.config().display())
-    );
+    assert_eq!(checked.out, format!("{} is valid\n", again.config().display()));
     assert_eq!(checked.code, Some(0));
 }
 
@@ -120,10 +104,7 @@ fn configuration_path_has_three_sources() {
     }
     fs::remove_file(home.config()).unwrap();
     let checked = home.run(&[], &["config", "check"]);
-    let expected = format!(
-        "{} does not exist; the defaults apply\n",
-        path("config.toml")
-    );
+    let expected = format!("{} does not exist; the defaults apply\n", path("config.toml"));
     assert_eq!((checked.code, checked.out), (Some(0), expected));
 }
 
@@ -132,22 +113,13 @@ fn configuration_mistake_is_reported_with_its_line() {
     let home = Home::new("");
     let path = home.config().display().to_string();
     for (text, sentence) in [
-        (
-            "\nthem = \"dark\"",
-            "line 2: unknown key `them`; did you mean `theme`?",
-        ),
+        ("\nthem = \"dark\"", "line 2: unknown key `them`; did you mean `theme`?"),
         (
             "interval = 2",
             "line 1: `interval`: invalid type: integer `2`, expected a string, such as \"1s\"",
         ),
-        (
-            "interval = \"5ms\"",
-            "line 1: interval 5ms is out of range; use 100ms to 1h",
-        ),
-        (
-            "[keys]\nqiut = \"x\"",
-            "line 2: unknown action `qiut`; did you mean `quit`?",
-        ),
+        ("interval = \"5ms\"", "line 1: interval 5ms is out of range; use 100ms to 1h"),
+        ("[keys]\nqiut = \"x\"", "line 2: unknown action `qiut`; did you mean `quit`?"),
         (
             "[keys]\n\nup = \"hyper-x\"",
             "line 3: `hyper-x` of action `up` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x",
@@ -156,14 +128,8 @@ fn configuration_mistake_is_reported_with_its_line() {
             "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",
             "line 3: `-oProxyCommand=x` is not a valid host: use [user@]host[:port]",
         ),
-        (
-            "[host]\n",
-            "line 1: unknown key `host`; did you mean `hosts`?",
-        ),
-        (
-            "density = \"tight\"",
-            "line 1: unknown density `tight`; expected one of normal, compact",
-        ),
+        ("[host]\n", "line 1: unknown key `host`; did you mean `hosts`?"),
+        ("density = \"tight\"", "line 1: unknown density `tight`; expected one of normal, compact"),
         (
             "[keys]\nup = \"s\"",
             "line 2: key `s` is bound to both `up` and `sort`; bind one of them to another key, or to none: `sort = []`",
@@ -179,23 +145,16 @@ fn configuration_mistake_is_reported_with_its_line() {
     ));
     fs::remove_file(home.config()).unwrap();
     fs::create_dir(home.config()).unwrap();
-    home.assert_wrong(&format!(
-        "cannot read configuration {path}: Is a directory (os error 21)"
-    ));
+    home.assert_wrong(&format!("cannot read configuration {path}: Is a directory (os error 21)"));
     // A file named by `--config` must exist.
     let missing = home.run(&[], &["--config", "/no/such.toml", "config", "check"]);
     missing.assert_refused(
         2,
         "cannot read configuration /no/such.toml: No such file or directory (os error 2)",
     );
-    let variable = home.run(
-        &[("GPUTOP_INTERVAL", "soon")],
-        &["--config", "/dev/null", "config", "print"],
-    );
-    variable.assert_refused(
-        2,
-        "GPUTOP_INTERVAL: `soon` is not a duration; use 100ms to 1h",
-    );
+    let variable =
+        home.run(&[("GPUTOP_INTERVAL", "soon")], &["--config", "/dev/null", "config", "print"]);
+    variable.assert_refused(2, "GPUTOP_INTERVAL: `soon` is not a duration; use 100ms to 1h");
 }
 
 #[test]
@@ -203,10 +162,7 @@ fn user_theme_is_found_by_name() {
     let home = Home::new("theme = \"mine\"");
     home.write("themes/mine.toml", "base = \"dark\"\ntitle = \"#010203\"\n");
     assert_eq!(home.run(&[], &["config", "check"]).code, Some(0));
-    let terminal = Launch::gputop()
-        .args(["demo"])
-        .env("XDG_CONFIG_HOME", home.0.path())
-        .start();
+    let terminal = Launch::gputop().args(["demo"]).env("XDG_CONFIG_HOME", home.0.path()).start();
     wait_until("the colour of a title", || {
         let drawn = terminal.raw();
         drawn.windows(10).any(|seen| seen == b"38;2;1;2;3")
@@ -220,10 +176,7 @@ fn invalid_theme_is_reported_with_its_line() {
     let home = Home::new("theme = \"mine\"");
     let mine = home.folder().join("themes/mine.toml");
     for (text, sentence) in [
-        (
-            "base = \"dark\"\nwran = \"red\"",
-            ", line 2: unknown role `wran`; did you mean `warn`?",
-        ),
+        ("base = \"dark\"\nwran = \"red\"", ", line 2: unknown role `wran`; did you mean `warn`?"),
         (
             "base = \"dark\"\n\nwarn = 208",
             ", line 3: `warn` must be a colour in quotes or a style such as { fg = \"#8a8f98\", bold = true }",
@@ -234,10 +187,7 @@ fn invalid_theme_is_reported_with_its_line() {
     }
     home.write("themes/mine.toml", "text = \"default\"");
     let lacking = home.run(&[], &["config", "check"]);
-    assert!(
-        lacking.err.contains("missing roles: `dim`, `title`, "),
-        "{lacking:?}"
-    );
+    assert!(lacking.err.contains("missing roles: `dim`, `title`, "), "{lacking:?}");
     assert_eq!(lacking.err.lines().count(), 1);
     // A theme that is not in use is checked too.
     home.write("config.toml", "");
@@ -245,9 +195,7 @@ fn invalid_theme_is_reported_with_its_line() {
     fs::remove_file(&mine).unwrap();
     home.write("config.toml", "theme = \"drak\"");
     let path = home.config().display().to_string();
-    home.assert_wrong(&format!(
-        "{path}, line 1: unknown theme `drak`; did you mean `dark`?"
-    ));
+    home.assert_wrong(&format!("{path}, line 1: unknown theme `drak`; did you mean `dark`?"));
     let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
     flag.assert_refused(
         2,
@@ -258,10 +206,7 @@ fn invalid_theme_is_reported_with_its_line() {
 #[test]
 fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_none() {
     let home = Home::new("theme = 1");
-    let terminal = Launch::gputop()
-        .args(["demo"])
-        .env("XDG_CONFIG_HOME", home.0.path())
-        .start();
+    let terminal = Launch::gputop().args(["demo"]).env("XDG_CONFIG_HOME", home.0.path()).start();
     assert_eq!(terminal.wait_exit().exit_code(), 2);
     assert!(terminal.text().contains("`theme`: invalid type"));
     assert_eq!(home.run(&[], &["cards"]).code, Some(0));
@@ -277,9 +222,7 @@ fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_no
 fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     let home = Home::new("density = \"compact\"\n[keys]\nhelp = [\"9\", \"f1\"]\nquit = \"8\"\n");
     let fake = FakeNvml::h200s(1, "");
-    let terminal = dashboard(&fake)
-        .env("XDG_CONFIG_HOME", home.0.path())
-        .start();
+    let terminal = dashboard(&fake).env("XDG_CONFIG_HOME", home.0.path()).start();
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
     assert!(!terminal.text().contains("VRAM used"));
     terminal.send("z");
@@ -317,39 +260,23 @@ fn root_uses_no_settings_incidents_and_log_of_another_user() {
 
     let fake = FakeNvml::new("[[gpu]]\n");
     let mut once = gputop(["once"]);
-    once.envs(fake.env())
-        .env("XDG_CONFIG_HOME", &folder)
-        .envs(variables);
+    once.envs(fake.env()).env("XDG_CONFIG_HOME", &folder).envs(variables);
     let output = once.output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(
-        err.starts_with("gputop: your settings, incidents and log are not used: "),
-        "{err}"
-    );
+    assert!(err.starts_with("gputop: your settings, incidents and log are not used: "), "{err}");
     assert!(err.contains(&why), "{err}");
 
     let printed = home.run(&variables, &["config", "print"]);
     assert_eq!(printed.code, Some(2));
-    assert!(
-        printed.out.contains("on_incident = \"\"  # default"),
-        "{}",
-        printed.out
-    );
-    for args in [
-        &["config", "check"][..],
-        &["config", "path"],
-        &["incidents"],
-    ] {
+    assert!(printed.out.contains("on_incident = \"\"  # default"), "{}", printed.out);
+    for args in [&["config", "check"][..], &["config", "path"], &["incidents"]] {
         let refused = home.run(&variables, args);
         assert_eq!(refused.code, Some(2), "{args:?}");
         assert!(refused.err.contains(&why), "{args:?}: {}", refused.err);
     }
     let config = home.config();
-    let named = [
-        ("XDG_CONFIG_HOME", "/nonexistent"),
-        ("GPUTOP_CONFIG", config.to_str().unwrap()),
-    ];
+    let named = [("XDG_CONFIG_HOME", "/nonexistent"), ("GPUTOP_CONFIG", config.to_str().unwrap())];
     let printed = home.run(&named, &["config", "print"]);
     assert!(printed.err.contains(&why), "{}", printed.err);
     assert_eq!(fs::metadata(&victim).unwrap().len(), 2 << 20);

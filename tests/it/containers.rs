@@ -51,10 +51,7 @@ fn a_container_is_a_column_a_group_and_a_term() {
     let mut test_app = test_app();
     let text = test_app.text(200, 30);
     assert!(text.contains("CONTAINER"), "{text}");
-    assert!(
-        text.contains("docker nightly") && text.contains("containerd 77aa"),
-        "{text}"
-    );
+    assert!(text.contains("docker nightly") && text.contains("containerd 77aa"), "{text}");
     for (term, pids) in [
         ("nightly", vec![418]),
         ("5f0a", vec![418]),
@@ -68,11 +65,7 @@ fn a_container_is_a_column_a_group_and_a_term() {
     }
     test_app.send("ttt");
     let text = test_app.text(120, 30);
-    for title in [
-        "docker nightly (1)",
-        "containerd 77aa8b7c6d5e (",
-        "no container (1)",
-    ] {
+    for title in ["docker nightly (1)", "containerd 77aa8b7c6d5e (", "no container (1)"] {
         assert!(text.contains(title), "{title}\n{text}");
     }
 }
@@ -112,23 +105,12 @@ fn the_name_comes_from_the_runtimes_own_file() {
     };
     let stat = "418 (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 6000 9 25 1 1 1\n";
     lay("proc/418/stat", stat);
-    lay(
-        "proc/418/cgroup",
-        &format!("0::/system.slice/docker-{ID}.scope\n"),
-    );
+    lay("proc/418/cgroup", &format!("0::/system.slice/docker-{ID}.scope\n"));
     let config = format!("var/lib/docker/containers/{ID}/config.v2.json");
-    lay(
-        &config,
-        r#"{"Name": "/nightly", "Config": {"Env": ["TOKEN=secret"]}}"#,
-    );
+    lay(&config, r#"{"Name": "/nightly", "Config": {"Env": ["TOKEN=secret"]}}"#);
     let fake = FakeNvml::new("[[gpu]]\n[[process]]\npid = 418\nused = \"2 GiB\"\n");
     let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "containers::read_a_machine",
-            "--ignored",
-            "--nocapture",
-        ])
+        .args(["--exact", "containers::read_a_machine", "--ignored", "--nocapture"])
         .env("GPUTOP_TEST_ROOT", root.path())
         .envs(fake.env())
         .output()
@@ -154,10 +136,7 @@ fn read_a_machine() {
         interval: Millis(200),
         library: std::env::var_os("GPUTOP_NVML"),
         proc_root: root.join("proc"),
-        container_files: Files {
-            root: root.to_owned(),
-            home: None,
-        },
+        container_files: Files { root: root.to_owned(), home: None },
         tmux: None,
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
@@ -168,9 +147,7 @@ fn read_a_machine() {
         is_remote: false,
     })
     .unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let process = runtime.block_on(async {
         loop {
             if let Some(Update::Frame(frame)) = source.next().await
@@ -198,18 +175,12 @@ pub fn in_a_pid_namespace(test: &str) {
     };
     if !unshare("true".as_ref(), &[]).status.success() {
         let required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
-        assert!(
-            !required,
-            "no namespaces can be made here, and nothing may be skipped"
-        );
+        assert!(!required, "no namespaces can be made here, and nothing may be skipped");
         println!("skipped: this kernel or container does not let us make namespaces");
         return;
     }
     let tests = std::env::current_exe().unwrap();
-    let output = unshare(
-        tests.as_os_str(),
-        &["--exact", test, "--ignored", "--nocapture"],
-    );
+    let output = unshare(tests.as_os_str(), &["--exact", test, "--ignored", "--nocapture"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains(FINISHED_MESSAGE), "{text}\n{errors}");
@@ -295,10 +266,7 @@ fn inside() {
         let outcome = run(&fake, ["once", "--json"]);
         document = serde_json::from_str(&outcome.out).unwrap();
         let list = document["processes"]["list"].as_array().unwrap();
-        list.len() == 1
-            && document["pools"]["list"]
-                .as_array()
-                .is_some_and(|list| !list.is_empty())
+        list.len() == 1 && document["pools"]["list"].as_array().is_some_and(|list| !list.is_empty())
     });
     let process = &document["processes"]["list"][0];
     let uuid = &document["gpus"][0]["uuid"];
@@ -308,10 +276,7 @@ fn inside() {
     assert_eq!(pool["process"]["pid"], target.pid().0);
     assert_eq!(&pool["gpu"], uuid, "{pool}");
     let entry = &document["gpus"][0]["processes"][0];
-    assert_eq!(
-        (&entry["pid"], &entry["process"]),
-        (&1.into(), &Value::Null)
-    );
+    assert_eq!((&entry["pid"], &entry["process"]), (&1.into(), &Value::Null));
     let part = &document["gpus"][0]["unattributed"][0];
     assert_eq!(part["cause"], "outside_container");
     let reserved = pool["stats"]["reserved"][2].as_u64().unwrap();

@@ -52,10 +52,7 @@ fn base64(text: &[u8]) -> Vec<u8> {
 fn clipboard_texts(terminal: &Terminal) -> Vec<String> {
     let raw = terminal.raw();
     let mark = b"\x1b]52;c;";
-    let starts = raw
-        .windows(mark.len())
-        .enumerate()
-        .filter(|(_, w)| w == mark);
+    let starts = raw.windows(mark.len()).enumerate().filter(|(_, w)| w == mark);
     starts
         .map(|(at, _)| {
             let rest = &raw[at + mark.len()..];
@@ -71,13 +68,7 @@ fn copy_uses_the_terminal_and_confirms_in_the_footer() {
         return;
     }
     let process = RealProcess::with_arguments(
-        [
-            "sh",
-            "--lr",
-            "1\x1b]0;owned\x07",
-            "--api-key",
-            "hunter2secret",
-        ],
+        ["sh", "--lr", "1\x1b]0;owned\x07", "--api-key", "hunter2secret"],
         |_| {},
     );
     let folder = tempfile::tempdir().unwrap();
@@ -88,16 +79,10 @@ fn copy_uses_the_terminal_and_confirms_in_the_footer() {
     let confirmation = format!("PID {} and its command line sent to", process.pid());
     terminal.wait_text(&confirmation);
     let asked = clipboard_texts(&terminal);
-    assert!(
-        asked[0].starts_with("GPU 0  NVIDIA H200  GPU-"),
-        "{asked:?}"
-    );
+    assert!(asked[0].starts_with("GPU 0  NVIDIA H200  GPU-"), "{asked:?}");
     let line = &asked[1];
     assert!(
-        line.starts_with(&format!(
-            "{} sh -c 'read line' sh --lr '1^[]0;owned^G'",
-            process.pid()
-        )),
+        line.starts_with(&format!("{} sh -c 'read line' sh --lr '1^[]0;owned^G'", process.pid())),
         "{line}"
     );
     assert!(!line.contains("hunter2secret"), "{line}");
@@ -148,24 +133,15 @@ fn w_writes_the_frame_to_a_new_file() {
     assert_eq!(second_name, &name.replace(".json", "-2.json"));
     let date = name.trim_end_matches(".json").rsplit_once('-').unwrap().1;
     assert!(name.starts_with("gputop-") && date.len() == 6, "{name}");
-    assert_eq!(
-        (&first["schema"], &first["screen"]["id"]),
-        (&1.into(), &"overview".into())
-    );
+    assert_eq!((&first["schema"], &first["screen"]["id"]), (&1.into(), &"overview".into()));
     assert_eq!(second["screen"]["id"], "process");
     assert_eq!(first["gpus"], second["gpus"]);
     assert_eq!(first["gpus"][0]["memory"]["total"], 143_771_u64 << 20);
     let listed = first["processes"]["list"].as_array().unwrap();
-    assert!(
-        listed.iter().any(|p| p["key"]["pid"] == process.pid()),
-        "{listed:?}"
-    );
+    assert!(listed.iter().any(|p| p["key"]["pid"] == process.pid()), "{listed:?}");
     // No secrets, as in every frame.
     let text = first.to_string();
-    assert!(
-        text.contains("--api-key") && !text.contains("hunter2secret"),
-        "{text}"
-    );
+    assert!(text.contains("--api-key") && !text.contains("hunter2secret"), "{text}");
     // The file can be read as a frame.
     let frame: gputop::model::frame::Frame = serde_json::from_value(first.clone()).unwrap();
     assert_eq!(frame.gpus.len(), 1);

@@ -41,9 +41,7 @@ fn overview_lists_every_gpu_and_process_with_memory() {
     let terminal = dashboard(&fake).start();
     for (gpu, used) in [("0", 100.0), ("1", 3.5), ("2", 7.75)] {
         let cells = [("USED", used_gib(used)), ("FREE", free_gib(used))];
-        let cells = cells
-            .each_ref()
-            .map(|(title, text)| (*title, text.as_str()));
+        let cells = cells.each_ref().map(|(title, text)| (*title, text.as_str()));
         let what = format!("{cells:?} of GPU {gpu}");
         terminal.wait_for(|screen| gpu_shows(screen, gpu, &cells), &what);
     }
@@ -74,13 +72,8 @@ fn overview_lists_every_gpu_and_process_with_memory() {
     assert_eq!(screen_tables::processes(&screen).len(), 4);
     assert!(screen.contents().contains("3xH200"));
     if is_host() {
-        let commands = screen_tables::processes(&screen)
-            .into_iter()
-            .map(|r| r.cell("COMMAND"));
-        assert_eq!(
-            commands.collect::<Vec<_>>(),
-            ["train-a", "train-b", "train-b", "infer-c"]
-        );
+        let commands = screen_tables::processes(&screen).into_iter().map(|r| r.cell("COMMAND"));
+        assert_eq!(commands.collect::<Vec<_>>(), ["train-a", "train-b", "train-b", "infer-c"]);
     }
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
@@ -103,10 +96,8 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
     }
     drop(process);
     fake.replace("[[gpu]]");
-    terminal.wait_for(
-        |s| shows(s, pid, &[("VRAM", "^21.5")]),
-        "the peak of the process that ended",
-    );
+    terminal
+        .wait_for(|s| shows(s, pid, &[("VRAM", "^21.5")]), "the peak of the process that ended");
     let row = screen_tables::process(&terminal.screen(), pid).unwrap();
     let command = row.cell("COMMAND");
     let clock = command
@@ -117,14 +108,9 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
     // The row remains, and a new process is listed above it.
     let second = RealProcess::start("second.py");
     fake.replace(&scenario_of(&second, "used = \"2 GiB\""));
-    terminal.wait_for(
-        |s| shows(s, second.pid(), &[("VRAM", "2.0")]),
-        "the next process",
-    );
-    let order: Vec<String> = screen_tables::processes(&terminal.screen())
-        .iter()
-        .map(|row| row.cell("PID"))
-        .collect();
+    terminal.wait_for(|s| shows(s, second.pid(), &[("VRAM", "2.0")]), "the next process");
+    let order: Vec<String> =
+        screen_tables::processes(&terminal.screen()).iter().map(|row| row.cell("PID")).collect();
     assert_eq!(order, [second.pid().to_string(), pid.to_string()]);
 }
 
@@ -150,9 +136,7 @@ fn rank_and_job_come_from_the_environment() {
         command.env("RANK", "3").env("SLURM_PROCID", "9");
     });
     let by_slurm = RealProcess::with("srun.py", |command| {
-        command
-            .env("SLURM_PROCID", "5")
-            .env("SLURM_JOB_ID", "81234");
+        command.env("SLURM_PROCID", "5").env("SLURM_JOB_ID", "81234");
     });
     let without = RealProcess::start("alone.py");
     let scenario = [
@@ -217,24 +201,15 @@ fn mig_instances_are_rows_of_their_own() {
     ];
     let fake = FakeNvml::new(&scenario.concat());
     let terminal = dashboard(&fake).start();
-    let rows = [
-        (":2", "50.0", "21.0", "3g.71gb"),
-        (":7", "6.0", "12.0", "1g.18gb"),
-    ];
+    let rows = [(":2", "50.0", "21.0", "3g.71gb"), (":7", "6.0", "12.0", "1g.18gb")];
     for (instance, used, free, note) in rows {
         let cells = [("USED", used), ("FREE", free), ("NOTE", note), ("W", "–")];
         terminal.wait_for(|s| gpu_shows(s, instance, &cells), instance);
     }
-    let order: Vec<String> = screen_tables::gpus(&terminal.screen())
-        .iter()
-        .map(|row| row.cell("GPU"))
-        .collect();
+    let order: Vec<String> =
+        screen_tables::gpus(&terminal.screen()).iter().map(|row| row.cell("GPU")).collect();
     assert_eq!(order, ["0", "1", ":2", ":7"]);
-    assert!(gpu_shows(
-        &terminal.screen(),
-        "1",
-        &[("NOTE", "MIG, 2 instances")]
-    ));
+    assert!(gpu_shows(&terminal.screen(), "1", &[("NOTE", "MIG, 2 instances")]));
     for (process, gpu) in [(&big, "1:2"), (&small, "1:7")] {
         // In MIG mode, the driver does not report the utilization of a process.
         let cells = [("GPU", gpu), ("SM%", "–")];
@@ -290,11 +265,7 @@ fn the_accounting_of_a_gpu_adds_up_in_print() {
         let text = terminal.text();
         let parts =
             ["processes", "unattributed", "driver", "free"].map(|name| hundredths(&text, name));
-        assert_eq!(
-            parts.iter().sum::<i64>(),
-            hundredths(&text, "total"),
-            "{text}"
-        );
+        assert_eq!(parts.iter().sum::<i64>(), hundredths(&text, "total"), "{text}");
     }
 }
 
@@ -308,10 +279,7 @@ fn keys_open_screens_and_go_back() {
     let cursor_on = |words: &str| {
         let words = words.to_owned();
         move |screen: &vt100::Screen| {
-            screen
-                .contents()
-                .lines()
-                .any(|line| line.starts_with('▸') && line.contains(&words))
+            screen.contents().lines().any(|line| line.starts_with('▸') && line.contains(&words))
         }
     };
     terminal.wait_for(cursor_on("  0 "), "the cursor on GPU 0");
@@ -355,9 +323,7 @@ fn keys_open_screens_and_go_back() {
 
 fn pids(screen: &vt100::Screen) -> Vec<u32> {
     let rows = screen_tables::processes(screen);
-    rows.iter()
-        .map(|r| r.cell("PID").parse().unwrap())
-        .collect()
+    rows.iter().map(|r| r.cell("PID").parse().unwrap()).collect()
 }
 
 #[test]
@@ -500,11 +466,7 @@ fn paused_display_stands_still_while_collection_continues() {
 fn clock(screen: &vt100::Screen) -> String {
     let text = screen.contents();
     let header = text.lines().next().unwrap_or_default();
-    header
-        .split_whitespace()
-        .last()
-        .unwrap_or_default()
-        .to_owned()
+    header.split_whitespace().last().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -607,12 +569,7 @@ fn with_secrets(directory: &std::path::Path) -> RealProcess {
     })
 }
 
-const HIDDEN: [&str; 4] = [
-    SECRET,
-    "pa55w0rd",
-    "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY",
-    "private-matter",
-];
+const HIDDEN: [&str; 4] = [SECRET, "pa55w0rd", "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY", "private-matter"];
 
 #[test]
 fn the_process_screen_shows_the_process_and_none_of_its_secrets() {

@@ -21,12 +21,8 @@ fn the_dashboard_works_where_the_limit_is_lower_than_the_number_of_processes() {
     if !is_host() {
         return;
     }
-    let processes: Vec<_> = (0..PROCESSES)
-        .map(|_| RealProcess::start("train.py"))
-        .collect();
-    let lines = processes
-        .iter()
-        .map(|process| on_gpu(0, process, "used = \"100 MiB\""));
+    let processes: Vec<_> = (0..PROCESSES).map(|_| RealProcess::start("train.py")).collect();
+    let lines = processes.iter().map(|process| on_gpu(0, process, "used = \"100 MiB\""));
     let fake = FakeNvml::new(&("[[gpu]]\n".to_owned() + &lines.collect::<String>()));
     let script = format!("ulimit -n {HARD_LIMIT}; exec \"$0\" \"$@\"");
     let terminal = Launch::program("sh")

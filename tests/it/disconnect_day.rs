@@ -22,9 +22,8 @@ pub const TEN_MINUTES: u32 = 600;
 pub fn links(kinds: usize, hours: usize, with_seconds: bool) -> Vec<Vec<Vec<Vec<u8>>>> {
     let written = |kind| {
         let mut telling = Telling::of(kind);
-        let mut links: Vec<_> = (0..hours)
-            .map(|_| fake_hosts::pieces(telling.hour().into_iter()))
-            .collect();
+        let mut links: Vec<_> =
+            (0..hours).map(|_| fake_hosts::pieces(telling.hour().into_iter())).collect();
         if with_seconds {
             links.push(fake_hosts::pieces(telling.ten_minutes().into_iter()));
         }
@@ -43,11 +42,7 @@ pub struct Telling {
 
 impl Telling {
     pub fn of(kind: usize) -> Self {
-        Self {
-            kind,
-            day: Day::new().with_pools(),
-            count: 0,
-        }
+        Self { kind, day: Day::new().with_pools(), count: 0 }
     }
 
     /// Returns the updates until the next cut.
@@ -105,10 +100,7 @@ fn end(last: Process) -> Exit {
         signal: 9.into(),
         peak_vram: Bytes::gib(80).into(),
         noticed_after: Millis(20),
-        oom: Box::new(OomVerdict {
-            killed: true.into(),
-            evidence: Some(line),
-        }),
+        oom: Box::new(OomVerdict { killed: true.into(), evidence: Some(line) }),
         last: Some(Box::new(last)),
         ..Exit::default()
     }

@@ -70,8 +70,7 @@ const KEY_TO_SCREEN: Duration = Duration::from_millis(100);
 fn median_key_to_screen(terminal: &Terminal) -> Duration {
     let cursor_on = |screen: &vt100::Screen, gpu: &str| {
         let text = screen.contents();
-        text.lines()
-            .any(|line| line.starts_with(&format!("▸  {gpu} ")))
+        text.lines().any(|line| line.starts_with(&format!("▸  {gpu} ")))
     };
     let mut times: Vec<Duration> = (0..15)
         .map(|i| {
@@ -96,11 +95,7 @@ fn silent_gpus_have_rows_that_say_so() {
     wait_gpu(&terminal, "2", &[("SM%", "20")]);
     for gpu in ["0", "1"] {
         wait_note(&terminal, gpu, "no answer");
-        wait_gpu(
-            &terminal,
-            gpu,
-            &[("SM%", "–"), ("USED", "–"), ("FREE", "–")],
-        );
+        wait_gpu(&terminal, gpu, &[("SM%", "–"), ("USED", "–"), ("FREE", "–")]);
     }
     // The screens of both GPUs still open.
     terminal.send("j\r");
@@ -128,25 +123,16 @@ fn a_lost_gpu_says_so_and_comes_back() {
     };
     let fake = FakeNvml::new(&healthy(10));
     let terminal = dashboard(&fake).start();
-    terminal.wait_for(
-        |s| shows(s, process.pid(), &[("VRAM", "9.0")]),
-        "the process",
-    );
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "9.0")]), "the process");
     fake.replace("[[gpu]]\nerrors = { \"*\" = \"gpu_is_lost\" }\n[[gpu]]\nsm = 30\n");
     wait_note(&terminal, "0", "LOST");
     wait_gpu(&terminal, "1", &[("SM%", "30"), ("NOTE", "")]);
     // The process is still listed with its last values: the driver failed, not the process.
-    terminal.wait_for(
-        |s| shows(s, process.pid(), &[("VRAM", "9.0")]),
-        "the process, still",
-    );
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "9.0")]), "the process, still");
     // gputop reopens the GPU every five seconds.
     fake.replace(&healthy(50));
     wait_gpu(&terminal, "0", &[("SM%", "50"), ("NOTE", "")]);
-    terminal.wait_for(
-        |s| shows(s, process.pid(), &[("VRAM", "9.0")]),
-        "the process",
-    );
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "9.0")]), "the process");
     assert_quits_at_once(&terminal);
 }
 
@@ -261,10 +247,8 @@ fn refused_value_is_a_dash_with_a_reason() {
     ] {
         let fake = FakeNvml::new(&errors_for_all_calls(error));
         let terminal = dashboard(&fake).size(60, 200).start();
-        let dashes = [
-            "USED", "FREE", "SM%", "BW%", "W", "CAP", "C", "MHZ", "MEMHZ", "P", "PCIE",
-        ]
-        .map(|title| (title, "–"));
+        let dashes = ["USED", "FREE", "SM%", "BW%", "W", "CAP", "C", "MHZ", "MEMHZ", "P", "PCIE"]
+            .map(|title| (title, "–"));
         wait_gpu(&terminal, "0", &dashes);
         terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
@@ -314,20 +298,10 @@ fn absurd_values_are_dropped_with_the_reason() {
     wait_gpu(&terminal, "0", &dashes);
     // The utilization is sampled shortly after the list.
     let dashes = [("VRAM", "–"), ("SM%", "–")];
-    terminal.wait_for(
-        |s| shows(s, process.pid(), &dashes),
-        "dashes for the process",
-    );
+    terminal.wait_for(|s| shows(s, process.pid(), &dashes), "dashes for the process");
     terminal.send(ENTER);
     let dropped = "– implausible value dropped";
-    for fact in [
-        "SM",
-        "memory bandwidth",
-        "power",
-        "temperature",
-        "SM clock",
-        "encoder",
-    ] {
+    for fact in ["SM", "memory bandwidth", "power", "temperature", "SM clock", "encoder"] {
         terminal.wait_text(&format!("{fact:<22}{dropped}"));
     }
     // Valid values remain: the power cap and the total.
@@ -377,10 +351,7 @@ fn screen_opens_and_reports_a_driver_that_hangs_at_start() {
     terminal.send("?");
     terminal.wait_text("Help: Overview");
     terminal.send("\x1b");
-    terminal.wait_for(
-        |screen| !screen.contents().contains("Help: Overview"),
-        "no help",
-    );
+    terminal.wait_for(|screen| !screen.contents().contains("Help: Overview"), "no help");
     // The driver call returns after all.
     fake.replace("[[gpu]]\nsm = 10\n");
     wait_gpu(&terminal, "0", &[("SM%", "10")]);

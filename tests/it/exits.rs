@@ -68,11 +68,7 @@ impl Watch {
             .stderr(Stdio::null());
         adjust(&mut record);
         let record = Guarded(record.spawn().unwrap());
-        Self {
-            record,
-            folder,
-            log,
-        }
+        Self { record, folder, log }
     }
 
     fn recorder(&mut self) -> &mut std::process::Child {
@@ -139,11 +135,7 @@ fn now_millis() -> i64 {
 }
 
 fn end(process: &RealProcess, signal: Signal) {
-    kill(
-        nix::unistd::Pid::from_raw(process.pid().cast_signed()),
-        signal,
-    )
-    .unwrap();
+    kill(nix::unistd::Pid::from_raw(process.pid().cast_signed()), signal).unwrap();
 }
 
 #[test]
@@ -152,10 +144,7 @@ fn exit_is_reported_between_ticks_with_signal_gpus_and_peak() {
         return;
     }
     let process = RealProcess::start("train.py");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\n{}",
-        on_gpu(0, &process, "used = \"2 GiB\"")
-    ));
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{}", on_gpu(0, &process, "used = \"2 GiB\"")));
     // The first frame comes immediately, the second after half a minute.
     let watch = Watch::start(&fake, LONG_INTERVAL, false);
     watch.wait_process(&process);
@@ -183,15 +172,10 @@ fn exit_seen_twice_is_one_event() {
     }
     let mut processes = [RealProcess::start("a.py"), RealProcess::start("b.py")];
     let listed = |process: &RealProcess| on_gpu(0, process, "used = \"2 GiB\"");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\n{}{}",
-        listed(&processes[0]),
-        listed(&processes[1])
-    ));
+    let fake =
+        FakeNvml::new(&format!("[[gpu]]\n{}{}", listed(&processes[0]), listed(&processes[1])));
     let watch = Watch::start(&fake, "200ms", false);
-    processes
-        .iter()
-        .for_each(|process| watch.wait_process(process));
+    processes.iter().for_each(|process| watch.wait_process(process));
     processes[0].finish();
     // The driver stops listing the second process before it exits, as it does with a dying process.
     fake.replace("[[gpu]]\n");
@@ -205,27 +189,13 @@ fn exit_seen_twice_is_one_event() {
     wait_until("both ends", || watch.exits().len() >= 2);
     // The process table is read again every two seconds.
     let frames = watch.frames().len();
-    wait_until("three seconds of frames", || {
-        watch.frames().len() > frames + 15
-    });
+    wait_until("three seconds of frames", || watch.frames().len() > frames + 15);
     let exits = watch.exits();
     let seen: Vec<_> = exits
         .iter()
-        .map(|(event, exit)| {
-            (
-                event.process.unwrap().pid.0,
-                exit.status.get(),
-                exit.last.is_some(),
-            )
-        })
+        .map(|(event, exit)| (event.process.unwrap().pid.0, exit.status.get(), exit.last.is_some()))
         .collect();
-    assert_eq!(
-        seen,
-        [
-            (processes[0].pid(), Some(0), true),
-            (processes[1].pid(), Some(0), true)
-        ]
-    );
+    assert_eq!(seen, [(processes[0].pid(), Some(0), true), (processes[1].pid(), Some(0), true)]);
 }
 
 #[test]
@@ -233,23 +203,15 @@ fn oom_kill_victim_is_named_on_screen() {
     if !is_host() {
         return;
     }
-    let processes = [
-        RealProcess::start("train.py"),
-        RealProcess::start("eval.py"),
-    ];
+    let processes = [RealProcess::start("train.py"), RealProcess::start("eval.py")];
     let listed = |process: &RealProcess| on_gpu(0, process, "used = \"2 GiB\"");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\n{}{}",
-        listed(&processes[0]),
-        listed(&processes[1])
-    ));
+    let fake =
+        FakeNvml::new(&format!("[[gpu]]\n{}{}", listed(&processes[0]), listed(&processes[1])));
     let mut watch = Watch::start(&fake, LONG_INTERVAL, true);
     let folder = tempfile::tempdir().unwrap();
     let mut shown_log = kernel_log(folder.path());
-    let terminal = dashboard(&fake)
-        .env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg"))
-        .size(40, 160)
-        .start();
+    let terminal =
+        dashboard(&fake).env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg")).size(40, 160).start();
     for process in &processes {
         watch.wait_process(process);
         terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
@@ -260,9 +222,7 @@ fn oom_kill_victim_is_named_on_screen() {
     );
     watch.say(&line);
     writeln!(shown_log, "3,1,1,-;{line}").unwrap();
-    processes
-        .iter()
-        .for_each(|process| end(process, Signal::SIGKILL));
+    processes.iter().for_each(|process| end(process, Signal::SIGKILL));
     wait_until("both ends", || watch.exits().len() == 2);
     for (event, exit) in watch.exits() {
         let is_victim = event.process.unwrap().pid.0 == processes[0].pid();
@@ -298,11 +258,7 @@ impl LoggingProcesses {
         let mut shell = Guarded(command.spawn().unwrap());
         let lines = BufReader::new(shell.0.stdout.take().unwrap()).lines();
         let pids = lines.take(count).map(|line| line.unwrap().parse().unwrap());
-        Self {
-            pids: pids.collect(),
-            shell,
-            folder,
-        }
+        Self { pids: pids.collect(), shell, folder }
     }
 
     /// Writes an error to each log that names the log's process.
@@ -326,10 +282,7 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
     }
     const COUNT: usize = 1_000;
     let mut crowd = LoggingProcesses::start(COUNT);
-    let listed = crowd
-        .pids
-        .iter()
-        .map(|pid| format!("[[process]]\npid = {pid}\n"));
+    let listed = crowd.pids.iter().map(|pid| format!("[[process]]\npid = {pid}\n"));
     let fake = FakeNvml::new(&format!("[[gpu]]\n{}", listed.collect::<String>()));
     let mut watch = Watch::with(&fake, "3s", false, |record| {
         let mut few = with_few_files(record);
@@ -337,10 +290,7 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
         *record = few;
     });
     watch.wait_frame("all of them", |frame| {
-        frame
-            .processes
-            .as_ref()
-            .is_some_and(|all| all.list.len() == COUNT)
+        frame.processes.as_ref().is_some_and(|all| all.list.len() == COUNT)
     });
     let excerpts = |watch: &Watch| {
         let events = watch.events().into_iter();
@@ -353,28 +303,19 @@ fn thousand_simultaneous_exits_are_each_reported_once() {
     // Text that was written before gputop follows a log is not reported, so write repeatedly.
     wait_until("the errors of many", || {
         crowd.fail();
-        let whose: BTreeSet<_> = excerpts(&watch)
-            .into_iter()
-            .filter_map(|(key, _)| key)
-            .collect();
+        let whose: BTreeSet<_> = excerpts(&watch).into_iter().filter_map(|(key, _)| key).collect();
         whose.len() >= 250
     });
     crowd.finish();
     wait_until("all ends", || watch.exits().len() >= COUNT);
-    let mut ended: Vec<u32> = watch
-        .exits()
-        .iter()
-        .map(|(event, _)| event.process.unwrap().pid.0)
-        .collect();
+    let mut ended: Vec<u32> =
+        watch.exits().iter().map(|(event, _)| event.process.unwrap().pid.0).collect();
     ended.sort_unstable();
     crowd.pids.sort_unstable();
     assert_eq!(ended, crowd.pids);
     for (key, text) in excerpts(&watch) {
         let own = format!("of process {};", key.expect("its writer").pid);
-        assert!(
-            text.lines().all(|line| line.ends_with(&own)),
-            "{own}: {text}"
-        );
+        assert!(text.lines().all(|line| line.ends_with(&own)), "{own}: {text}");
     }
     // The recorder is still running.
     let recorder = watch.recorder();
@@ -387,17 +328,11 @@ fn scenario(process: &RealProcess, events: &[(usize, u32)]) -> String {
         format!("[[event]]\ngpu = {gpu}\nkind = \"xid\"\ndata = {number}\n")
     };
     let events: String = events.iter().map(event).collect();
-    format!(
-        "[[gpu]]\n[[gpu]]\n{}{events}",
-        on_gpu(1, process, "used = \"2 GiB\"")
-    )
+    format!("[[gpu]]\n[[gpu]]\n{}{events}", on_gpu(1, process, "used = \"2 GiB\""))
 }
 
 fn knows_boards(frame: &gputop::model::frame::Frame) -> bool {
-    let known = frame
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.board.pci_bus.value().is_some());
+    let known = frame.gpus.iter().filter(|gpu| gpu.board.pci_bus.value().is_some());
     known.count() == 2
 }
 
@@ -416,20 +351,13 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
     watch.wait_frame("both boards", knows_boards);
     for frame in watch.frames() {
         if knows_boards(&frame) {
-            buses = frame
-                .gpus
-                .iter()
-                .map(|g| g.board.pci_bus.value().unwrap().clone())
-                .collect();
+            buses = frame.gpus.iter().map(|g| g.board.pci_bus.value().unwrap().clone()).collect();
             uuids = frame.gpus.iter().map(|g| g.uuid.clone()).collect();
         }
     }
     let pid = process.pid();
     let line = |gpu: usize, number: u32| {
-        format!(
-            "NVRM: Xid (PCI:{}): {number}, pid={pid}, name=cat, MMU Fault",
-            buses[gpu]
-        )
+        format!("NVRM: Xid (PCI:{}): {number}, pid={pid}, name=cat, MMU Fault", buses[gpu])
     };
     // One Xid is in the log first, one comes from the driver first, and two have only one source.
     watch.say(&line(1, 31));
@@ -471,12 +399,7 @@ fn driver_reports_xids_without_kernel_log_also_after_reload() {
     fake.replace(&reloaded(&[]));
     wait_until("a GPU that is lost", || {
         let is_health = |event: &Event| matches!(event.observation, Observation::Health(_));
-        watch
-            .events()
-            .iter()
-            .filter(|event| is_health(event))
-            .count()
-            >= 4
+        watch.events().iter().filter(|event| is_health(event)).count() >= 4
     });
     fake.replace(&reloaded(&[(1, 79)]));
     wait_until("the Xid", || !watch.xids().is_empty());
@@ -495,24 +418,14 @@ fn doctor_lists_exit_sources_and_fixes() {
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let check = |name: &str| {
         let checks = json["checks"].as_array().unwrap();
-        checks
-            .iter()
-            .find(|check| check["name"] == name)
-            .unwrap()
-            .clone()
+        checks.iter().find(|check| check["name"] == name).unwrap().clone()
     };
     let ends = check("process exits");
     assert_eq!(ends["works"], true, "{ends}");
-    assert_eq!(
-        check("Xid events")["found"],
-        "reported by the driver for 2 of 2 GPUs"
-    );
+    assert_eq!(check("Xid events")["found"], "reported by the driver for 2 of 2 GPUs");
     let log = check("kernel log");
     assert_eq!(log["works"], false);
-    assert_eq!(
-        log["found"],
-        "/nonexistent does not exist, as in most containers"
-    );
+    assert_eq!(log["found"], "/nonexistent does not exist, as in most containers");
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());
     assert!(check("process allocators")["found"].is_string());
@@ -520,14 +433,10 @@ fn doctor_lists_exit_sources_and_fixes() {
     assert_eq!(stored["works"], true, "{stored}");
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut doctor = command(&fake, ["doctor"]);
-    doctor
-        .env("XDG_STATE_HOME", file.path())
-        .env("XDG_CACHE_HOME", file.path());
+    doctor.env("XDG_STATE_HOME", file.path()).env("XDG_CACHE_HOME", file.path());
     let out = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
     assert!(out.contains("NO   Python hook "), "{out}");
-    let doctor = command(&fake, ["doctor"])
-        .env("PATH", "/nonexistent")
-        .output();
+    let doctor = command(&fake, ["doctor"]).env("PATH", "/nonexistent").output();
     let out = String::from_utf8(doctor.unwrap().stdout).unwrap();
     assert!(out.contains("NO   remote hosts "), "{out}");
     let without = FakeNvml::new("[driver]\ninit = \"mismatch\"");

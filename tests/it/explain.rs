@@ -73,9 +73,7 @@ fn json_of(output: &Output) -> Value {
 
 fn first(text: &str) -> Value {
     let found = explain(Catalogue::embedded(), "x.log", text.as_bytes());
-    found.first().map_or(Value::Null, |incident| {
-        serde_json::to_value(incident).unwrap()
-    })
+    found.first().map_or(Value::Null, |incident| serde_json::to_value(incident).unwrap())
 }
 
 fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
@@ -101,18 +99,11 @@ fn prints_the_sections_in_order() {
     ];
     let places: Vec<usize> = order
         .iter()
-        .map(|part| {
-            text.find(part)
-                .unwrap_or_else(|| panic!("{part} is not in\n{text}"))
-        })
+        .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} is not in\n{text}")))
         .collect();
     assert!(places.is_sorted(), "{text}");
     // Commands to copy start at the beginning of a line.
-    assert!(
-        text.lines()
-            .any(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF=")),
-        "{text}"
-    );
+    assert!(text.lines().any(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF=")), "{text}");
     let widest = text
         .lines()
         .filter(|l| l.starts_with(' ') || l.starts_with("WHY"))
@@ -125,10 +116,7 @@ fn prints_the_sections_in_order() {
 #[test]
 fn the_default_answer_fits_a_screen() {
     let catalogue = Catalogue::embedded();
-    let style = Style {
-        width: 80,
-        colour: false,
-    };
+    let style = Style { width: 80, colour: false };
     let mut too_long = Vec::new();
     for card in &catalogue.cards {
         for example in &card.examples {
@@ -219,9 +207,7 @@ fn quoted_errors_are_not_incidents_but_pasted_logs_are() {
 /// Launchers merge the output of ranks, so the order of the lines is not that of the failures.
 #[test]
 fn the_first_rank_is_the_one_with_the_earliest_time() {
-    let later = TIMEOUT
-        .replace("12:10:00", "12:18:06")
-        .replace("ank1]", "ank7]");
+    let later = TIMEOUT.replace("12:10:00", "12:18:06").replace("ank1]", "ank7]");
     let later = later.replace("[Rank 1]", "[Rank 7]");
     let incident = first(&format!("{later}{TIMEOUT}"));
     assert_eq!(incident["fields"]["rank"], 1, "{incident}");
@@ -246,10 +232,7 @@ fn an_exception_inside_a_server_is_called_a_bug_of_the_server() {
         indices.cpu()\nAttributeError: 'NoneType' object has no attribute 'cpu'\n";
     let message = err(&piped(&[], log.as_bytes()));
     assert!(message.contains("This is a bug in SGLang"), "{message}");
-    let own = log.replace(
-        "/opt/venv/sglang/srt/managers/scheduler.py",
-        "/home/ana/train.py",
-    );
+    let own = log.replace("/opt/venv/sglang/srt/managers/scheduler.py", "/home/ana/train.py");
     assert!(!err(&piped(&[], own.as_bytes())).contains("software fault"));
 }
 
@@ -268,18 +251,10 @@ fn the_report_of_a_launcher_is_a_consequence() {
     let found = explain(Catalogue::embedded(), "x.log", table.as_bytes());
     assert_eq!(found[0].id, "torchrun-summary");
     assert_eq!(found[0].fields.exit_code, Some(1));
-    let found = explain(
-        Catalogue::embedded(),
-        "x.log",
-        format!("{error}{table}").as_bytes(),
-    );
+    let found = explain(Catalogue::embedded(), "x.log", format!("{error}{table}").as_bytes());
     assert_eq!(found[0].id, "program-exception");
     assert_eq!(found[0].secondary[0].id, "torchrun-summary");
-    let found = explain(
-        Catalogue::embedded(),
-        "x.log",
-        format!("{OOM}{table}").as_bytes(),
-    );
+    let found = explain(Catalogue::embedded(), "x.log", format!("{OOM}{table}").as_bytes());
     assert_eq!(found[0].id, "oom-fragmentation");
 }
 
@@ -290,12 +265,8 @@ fn compares_the_ranks_of_a_collective() {
             "[rank{rank}]:[E101 00:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n"
         )
     };
-    let log = [
-        waits(0, 34, "ALLREDUCE"),
-        waits(1, 34, "ALLREDUCE"),
-        waits(2, 33, "ALLGATHER"),
-    ]
-    .concat();
+    let log =
+        [waits(0, 34, "ALLREDUCE"), waits(1, 34, "ALLREDUCE"), waits(2, 33, "ALLGATHER")].concat();
     let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
     assert_eq!(found.len(), 1);
     let why = found[0].why_first.as_deref().unwrap_or_default();
@@ -314,15 +285,9 @@ fn compares_the_ranks_of_a_collective() {
 fn marks_a_line_that_only_waits() {
     let log = "Traceback (most recent call last):\n  File \"train.py\", line 8, in main\n    print(loss.item())\nRuntimeError: CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n";
     let at = first(log)["at"].as_str().unwrap().to_owned();
-    assert!(
-        at.starts_with("train.py:8  print(loss.item())") && at.contains("only waits"),
-        "{at}"
-    );
+    assert!(at.starts_with("train.py:8  print(loss.item())") && at.contains("only waits"), "{at}");
     // A library's frame is not the user's line.
-    let library = log.replace(
-        "train.py",
-        "/opt/venv/lib/python3.11/site-packages/torch/x.py",
-    );
+    let library = log.replace("train.py", "/opt/venv/lib/python3.11/site-packages/torch/x.py");
     assert_eq!(first(&library).get("at"), None);
 }
 
@@ -349,16 +314,9 @@ fn reads_the_function_around_the_failing_line() {
 
 #[test]
 fn a_question_lists_cards_to_read() {
-    let output = piped(
-        &[],
-        b"why do I get unspecifed launch failure after several epochs?\n",
-    );
+    let output = piped(&[], b"why do I get unspecifed launch failure after several epochs?\n");
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        err(&output).contains("cuda-launch-failure-719"),
-        "{}",
-        err(&output)
-    );
+    assert!(err(&output).contains("cuda-launch-failure-719"), "{}", err(&output));
 }
 
 #[test]
@@ -370,33 +328,16 @@ fn json_follows_its_contract() {
     assert_eq!(incident["family"], "oom");
     assert_eq!(incident["severity"], "fatal");
     assert_eq!(incident["detected_by"], "log");
-    assert_eq!(
-        incident["log"],
-        json!({"file": "-", "first_line": 5, "last_line": 5})
-    );
+    assert_eq!(incident["log"], json!({"file": "-", "first_line": 5, "last_line": 5}));
     let fields = &incident["fields"];
     assert_eq!(fields["requested_bytes"], 2_u64 << 30);
     assert_eq!(fields["gpu_index"], 0);
     assert_eq!(fields["python_file"], "train.py");
     assert_eq!(fields["python_line"], 57);
-    assert_eq!(
-        fields.get("rank"),
-        None,
-        "only fields that the text contains"
-    );
+    assert_eq!(fields.get("rank"), None, "only fields that the text contains");
     assert_eq!(incident["causes"][0]["verdict"], "likely");
-    assert!(
-        incident["causes"][0]["for"][0]
-            .as_str()
-            .unwrap()
-            .contains("8.02 GiB")
-    );
-    assert!(
-        incident["fixes"][0]["change"]
-            .as_str()
-            .unwrap()
-            .contains("expandable_segments:True")
-    );
+    assert!(incident["causes"][0]["for"][0].as_str().unwrap().contains("8.02 GiB"));
+    assert!(incident["fixes"][0]["change"].as_str().unwrap().contains("expandable_segments:True"));
 }
 
 #[test]
@@ -411,10 +352,7 @@ fn without_incidents_exits_1_and_shows_the_last_exception() {
         "{}",
         err(&output)
     );
-    assert_eq!(
-        json_of(&piped(&["--json"], plain.as_bytes()))["incidents"],
-        json!([])
-    );
+    assert_eq!(json_of(&piped(&["--json"], plain.as_bytes()))["incidents"], json!([]));
     assert!(err(&piped(&[], b"")).contains("empty"));
 }
 
@@ -429,12 +367,8 @@ fn lists_consequences_below_their_cause() {
     assert_eq!(incident["secondary"][0]["id"], "cublas-call-failed");
     assert_eq!(incident["fields"]["thread"], json!([7, 0, 0]));
     // The out-of-memory error of one rank caused the timeout of the other.
-    let log = format!(
-        "{}{TIMEOUT}",
-        OOM.lines()
-            .map(|l| format!("[rank0]: {l}\n"))
-            .collect::<String>()
-    );
+    let log =
+        format!("{}{TIMEOUT}", OOM.lines().map(|l| format!("[rank0]: {l}\n")).collect::<String>());
     let incident = first(&log);
     assert_eq!(incident["id"], "oom-fragmentation");
     assert_eq!(incident["fields"]["rank"], 0);
@@ -450,10 +384,7 @@ fn a_plain_exception_is_named_as_the_cause() {
     let incident = first(&log);
     assert_eq!(incident["id"], "program-exception");
     assert_eq!(incident["fields"]["rank"], 3);
-    assert!(
-        incident["title"].as_str().unwrap().contains("KeyError"),
-        "{incident}"
-    );
+    assert!(incident["title"].as_str().unwrap().contains("KeyError"), "{incident}");
     assert_eq!(incident["secondary"][0]["id"], "nccl-watchdog-timeout");
 }
 
@@ -466,11 +397,7 @@ fn ranks_with_the_same_error_are_one_incident_that_names_the_first() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].count, 8);
     assert_eq!(found[0].fields.rank, Some(0));
-    assert!(
-        found[0].why_first.as_ref().unwrap().contains("8 ranks"),
-        "{:?}",
-        found[0].why_first
-    );
+    assert!(found[0].why_first.as_ref().unwrap().contains("8 ranks"), "{:?}", found[0].why_first);
 }
 
 #[test]
@@ -487,15 +414,9 @@ fn prints_the_last_fatal_incident_in_full_and_earlier_ones_as_lines() {
     let log =
         format!("{OOM}{quiet}{ASSERT}RuntimeError: CUDA error: device-side assert triggered\n");
     let text = out(&piped(&[], log.as_bytes()));
-    assert!(
-        text.contains("assert-embedding-range") && text.contains("EARLIER"),
-        "{text}"
-    );
+    assert!(text.contains("assert-embedding-range") && text.contains("EARLIER"), "{text}");
     let line = text.lines().last().unwrap();
-    assert!(
-        line.contains("oom-fragmentation") && line.contains("-:5"),
-        "{text}"
-    );
+    assert!(line.contains("oom-fragmentation") && line.contains("-:5"), "{text}");
     let all = out(&piped(&["--all"], log.as_bytes()));
     assert!(
         !all.contains("EARLIER")
@@ -509,18 +430,11 @@ fn reads_files_directories_and_compressed_logs() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "run/rank_0.log", TIMEOUT.replace("[rank1]: ", ""));
     write(&folder, "run/rank_10.log", OOM);
-    let incident = &json_of(&run(&[
-        "--json",
-        &folder.path().join("run").display().to_string(),
-    ]))["incidents"][0];
+    let incident = &json_of(&run(&["--json", &folder.path().join("run").display().to_string()]))["incidents"]
+        [0];
     assert_eq!(incident["id"], "oom-fragmentation");
     assert_eq!(incident["log"]["rank"], 10);
-    assert!(
-        incident["log"]["file"]
-            .as_str()
-            .unwrap()
-            .ends_with("rank_10.log")
-    );
+    assert!(incident["log"]["file"].as_str().unwrap().ends_with("rank_10.log"));
     assert_eq!(incident["secondary"][0]["id"], "nccl-watchdog-timeout");
 
     let zst = zstd::encode_all(OOM.as_bytes(), 3).unwrap();
@@ -528,11 +442,9 @@ fn reads_files_directories_and_compressed_logs() {
     gz.write_all(OOM.as_bytes()).unwrap();
     let gz = gz.finish().unwrap();
     // Compressed logs can have any name, and gzip files can have several members.
-    for (name, bytes) in [
-        ("a.log.zst", zst.clone()),
-        ("a.log.gz", gz.clone()),
-        ("a.log", gz.repeat(2)),
-    ] {
+    for (name, bytes) in
+        [("a.log.zst", zst.clone()), ("a.log.gz", gz.clone()), ("a.log", gz.repeat(2))]
+    {
         let path = write(&folder, name, bytes);
         assert_eq!(
             json_of(&run(&["--json", &path]))["incidents"][0]["id"],
@@ -540,10 +452,7 @@ fn reads_files_directories_and_compressed_logs() {
             "{name}"
         );
     }
-    assert_eq!(
-        json_of(&piped(&["--json", "-"], &zst))["incidents"][0]["id"],
-        "oom-fragmentation"
-    );
+    assert_eq!(json_of(&piped(&["--json", "-"], &zst))["incidents"][0]["id"], "oom-fragmentation");
 }
 
 #[test]
@@ -553,21 +462,14 @@ fn unreadable_input_is_one_error_message() {
     let output = run(&[&missing]);
     assert_eq!(
         (output.status.code(), err(&output)),
-        (
-            Some(2),
-            format!("gputop: cannot read {missing}: no such file\n")
-        )
+        (Some(2), format!("gputop: cannot read {missing}: no such file\n"))
     );
 
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let output = run(&[&empty.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        err(&output).contains("no file in directory"),
-        "{}",
-        err(&output)
-    );
+    assert!(err(&output).contains("no file in directory"), "{}", err(&output));
 
     // A truncated gzip file: the part before the cut is explained.
     let many = format!("{OOM}{}", "step 1 loss 0.5\n".repeat(50_000));
@@ -584,10 +486,7 @@ fn unreadable_input_is_one_error_message() {
     let output = run(&[&path]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
-        err(&output)
-            .lines()
-            .filter(|l| l.contains("damaged"))
-            .count(),
+        err(&output).lines().filter(|l| l.contains("damaged")).count(),
         1,
         "{}",
         err(&output)
@@ -612,10 +511,7 @@ fn does_not_follow_links_in_a_directory() {
     let target = write(&outside, "secret.log", OOM);
     write(&folder, "rank_0.log", "step 1\n");
     std::os::unix::fs::symlink(target, folder.path().join("rank_1.log")).unwrap();
-    assert_eq!(
-        run(&[&folder.path().display().to_string()]).status.code(),
-        Some(1)
-    );
+    assert_eq!(run(&[&folder.path().display().to_string()]).status.code(), Some(1));
 }
 
 #[test]
@@ -637,32 +533,20 @@ fn reads_a_line_of_many_megabytes() {
     log.extend_from_slice(b" RuntimeError: CUDA error: an illegal memory access was encountered ");
     log.extend(std::iter::repeat_n(b'y', 16 << 20));
     let output = piped(&["--json"], &log);
-    assert_eq!(
-        json_of(&output)["incidents"][0]["id"],
-        "cuda-illegal-address-700"
-    );
+    assert_eq!(json_of(&output)["incidents"][0]["id"], "cuda-illegal-address-700");
 }
 
 #[test]
 fn escapes_control_sequences() {
     let log = OOM
-        .replace(
-            "CUDA out of memory.",
-            "\x1b]0;owned\x07\x1b[2J\u{202e}CUDA out of memory.",
-        )
+        .replace("CUDA out of memory.", "\x1b]0;owned\x07\x1b[2J\u{202e}CUDA out of memory.")
         .replace("train.py", "tr\x1b[31main.py\x07");
     for args in [&[][..], &["--json"], &["--markdown"]] {
         let output = piped(args, log.as_bytes());
         let text = out(&output);
         assert!(text.contains("oom-fragmentation"), "{text}");
-        assert!(
-            !text.chars().any(|c| c.is_control() && c != '\n'),
-            "{text:?}"
-        );
-        assert!(
-            !text.contains('\u{202e}') && !text.contains("\\u001b"),
-            "{text:?}"
-        );
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert!(!text.contains('\u{202e}') && !text.contains("\\u001b"), "{text:?}");
     }
 }
 
@@ -684,11 +568,8 @@ fn text_about_errors_is_not_an_error() {
 #[test]
 fn prefixes_wrapping_and_json_do_not_change_the_result() {
     let plain = first(OOM);
-    let each = |prefix: &str| {
-        OOM.lines()
-            .map(|line| format!("{prefix}{line}\n"))
-            .collect::<String>()
-    };
+    let each =
+        |prefix: &str| OOM.lines().map(|line| format!("{prefix}{line}\n")).collect::<String>();
     let wrapped: String = OOM
         .lines()
         .map(|line| {
@@ -706,25 +587,13 @@ fn prefixes_wrapping_and_json_do_not_change_the_result() {
         ("rank", each("[rank2]: ")),
         ("docker", each("trainer-1  | ")),
         ("journal", each("Nov 20 12:00:00 node17 python3[418]: ")),
-        (
-            "kubernetes",
-            each("2026-11-20T12:00:00.123456789Z stderr F "),
-        ),
+        ("kubernetes", each("2026-11-20T12:00:00.123456789Z stderr F ")),
         ("mpirun", each("[1,2]<stderr>:")),
-        (
-            "ray",
-            each("\x1b[36m(RayWorker pid=418, ip=10.0.0.4)\x1b[0m "),
-        ),
-        (
-            "logging",
-            each("2026-11-20 12:00:00,123 - ERROR - train - "),
-        ),
+        ("ray", each("\x1b[36m(RayWorker pid=418, ip=10.0.0.4)\x1b[0m ")),
+        ("logging", each("2026-11-20 12:00:00,123 - ERROR - train - ")),
         ("mail", each("> ")),
         ("pytest", each("E   ")),
-        (
-            "progress",
-            each(" 12%|#2    | 120/1000 [00:10<01:10, 12.1it/s]\r"),
-        ),
+        ("progress", each(" 12%|#2    | 120/1000 [00:10<01:10, 12.1it/s]\r")),
         ("wrapped", wrapped),
         ("json", in_json),
     ] {
@@ -739,25 +608,16 @@ fn prefixes_wrapping_and_json_do_not_change_the_result() {
             "reserved_unallocated_bytes",
             "python_line",
         ] {
-            assert_eq!(
-                incident["fields"][field], plain["fields"][field],
-                "{how}: {field}"
-            );
+            assert_eq!(incident["fields"][field], plain["fields"][field], "{how}: {field}");
         }
     }
 }
 
 #[test]
 fn log_text_cannot_break_the_markdown() {
-    let log = OOM.replace(
-        "Tried to allocate",
-        "<script>alert(1)</script> ``` Tried to allocate",
-    );
+    let log = OOM.replace("Tried to allocate", "<script>alert(1)</script> ``` Tried to allocate");
     let text = out(&piped(&["--markdown"], log.as_bytes()));
-    let fences: Vec<&str> = text
-        .lines()
-        .filter(|l| l.trim_start().starts_with("```"))
-        .collect();
+    let fences: Vec<&str> = text.lines().filter(|l| l.trim_start().starts_with("```")).collect();
     assert!(fences.len().is_multiple_of(2), "{text}");
     // Outside code blocks, markup of the log is escaped.
     let mut code = false;
@@ -779,10 +639,7 @@ fn reads_devices() {
 #[test]
 fn the_documents_show_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let output = gputop(&["train.log"])
-        .current_dir(root.join("tests/data/logs"))
-        .output()
-        .unwrap();
+    let output = gputop(&["train.log"]).current_dir(root.join("tests/data/logs")).output().unwrap();
     let whole = out(&output);
     // The README shows the first two fixes.
     let third = whole.find("\n      3  ").unwrap();
@@ -964,33 +821,20 @@ fn counts_the_threads_of_a_failing_kernel_quickly() {
             .replace("1478", "900")
             .replace("srcIndex < srcSelectDimSize", "dstIndex < dstAddDimSize")
     );
-    assert_eq!(
-        explain(Catalogue::embedded(), "x.log", two.as_bytes())[0].count,
-        1
-    );
+    assert_eq!(explain(Catalogue::embedded(), "x.log", two.as_bytes())[0].count, 1);
 }
 
 #[test]
 fn escapes_the_name_of_a_log() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "rank_0\x1b[2J\x07.log", OOM);
-    for args in [
-        &[path.as_str()][..],
-        &["--json", &path],
-        &["--markdown", &path],
-    ] {
+    for args in [&[path.as_str()][..], &["--json", &path], &["--markdown", &path]] {
         let text = out(&run(args));
-        assert!(
-            !text.chars().any(|c| c.is_control() && c != '\n'),
-            "{text:?}"
-        );
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
         assert!(!text.contains("\\u001b"), "{text}");
     }
     let missing = err(&run(&[&format!("{path}.missing")]));
-    assert!(
-        !missing.contains('\x1b') && missing.contains("no such file"),
-        "{missing:?}"
-    );
+    assert!(!missing.contains('\x1b') && missing.contains("no such file"), "{missing:?}");
 }
 
 #[test]

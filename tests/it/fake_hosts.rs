@@ -60,11 +60,7 @@ impl Hosts {
         interval: Duration,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let hosts = Self {
-            folder,
-            count,
-            says: Arc::default(),
-        };
+        let hosts = Self { folder, count, says: Arc::default() };
         let paths: Vec<PathBuf> = (0..count).map(|host| hosts.path(host)).collect();
         for path in &paths {
             nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
@@ -199,9 +195,7 @@ fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &WriterState
         let Some((pipe, at)) = pipes.get_mut(&host) else {
             continue;
         };
-        let piece = story
-            .link(host, opened[host] - 1)
-            .and_then(|link| link.get(*at));
+        let piece = story.link(host, opened[host] - 1).and_then(|link| link.get(*at));
         let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
         *at += 1;
         // The reader is gone, or has read everything.

@@ -74,9 +74,7 @@ impl RealProcess {
             }
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null());
-        Self {
-            child: Guarded(command.spawn().unwrap()),
-        }
+        Self { child: Guarded(command.spawn().unwrap()) }
     }
 
     pub fn pid(&self) -> u32 {
@@ -97,19 +95,12 @@ impl RealProcess {
 
 /// Returns a `[[process]]` of a scenario on this GPU, with additional lines.
 pub fn on_gpu(gpu: usize, process: &RealProcess, more: &str) -> String {
-    format!(
-        "[[process]]\npid = {}\ngpu = {gpu}\n{more}\n",
-        process.pid()
-    )
+    format!("[[process]]\npid = {}\ngpu = {gpu}\n{more}\n", process.pid())
 }
 
 /// Returns the launch of a dashboard on this machine, 120x40. Clock times are UTC.
 pub fn dashboard(fake: &FakeNvml) -> Launch {
-    Launch::gputop()
-        .envs(fake.env())
-        .env("TZ", "UTC")
-        .args(["--interval", INTERVAL])
-        .size(40, 120)
+    Launch::gputop().envs(fake.env()).env("TZ", "UTC").args(["--interval", INTERVAL]).size(40, 120)
 }
 
 /// Returns a command without a terminal that runs a subcommand on this machine.

@@ -97,10 +97,7 @@ impl FakeNvml {
             if wanted(&calls) {
                 return calls;
             }
-            assert!(
-                start.elapsed() < DEADLINE,
-                "waited for {what}, got {calls:#?}"
-            );
+            assert!(start.elapsed() < DEADLINE, "waited for {what}, got {calls:#?}");
             thread::sleep(Duration::from_millis(2));
         }
     }

@@ -46,19 +46,12 @@ fn the_system_has_versions_and_names() {
     assert_eq!(nvml.sys_nvml_version().unwrap(), "13.580.159.03");
     assert_eq!(nvml.sys_cuda_driver_version().unwrap(), 13000);
     assert_eq!(nvml.sys_process_name(7, 64).unwrap(), "/x/train");
-    assert!(matches!(
-        nvml.sys_process_name(8, 64),
-        Err(NvmlError::NotFound)
-    ));
+    assert!(matches!(nvml.sys_process_name(8, 64), Err(NvmlError::NotFound)));
 }
 
 #[test]
 fn init_fails_as_the_scenario_says() {
-    for (init, code) in [
-        ("driver_not_loaded", 9),
-        ("no_permission", 4),
-        ("mismatch", 18),
-    ] {
+    for (init, code) in [("driver_not_loaded", 9), ("no_permission", 4), ("mismatch", 18)] {
         let fake = FakeNvml::new(&format!("[driver]\ninit = \"{init}\"\n"));
         let error = fake.try_load().unwrap_err();
         assert_eq!(nvml::nvmlReturn_t::from(error), code, "{init}");
@@ -87,19 +80,10 @@ fn devices_are_found_by_index_uuid_and_bus() {
         let bus = device.pci_info().unwrap().bus_id;
         assert_eq!(uuid.len(), 40);
         assert_eq!(nvml.device_by_uuid(uuid).unwrap().index().unwrap(), index);
-        assert_eq!(
-            nvml.device_by_pci_bus_id(bus).unwrap().index().unwrap(),
-            index
-        );
+        assert_eq!(nvml.device_by_pci_bus_id(bus).unwrap().index().unwrap(), index);
     }
-    assert!(matches!(
-        nvml.device_by_index(8),
-        Err(NvmlError::InvalidArg)
-    ));
-    assert!(matches!(
-        nvml.device_by_uuid("GPU-x"),
-        Err(NvmlError::NotFound)
-    ));
+    assert!(matches!(nvml.device_by_index(8), Err(NvmlError::InvalidArg)));
+    assert!(matches!(nvml.device_by_uuid("GPU-x"), Err(NvmlError::NotFound)));
     let elsewhere = nvml.device_by_pci_bus_id("0000:99:00.0");
     assert!(matches!(elsewhere, Err(NvmlError::NotFound)));
 }
@@ -119,19 +103,14 @@ fn a_gpu_says_what_it_is() {
     assert_eq!(device.architecture().unwrap(), DeviceArchitecture::Hopper);
     assert_eq!(device.cuda_compute_capability().unwrap().major, 9);
     assert!(device.is_in_persistent_mode().unwrap());
-    assert_eq!(
-        format!("{:?}", device.compute_mode().unwrap()),
-        "ExclusiveProcess"
-    );
+    assert_eq!(format!("{:?}", device.compute_mode().unwrap()), "ExclusiveProcess");
     device.brand().unwrap();
 }
 
 #[test]
 fn memory_adds_up_in_both_versions() {
-    let fake = one(
-        "context = \"1 GiB\"\n[[process]]\npid = 1\nused = \"2 GiB\"\n\
-                    [[process]]\npid = 2\nused = \"unavailable\"\n",
-    );
+    let fake = one("context = \"1 GiB\"\n[[process]]\npid = 1\nused = \"2 GiB\"\n\
+                    [[process]]\npid = 2\nused = \"unavailable\"\n");
     let nvml = fake.load();
     let device = nvml.device_by_index(0).unwrap();
     let info = device.memory_info().unwrap();
@@ -146,11 +125,7 @@ fn memory_adds_up_in_both_versions() {
 }
 
 fn memory_v1(device: &Device<'_>) -> nvml::nvmlMemory_t {
-    let mut info = nvml::nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
+    let mut info = nvml::nvmlMemory_t { total: 0, free: 0, used: 0 };
     let lib = device.nvml().lib();
     let call = lib.nvmlDeviceGetMemoryInfo.as_ref().unwrap();
     // SAFETY: one out-pointer to a struct of the version the symbol is for.
@@ -259,15 +234,7 @@ fn remapped_rows(device: &Device<'_>) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = [7; 4];
     // SAFETY: four out-pointers to integers.
     #[allow(unsafe_code)]
-    let code = unsafe {
-        call(
-            device.handle(),
-            &raw mut a,
-            &raw mut b,
-            &raw mut c,
-            &raw mut d,
-        )
-    };
+    let code = unsafe { call(device.handle(), &raw mut a, &raw mut b, &raw mut c, &raw mut d) };
     assert_eq!(code, 0);
     [a, b, c, d]
 }
@@ -289,10 +256,7 @@ fn processes_are_listed_with_their_memory() {
     assert_eq!(list[0].used_gpu_memory, UsedGpuMemory::Used(1000));
     assert_eq!(list[1].used_gpu_memory, UsedGpuMemory::Unavailable);
     assert_eq!(list[0].gpu_instance_id, None);
-    assert_eq!(
-        pids(&device.running_compute_processes_v2().unwrap()),
-        [1, 2]
-    );
+    assert_eq!(pids(&device.running_compute_processes_v2().unwrap()), [1, 2]);
     assert_eq!(pids(&device.running_graphics_processes().unwrap()), [4]);
     assert_eq!(pids(&device.mps_running_compute_processes().unwrap()), [5]);
 }
@@ -323,11 +287,7 @@ fn call_with_capacity(call: ProcessList, device: &Device<'_>, room: usize) -> (u
 fn a_short_array_is_told_the_length_it_needs() {
     let fake = FakeNvml::h200s(2, &"[[process]]\npid = 1\n".repeat(3));
     let nvml = fake.load();
-    let call = *nvml
-        .lib()
-        .nvmlDeviceGetComputeRunningProcesses_v3
-        .as_ref()
-        .unwrap();
+    let call = *nvml.lib().nvmlDeviceGetComputeRunningProcesses_v3.as_ref().unwrap();
     let busy = nvml.device_by_index(0).unwrap();
     let idle = nvml.device_by_index(1).unwrap();
     let too_small = nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
@@ -348,18 +308,13 @@ fn process_utilisation_gives_what_is_newer() {
     let device = nvml.device_by_index(0).unwrap();
     let samples = device.process_utilization_stats(None).unwrap();
     // The idle process has no sample. The absurd value is passed through unchanged.
-    let read: Vec<_> = samples
-        .iter()
-        .map(|s| (s.pid, s.sm_util, s.mem_util))
-        .collect();
+    let read: Vec<_> = samples.iter().map(|s| (s.pid, s.sm_util, s.mem_util)).collect();
     assert_eq!(read, [(1, 50, 20), (3, u32::MAX, 0)]);
     let seen = samples[0].timestamp;
     let future_samples = device.process_utilization_stats(seen + 60_000_000);
     assert!(matches!(future_samples, Err(NvmlError::NotFound)));
     until("a newer sample comes", || {
-        device
-            .process_utilization_stats(seen)
-            .is_ok_and(|newer| newer[0].timestamp > seen)
+        device.process_utilization_stats(seen).is_ok_and(|newer| newer[0].timestamp > seen)
     });
 }
 
@@ -374,14 +329,8 @@ fn mig_devices_are_parts_of_their_gpu() {
     assert_eq!(gpu.mig_mode().unwrap().current, 1);
     assert_eq!(gpu.mig_device_count().unwrap(), 7);
     assert!(!gpu.mig_is_mig_device_handle().unwrap());
-    assert!(matches!(
-        gpu.utilization_rates(),
-        Err(NvmlError::NotSupported)
-    ));
-    assert!(matches!(
-        gpu.mig_device_by_index(2),
-        Err(NvmlError::NotFound)
-    ));
+    assert!(matches!(gpu.utilization_rates(), Err(NvmlError::NotSupported)));
+    assert!(matches!(gpu.mig_device_by_index(2), Err(NvmlError::NotFound)));
 
     let part = gpu.mig_device_by_index(1).unwrap();
     assert!(part.mig_is_mig_device_handle().unwrap());
@@ -389,16 +338,10 @@ fn mig_devices_are_parts_of_their_gpu() {
     assert_eq!(part.name().unwrap(), "NVIDIA H200 MIG 1g.18gb");
     let info = part.memory_info().unwrap();
     assert_eq!((info.total, info.used, info.free), (1000, 400, 600));
-    assert_eq!(
-        part.mig_parent_device().unwrap().uuid().unwrap(),
-        gpu.uuid().unwrap()
-    );
+    assert_eq!(part.mig_parent_device().unwrap().uuid().unwrap(), gpu.uuid().unwrap());
     assert_eq!(part.attributes().unwrap().gpu_instance_slice_count, 1);
     assert!(matches!(part.power_usage(), Err(NvmlError::NotSupported)));
-    assert_eq!(
-        nvml.device_by_uuid("MIG-x").unwrap().name().unwrap(),
-        part.name().unwrap()
-    );
+    assert_eq!(nvml.device_by_uuid("MIG-x").unwrap().name().unwrap(), part.name().unwrap());
     let first = gpu.mig_device_by_index(0).unwrap();
     assert_eq!(first.memory_info().unwrap().used, 100);
     assert_eq!(first.memory_info().unwrap().total, 71 * GIB);
@@ -494,9 +437,7 @@ fn a_gpu_can_be_lost_and_come_back() {
     let second = nvml.device_by_index(1).unwrap();
     second.memory_info().unwrap();
     fake.replace("[[gpu]]\n");
-    until("the GPU is lost", || {
-        matches!(second.memory_info(), Err(NvmlError::GpuLost))
-    });
+    until("the GPU is lost", || matches!(second.memory_info(), Err(NvmlError::GpuLost)));
     fake.replace("[[gpu]]\n[[gpu]]\n");
     until("the GPU is back", || second.memory_info().is_ok());
 }
@@ -507,9 +448,7 @@ fn a_reloaded_driver_wants_a_new_session() {
     let nvml = fake.load();
     let device = nvml.device_by_index(0).unwrap();
     fake.replace("[driver]\ngeneration = 1\n[[gpu]]\n");
-    until("the old session is dead", || {
-        matches!(device.power_usage(), Err(NvmlError::GpuLost))
-    });
+    until("the old session is dead", || matches!(device.power_usage(), Err(NvmlError::GpuLost)));
     drop(nvml);
     let nvml = fake.load();
     nvml.device_by_index(0).unwrap().power_usage().unwrap();
@@ -542,8 +481,7 @@ fn a_call_hangs_until_the_scenario_lets_it_go() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let device = nvml.device_by_index(0).unwrap();
-            done.send(device.memory_info().map(|info| info.used))
-                .unwrap();
+            done.send(device.memory_info().map(|info| info.used)).unwrap();
         });
         fake.wait_calls("the call", |calls| calls.on("memory", 0) == 1);
         // Other calls on the same GPU still return.
@@ -606,9 +544,7 @@ fn wobbling_values_move_and_churning_memory_changes() {
     assert!(values.iter().any(|value| *value != values[0]));
     assert!(values.iter().all(|(sm, _)| (72..=100).contains(sm)));
     let used = device.memory_info().unwrap().used;
-    until("used memory changes", || {
-        device.memory_info().unwrap().used != used
-    });
+    until("used memory changes", || device.memory_info().unwrap().used != used);
     let again = FakeNvml::new(text);
     let nvml = again.load();
     let device = nvml.device_by_index(0).unwrap();
@@ -624,9 +560,7 @@ fn events_come_once_each_to_who_registered() {
     let supported = device.supported_event_types().unwrap();
     assert!(supported.contains(EventTypes::CRITICAL_XID_ERROR));
     let set = nvml.create_event_set().unwrap();
-    let set = device
-        .register_events(EventTypes::CRITICAL_XID_ERROR, set)
-        .unwrap();
+    let set = device.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap();
     assert!(matches!(set.wait(5), Err(NvmlError::Timeout)));
     let happened = "[[gpu]]\n[[gpu]]\n[[event]]\ngpu = 0\nkind = \"xid\"\ndata = 13\n\
         [[event]]\ngpu = 1\nkind = \"clock\"\n[[event]]\ngpu = 1\nkind = \"xid\"\ndata = 31\n";
@@ -635,9 +569,7 @@ fn events_come_once_each_to_who_registered() {
     assert_eq!(event.device.index().unwrap(), 1);
     assert_eq!(format!("{:?}", event.event_data.unwrap()), "Value(31)");
     assert!(matches!(set.wait(5), Err(NvmlError::Timeout)));
-    fake.replace(&format!(
-        "{happened}[[event]]\ngpu = 1\nkind = \"xid\"\ndata = 43\n"
-    ));
+    fake.replace(&format!("{happened}[[event]]\ngpu = 1\nkind = \"xid\"\ndata = 43\n"));
     let event = set.wait(20_000).unwrap();
     assert_eq!(format!("{:?}", event.event_data.unwrap()), "Value(43)");
 }
@@ -658,11 +590,7 @@ fn many_threads_at_once() {
             });
         }
         for sm in 0..20 {
-            fake.replace(
-                &"[[gpu]]\n"
-                    .repeat(4)
-                    .replace("]]\n", &format!("]]\nsm = {sm}\n")),
-            );
+            fake.replace(&"[[gpu]]\n".repeat(4).replace("]]\n", &format!("]]\nsm = {sm}\n")));
         }
     });
     assert_eq!(fake.calls().of("memory"), 2000);

@@ -52,22 +52,15 @@ fn state_terms_select_failed_processes() {
     let members = members();
     let key = |i: usize| members[i].process.key;
     let mut frame = frame(2, &members);
-    let mut pool = Pool {
-        process: key(0),
-        gpu: GpuUuid("GPU-1".into()).into(),
-        ..Pool::default()
-    };
+    let mut pool = Pool { process: key(0), gpu: GpuUuid("GPU-1".into()).into(), ..Pool::default() };
     pool.stats.num_ooms = 1;
     let unread = Unread {
         process: key(1),
         why: Missing::new(Reason::Denied, "ptrace"),
         ..Unread::default()
     };
-    frame.pools = Some(Pools {
-        list: vec![pool].into(),
-        unread: vec![unread].into(),
-        ..Pools::default()
-    });
+    frame.pools =
+        Some(Pools { list: vec![pool].into(), unread: vec![unread].into(), ..Pools::default() });
     let mut desk = TestApp::of_frame(frame);
     let exit = Exit {
         last: Some(Box::new(members[2].process.clone())),
@@ -99,11 +92,7 @@ fn state_terms_select_failed_processes() {
 fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
     let mut desk = TestApp::new(2, &members());
     desk.send("/gpu:1 usr:m");
-    assert_eq!(
-        desk.pids(),
-        [418, 421],
-        "gpu:1 holds while `usr:m` is wrong"
-    );
+    assert_eq!(desk.pids(), [418, 421], "gpu:1 holds while `usr:m` is wrong");
     let text = desk.text(80, 24);
     let line = text.lines().last().unwrap();
     assert!(
@@ -122,10 +111,7 @@ fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
     }
     desk.send("user:bob\n");
     assert_eq!(desk.pids(), [421]);
-    assert!(
-        desk.text(80, 24)
-            .contains("filter: gpu:1 user:bob (3 hidden)")
-    );
+    assert!(desk.text(80, 24).contains("filter: gpu:1 user:bob (3 hidden)"));
     // Esc restores the previous filter.
     desk.send("/ vram>\x1b");
     assert_eq!(desk.pids(), [421]);

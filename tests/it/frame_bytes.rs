@@ -29,9 +29,8 @@ fn frames(raw: &[u8]) -> Vec<usize> {
 
 #[test]
 fn an_unchanged_overview_costs_little() {
-    let processes: Vec<RealProcess> = (0..8)
-        .map(|i| RealProcess::start(&format!("train-{i}.py")))
-        .collect();
+    let processes: Vec<RealProcess> =
+        (0..8).map(|i| RealProcess::start(&format!("train-{i}.py"))).collect();
     let gpus = "[[gpu]]\nsm = 97\npower = 131400\ntemperature = 44\n".repeat(8);
     let on = |(gpu, process)| on_gpu(gpu, process, "used = \"100 GiB\"\nsm = 93");
     let busy: String = processes.iter().enumerate().map(on).collect();

@@ -13,17 +13,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Returns the figures of `gpu` that no call has read, except those that need an open screen.
 fn unread(gpu: &Gpu) -> Vec<&'static str> {
     let is_unread = |figure: &&GpuFigure| {
-        let is_missing = figure
-            .field
-            .read(gpu)
-            .is_err_and(|why| why.reason == Reason::NotRead);
+        let is_missing = figure.field.read(gpu).is_err_and(|why| why.reason == Reason::NotRead);
         figure.period != Period::WhileShown && is_missing
     };
-    GPU_FIGURES
-        .iter()
-        .filter(is_unread)
-        .map(|figure| figure.name)
-        .collect()
+    GPU_FIGURES.iter().filter(is_unread).map(|figure| figure.name).collect()
 }
 
 #[test]

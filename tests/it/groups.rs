@@ -10,10 +10,7 @@ use crate::many_processes::{Member, TestApp};
 use crate::screen_tables::shows;
 
 fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
-    let parent = Parent {
-        pid: Pid(pid),
-        name: name.into(),
-    };
+    let parent = Parent { pid: Pid(pid), name: name.into() };
     |process| process.parent = Some(parent)
 }
 
@@ -63,14 +60,7 @@ fn sum(desk: &TestApp, group: &str, title: &str) -> String {
 #[test]
 fn one_key_cycles_tree_and_groups() {
     let mut desk = TestApp::new(2, &members());
-    let flat = [
-        "train.py",
-        "train.py",
-        "loader.py",
-        "train.py",
-        "train.py",
-        "blender",
-    ];
+    let flat = ["train.py", "train.py", "loader.py", "train.py", "train.py", "blender"];
     assert_eq!(table(&desk), flat);
     desk.send("t");
     assert!(desk.text(140, 40).contains("processes: tree by parent"));
@@ -104,10 +94,7 @@ fn one_key_cycles_tree_and_groups() {
         assert!(lines.iter().any(|line| line.contains(title)), "{lines:?}");
     }
     desk.send("\x1b");
-    assert!(
-        desk.text(140, 40).contains("grouped by rank"),
-        "the footer remembers"
-    );
+    assert!(desk.text(140, 40).contains("grouped by rank"), "the footer remembers");
     desk.press(KeyCode::F(5));
     assert_eq!(table(&desk), flat);
 }
@@ -128,9 +115,8 @@ fn sums_count_memory_on_every_gpu_and_the_host_once() {
 
 #[test]
 fn printed_parts_add_up_and_an_unknown_one_is_marked() {
-    let mut members: Vec<Member> = (0..3)
-        .map(|i| Member::new(100 + i, "ana", "a.py", &[(0, 1)]))
-        .collect();
+    let mut members: Vec<Member> =
+        (0..3).map(|i| Member::new(100 + i, "ana", "a.py", &[(0, 1)])).collect();
     for member in &mut members {
         member.on[0].1.0 = (1 << 30) * 104 / 100;
     }
@@ -144,10 +130,7 @@ fn printed_parts_add_up_and_an_unknown_one_is_marked() {
 fn enter_folds_a_group_and_the_cursor_stays_on_it() {
     let mut desk = TestApp::new(2, &members());
     desk.send("tt\t\n");
-    assert_eq!(
-        table(&desk),
-        ["+ user ana (3)", "- user bob (1)", "  blender"]
-    );
+    assert_eq!(table(&desk), ["+ user ana (3)", "- user bob (1)", "  blender"]);
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     // The selected group cannot be signalled; a row further down is a process.
     desk.send("x");
@@ -212,11 +195,7 @@ fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
     let heading = |desk: &TestApp, width| {
         let text = desk.text(width, 40);
         let heading = text.lines().find(|line| line.contains("COMMAND"));
-        heading
-            .unwrap()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        heading.unwrap().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let before = heading(&desk, 80);
     // No allocator is readable, so the columns of allocators are hidden at any width.
@@ -228,20 +207,14 @@ fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
     assert!(before.contains(&"USER".to_owned()), "{before:?}");
     desk.send("C");
     let menu = desk.text(80, 24);
-    assert!(
-        menu.contains("[x] USER") && !menu.contains("[x] PID"),
-        "{menu}"
-    );
+    assert!(menu.contains("[x] USER") && !menu.contains("[x] PID"), "{menu}");
     // RANK, GPU, USER.
     desk.send("\njj ");
     assert!(desk.text(80, 24).contains("[ ] USER"));
     desk.send("\x1b");
     let after = heading(&desk, 80);
     assert!(!after.contains(&"USER".to_owned()) && !after.contains(&"RANK".to_owned()));
-    assert!(
-        after.contains(&"SHARE".to_owned()),
-        "another took the room: {after:?}"
-    );
+    assert!(after.contains(&"SHARE".to_owned()), "another took the room: {after:?}");
     desk.press(KeyCode::F(2));
     desk.send("\njj\n\x1b");
     assert_eq!(heading(&desk, 80), before);

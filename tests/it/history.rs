@@ -37,9 +37,7 @@ fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
     // Nothing is missing: the chart of a day has no gap.
     let now = day.next().mono;
     let gpu = day.next().gpus[7].uuid.clone();
-    let series = history
-        .series(&SeriesKey::Gpu(gpu, GpuMetric::Power))
-        .unwrap();
+    let series = history.series(&SeriesKey::Gpu(gpu, GpuMetric::Power)).unwrap();
     let window = series.window(now, Millis(DAY.0 - 600_000), 400);
     assert_eq!(window.iter().position(Option::is_none), None);
 }
@@ -79,15 +77,9 @@ fn charts(desk: &TestApp) -> String {
 
 fn charts_in(desk: &TestApp, height: u16) -> String {
     let text = desk.text(120, height);
-    let from = text
-        .find("GPU 0 VRAM used")
-        .unwrap_or_else(|| panic!("{text}"));
+    let from = text.find("GPU 0 VRAM used").unwrap_or_else(|| panic!("{text}"));
     // Stop before the footer, which differs.
-    text[from..]
-        .lines()
-        .take(14)
-        .map(|line| format!("{line}\n"))
-        .collect()
+    text[from..].lines().take(14).map(|line| format!("{line}\n")).collect()
 }
 
 #[test]
@@ -115,10 +107,7 @@ fn scrolled_charts_stand_still_until_0() {
     assert!(desk.text(120, 40).contains("00:15:19"));
     desk.send("0");
     let text = desk.text(120, 40);
-    assert!(
-        !text.contains("charts end") && charts(&desk).contains("now"),
-        "{text}"
-    );
+    assert!(!text.contains("charts end") && charts(&desk).contains("now"), "{text}");
 }
 
 #[test]
@@ -129,20 +118,14 @@ fn charts_scroll_no_further_than_the_data() {
     }
     let text = desk.text(120, 40);
     // The oldest frame that is retained for the tables.
-    assert!(
-        text.contains("as of 22:23:19, 10m ago  0 go to now"),
-        "{text}"
-    );
+    assert!(text.contains("as of 22:23:19, 10m ago  0 go to now"), "{text}");
     assert!(text.contains("no data before 22:13:20"), "{text}");
     // Scroll forward again, to now.
     for _ in 0..4 {
         desk.send(")");
     }
     let text = desk.text(120, 40);
-    assert!(
-        !text.contains("as of") && !text.contains("nothing is"),
-        "{text}"
-    );
+    assert!(!text.contains("as of") && !text.contains("nothing is"), "{text}");
 }
 
 #[test]
@@ -188,10 +171,7 @@ fn paused_display_scrolls_and_0_resumes() {
     assert_eq!(charts(&desk), held);
     desk.send("0");
     let text = desk.text(120, 40);
-    assert!(
-        text.contains("live 1s") && !text.contains("as of"),
-        "{text}"
-    );
+    assert!(text.contains("live 1s") && !text.contains("as of"), "{text}");
 }
 
 #[test]
@@ -200,12 +180,7 @@ fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
     let mut desk = watched(3_600);
     let area = ratatui::layout::Rect::new(0, 0, 120, 40);
     let mut wheel = |kind, row| {
-        let event = MouseEvent {
-            kind,
-            column: 30,
-            row,
-            modifiers: KeyModifiers::NONE,
-        };
+        let event = MouseEvent { kind, column: 30, row, modifiers: KeyModifiers::NONE };
         desk.view.mouse(event, area, &mut desk.app);
         desk.app.time_window.end()
     };
@@ -247,10 +222,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let axis = |desk: &TestApp| {
         // Tall enough for the hundred rows above the charts.
         let text = charts_in(desk, 150);
-        text.lines()
-            .find(|line| line.contains("now"))
-            .unwrap()
-            .to_owned()
+        text.lines().find(|line| line.contains("now")).unwrap().to_owned()
     };
     assert!(axis(&desk).contains("eee"), "{}", axis(&desk));
     // A day later the rows are removed.
@@ -264,25 +236,15 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     use gputop::model::pool::{Pool, Pools, Sampled};
     use gputop::model::process::ProcessKey;
     use gputop::model::units::Pid;
-    let process = ProcessKey {
-        pid: Pid(418),
-        ..ProcessKey::default()
-    };
+    let process = ProcessKey { pid: Pid(418), ..ProcessKey::default() };
     let mut desk = watched(10);
     for at in 10..300 {
         let mut frame = second(at);
-        let mut pool = Pool {
-            process,
-            ..Pool::default()
-        };
+        let mut pool = Pool { process, ..Pool::default() };
         pool.stats.allocated = Sampled::new(Bytes::gib(40));
         pool.stats.reserved = Sampled::new(Bytes::gib(70));
         pool.stats.num_ooms = u64::from(at > 200);
-        frame.pools = Some(Pools {
-            at: frame.mono,
-            list: vec![pool].into(),
-            ..Pools::default()
-        });
+        frame.pools = Some(Pools { at: frame.mono, list: vec![pool].into(), ..Pools::default() });
         desk.update(Update::Frame(Arc::new(frame)));
     }
     let gpus = vec![desk.app.frame.gpus[0].uuid.clone()];
@@ -302,13 +264,8 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     // The current charts no longer contain the process.
     desk.send("\tM");
     let text = desk.text(120, 40);
-    for words in [
-        "the process has exited",
-        "10m to 22:18:19, 44m ago",
-        "idle",
-        "x-",
-        "22:18:19-e",
-    ] {
+    for words in ["the process has exited", "10m to 22:18:19, 44m ago", "idle", "x-", "22:18:19-e"]
+    {
         let text = text.replace('─', "-");
         assert!(text.contains(words), "{words} in\n{text}");
     }
@@ -353,12 +310,7 @@ struct ReplayedApp {
 impl ReplayedApp {
     fn new(file: File) -> Self {
         let (start, end) = file.span();
-        let position = Position {
-            start,
-            end,
-            paused: true,
-            ..Position::default()
-        };
+        let position = Position { start, end, paused: true, ..Position::default() };
         let mut desk = TestApp::new(1, &[] as &[Member]);
         desk.app.recording = Some(Recording {
             name: "x".into(),
@@ -367,10 +319,7 @@ impl ReplayedApp {
             repeats: false,
             position,
         });
-        let options = Options {
-            paused: true,
-            ..Options::default()
-        };
+        let options = Options { paused: true, ..Options::default() };
         let builder = &mut tokio::runtime::Builder::new_current_thread();
         let mut played = Self {
             source: play(file, options),
@@ -435,9 +384,7 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     assert!(filled(&played.desk.app, HOURS(2)) < 40);
     // Six hours: the whole recording.
     played.send("{{{");
-    played.wait("the whole of it", |app| {
-        app.time_window.since() == Some(start)
-    });
+    played.wait("the whole of it", |app| app.time_window.since() == Some(start));
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
     // Loaded data survives a jump to a nearby time.
     played.press(KeyCode::Left);
@@ -447,9 +394,7 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
     // After a jump to a distant time, it is loaded again.
     played.go(start);
     played.go(end);
-    played.wait("the whole again", |app| {
-        app.time_window.since() == Some(start)
-    });
+    played.wait("the whole again", |app| app.time_window.since() == Some(start));
     assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
 }
 
@@ -462,21 +407,14 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     // A chart of an hour, scrolled back by half an hour. The recording supplies the frames for the tables.
     played.send("{{(");
     let quarter = Mono(end.0 - 900_000);
-    played.wait("a quarter of an hour before", |app| {
-        app.frame.mono == quarter
-    });
+    played.wait("a quarter of an hour before", |app| app.frame.mono == quarter);
     played.send("(");
     let half = Mono(end.0 - 1_800_000);
     played.wait("half an hour before", |app| app.frame.mono == half);
     let text = played.desk.text(120, 40);
-    assert!(
-        !text.contains("charts end") && !text.contains("as of"),
-        "{text}"
-    );
+    assert!(!text.contains("charts end") && !text.contains("as of"), "{text}");
     let left = Mono(end.0 - 5_400_000);
-    played.wait("what they reach back to", |app| {
-        app.time_window.since() <= Some(left)
-    });
+    played.wait("what they reach back to", |app| app.time_window.since() <= Some(left));
     assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
     // Frames of the last minute are retained. In a chart of a minute, the recording stays at its position.
     played.send("}}}}(");
@@ -507,10 +445,7 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
         let to = Mono(start.0 + seconds * 1_000);
         played.source.send(Request::Play(Play::To(to)));
         let is_there = |app: &App| {
-            let position = app
-                .recording
-                .as_ref()
-                .map(|recording| recording.position.now);
+            let position = app.recording.as_ref().map(|recording| recording.position.now);
             position.is_some_and(|now| now <= to && to.since(now) < Millis(1_500))
         };
         played.wait("the position", is_there);
@@ -527,24 +462,17 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
 fn position(screen: &vt100::Screen) -> i64 {
     let text = screen.contents();
     let header = text.lines().next().unwrap_or_default();
-    let word = header
-        .split(' ')
-        .find(|word| word.contains(":") && word.contains('/'));
+    let word = header.split(' ').find(|word| word.contains(":") && word.contains('/'));
     let now = word.and_then(|word| word.split('/').next());
     let parts = now.and_then(|now| now.split_once(':'));
-    parts.map_or(-1, |(m, s)| {
-        m.parse::<i64>().unwrap_or(0) * 60 + s.parse::<i64>().unwrap_or(0)
-    })
+    parts.map_or(-1, |(m, s)| m.parse::<i64>().unwrap_or(0) * 60 + s.parse::<i64>().unwrap_or(0))
 }
 
 #[test]
 fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
-    let terminal = Launch::gputop()
-        .args(["replay", "--paused", file])
-        .env("TZ", "UTC")
-        .size(60, 120)
-        .start();
+    let terminal =
+        Launch::gputop().args(["replay", "--paused", file]).env("TZ", "UTC").size(60, 120).start();
     terminal.wait_text("VRAM used");
     // At the start there is no earlier data.
     terminal.send("(");
@@ -561,11 +489,7 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     terminal.wait_text(", 30s ago");
     assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
     // The footer shows the key to go back.
-    assert!(
-        terminal.text().contains(" 0 go to now  "),
-        "{}",
-        terminal.text()
-    );
+    assert!(terminal.text().contains(" 0 go to now  "), "{}", terminal.text());
     terminal.send("0");
     let is_back = |screen: &vt100::Screen| !screen.contents().contains("as of");
     terminal.wait_for(is_back, "the charts at now");

@@ -91,29 +91,13 @@ fn a_reading_is_requested_while_the_screen_is_open_and_cancelled_when_it_closes(
     let holders = reading(&app, 0);
     take(&mut app, holders);
     view.follow(&app);
-    assert_eq!(
-        requests(&mut view, &mut app, KeyCode::Enter),
-        [],
-        "the tensors of a group"
-    );
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Enter), [], "the tensors of a group");
     app.update(Update::Frame(Arc::new(frame(628))));
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down), []);
     app.update(Update::Frame(Arc::new(frame(630))));
-    assert_eq!(
-        requests(&mut view, &mut app, KeyCode::Down),
-        [Some(key(418))],
-        "30 s later"
-    );
-    assert_eq!(
-        requests(&mut view, &mut app, KeyCode::Esc),
-        [],
-        "back to the groups"
-    );
-    assert_eq!(
-        requests(&mut view, &mut app, KeyCode::Esc),
-        [None],
-        "back to the memory"
-    );
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Down), [Some(key(418))], "30 s later");
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Esc), [], "back to the groups");
+    assert_eq!(requests(&mut view, &mut app, KeyCode::Esc), [None], "back to the memory");
     // Another host comes on the screen.
     assert_eq!(requests(&mut view, &mut app, open), [Some(key(418))]);
     assert!(view.leave().contains(&Request::Holders(None)));
@@ -124,11 +108,7 @@ fn growth_is_shown_from_the_third_reading_on() {
     for (readings, expected) in [(1, false), (2, false), (3, true)] {
         let mut app = app_after_readings(readings);
         let text = text(&mut app, "Mo", 120, 40);
-        assert_eq!(
-            text.contains("growing 120 MiB a minute"),
-            expected,
-            "{readings}\n{text}"
-        );
+        assert_eq!(text.contains("growing 120 MiB a minute"), expected, "{readings}\n{text}");
         assert_eq!(text.contains("MiB/min"), expected, "{readings}\n{text}");
         assert_eq!(text.contains(".detach()"), expected, "{readings}\n{text}");
         assert_eq!(text.contains("CHANGE"), readings > 1, "{readings}\n{text}");
@@ -152,17 +132,11 @@ fn a_failed_reading_keeps_the_previous_one_and_shows_the_reason() {
     let mut failed = app(false, true);
     fail(&mut failed);
     let shown = text(&mut failed, "Mo", 80, 24);
-    assert!(
-        shown.contains("Holders not available: permission denied"),
-        "{shown}"
-    );
+    assert!(shown.contains("Holders not available: permission denied"), "{shown}");
     let mut app = app_after_readings(1);
     fail(&mut app);
     let shown = text(&mut app, "Mo", 120, 40);
-    assert!(
-        shown.contains("Holders not available: permission denied"),
-        "{shown}"
-    );
+    assert!(shown.contains("Holders not available: permission denied"), "{shown}");
     assert!(shown.contains(HISTORY), "{shown}");
     // The reading of another process does not appear.
     let mut other = reading(&app, 0);

@@ -61,10 +61,7 @@ fn dump(folder: &Path) -> Dump {
 }
 
 fn read_dump(dump: Dump, time_limit: Duration) -> (Result<Holders, Failure>, usize) {
-    let options = Options {
-        time_limit,
-        ..Options::default()
-    };
+    let options = Options { time_limit, ..Options::default() };
     let started = Instant::now();
     read_with(dump, &options, |_| started.elapsed())
 }
@@ -75,10 +72,7 @@ fn read_with(
     options: &Options,
     clock: impl Fn(usize) -> Duration,
 ) -> (Result<Holders, Failure>, usize) {
-    let memory = Counted {
-        dump,
-        reads: Cell::new(0),
-    };
+    let memory = Counted { dump, reads: Cell::new(0) };
     let clock = || clock(memory.reads.get());
     let holders = read_recorded(&memory, &memory, options, &clock, &AtomicBool::new(false));
     (holders, memory.reads.get())
@@ -102,12 +96,8 @@ fn names_and_sums_equal_those_of_the_program() {
         let mut found = HashMap::new();
         for group in &holders.groups {
             assert_eq!(group.count as usize, group.tensors.len(), "all are listed");
-            found.extend(
-                group
-                    .tensors
-                    .iter()
-                    .map(|tensor| (tensor.address, (group.class, tensor))),
-            );
+            found
+                .extend(group.tensors.iter().map(|tensor| (tensor.address, (group.class, tensor))));
         }
         for (class, names) in &truth.names {
             for (name, (address, _)) in names {
@@ -117,18 +107,13 @@ fn names_and_sums_equal_those_of_the_program() {
             }
         }
         let graph = |address: &u64| {
-            found
-                .get(address)
-                .is_some_and(|(class, _)| *class == HolderClass::SavedForBackward)
+            found.get(address).is_some_and(|(class, _)| *class == HolderClass::SavedForBackward)
         };
         assert!(truth.saved.iter().any(graph));
         let tied = &truth.names[&HolderClass::Parameter]["model.embedding.weight"];
         assert_eq!(found[&tied.0].1.aliases, ["model.head.weight"]);
         let is_reached = |class| {
-            holders
-                .groups
-                .iter()
-                .any(|group| group.class == class && !group.tensors.is_empty())
+            holders.groups.iter().any(|group| group.class == class && !group.tensors.is_empty())
         };
         assert!(!is_reached(HolderClass::Unnamed));
     }
@@ -140,10 +125,7 @@ fn limits_have_a_sentence() {
     let folder = folders().remove(0);
     let dump = dump(&folder);
     let limited = |limit: Limit| {
-        let mut options = Options {
-            time_limit: Duration::from_secs(120),
-            ..Options::default()
-        };
+        let mut options = Options { time_limit: Duration::from_secs(120), ..Options::default() };
         limit(&mut options.maximums);
         let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
         holders.unwrap()
@@ -155,21 +137,12 @@ fn limits_have_a_sentence() {
             "The maximum number of candidates ended the search for tensors",
         ),
         (|max| max.tensors = 10, "Only 10 tensors were read."),
-        (
-            |max| max.interpreters = 0,
-            "Only 0 Python interpreters were searched.",
-        ),
+        (|max| max.interpreters = 0, "Only 0 Python interpreters were searched."),
         (|max| max.threads = 0, "Only 0 threads were searched"),
-        (
-            |max| max.locals = 0,
-            "Only 0 local variables of each function",
-        ),
+        (|max| max.locals = 0, "Only 0 local variables of each function"),
         (|max| max.classes = 1, "Only 1 classes of tensors"),
         (|max| max.depth = 2, "Names show at most 2 references."),
-        (
-            |max| max.items = 2,
-            "Only 2 items of each container were searched.",
-        ),
+        (|max| max.items = 2, "Only 2 items of each container were searched."),
     ];
     for (limit, sentence) in table {
         let holders = limited(limit);
@@ -178,16 +151,10 @@ fn limits_have_a_sentence() {
         assert!(holders.is_incomplete, "{sentence}");
         assert_eq!(sum(&holders), holders.allocated.0, "{sentence}");
     }
-    let options = Options {
-        memory_limit: 100_000,
-        ..Options::default()
-    };
+    let options = Options { memory_limit: 100_000, ..Options::default() };
     let (holders, _) = read_with(dump.clone(), &options, |_| Duration::ZERO);
     let shown = holders.unwrap().limit.unwrap_or_default();
-    assert!(
-        shown.contains("The memory limit ended the search for names"),
-        "{shown}"
-    );
+    assert!(shown.contains("The memory limit ended the search for names"), "{shown}");
 }
 
 /// The clock advances with each read, so each time limit ends the reading at another place.
@@ -197,10 +164,7 @@ fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
     let dump = dump(&folder);
     let clock = |reads: usize| Duration::from_micros(reads as u64);
     let at_limit = |reads: usize| {
-        let options = Options {
-            time_limit: clock(reads),
-            ..Options::default()
-        };
+        let options = Options { time_limit: clock(reads), ..Options::default() };
         read_with(dump.clone(), &options, clock).0.ok()
     };
     let whole = at_limit(MAX_READS).unwrap();
@@ -224,10 +188,9 @@ fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
         }
     }
     assert!(ends >= 5, "{ends} readings ended early");
-    for sentence in [
-        "The time limit ended the search for tensors",
-        "The time limit ended the search for names",
-    ] {
+    for sentence in
+        ["The time limit ended the search for tensors", "The time limit ended the search for names"]
+    {
         assert!(sentences.contains(sentence), "{sentence}\n{sentences}");
     }
 }
@@ -294,10 +257,7 @@ fn unreadable_interpreter_leaves_storages_without_names() {
         .map(|map| (map.start, map.end))
         .collect();
     for (at, bytes) in dump.bytes_mut() {
-        if python
-            .iter()
-            .any(|(start, end)| (*start..*end).contains(&at))
-        {
+        if python.iter().any(|(start, end)| (*start..*end).contains(&at)) {
             bytes.fill(0);
         }
     }
@@ -305,15 +265,7 @@ fn unreadable_interpreter_leaves_storages_without_names() {
     let holders = holders.unwrap();
     assert_eq!(holders.allocated, allocated);
     let limit = holders.limit.unwrap();
-    assert!(
-        limit.starts_with("Variable names are not available: "),
-        "{limit}"
-    );
+    assert!(limit.starts_with("Variable names are not available: "), "{limit}");
     assert!(holders.groups.iter().all(|group| group.name.is_empty()));
-    assert!(
-        holders
-            .groups
-            .iter()
-            .any(|group| group.class == HolderClass::CppStorage)
-    );
+    assert!(holders.groups.iter().any(|group| group.class == HolderClass::CppStorage));
 }

@@ -56,13 +56,7 @@ impl User {
             .env("XDG_STATE_HOME", self.path("state"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(Stdio::null());
-        for name in [
-            "PYTHONPATH",
-            "RANK",
-            "SLURM_PROCID",
-            "GPUTOP_HOOK",
-            "GPUTOP_HOOK_SPOOL",
-        ] {
+        for name in ["PYTHONPATH", "RANK", "SLURM_PROCID", "GPUTOP_HOOK", "GPUTOP_HOOK_SPOOL"] {
             command.env_remove(name);
         }
     }
@@ -110,10 +104,8 @@ impl User {
             let status = fs::metadata(&path).unwrap();
             assert_eq!(status.permissions().mode() & 0o777, 0o600);
             let text = fs::read_to_string(&path).unwrap();
-            let lines: Vec<Value> = text
-                .lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect();
+            let lines: Vec<Value> =
+                text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             assert_eq!(lines[0]["what"], "process", "{text}");
             lines
         };
@@ -141,12 +133,7 @@ fn assert_same(user: &User, python: &Path, path: &[&str], args: &[&str]) -> Outp
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         format!("{:?}\n{out}\n{err}", output.status.code())
     };
-    assert_eq!(
-        hook_reports(&bare),
-        hook_reports(&hooked),
-        "{} {args:?}",
-        python.display()
-    );
+    assert_eq!(hook_reports(&bare), hook_reports(&hooked), "{} {args:?}", python.display());
     hooked
 }
 
@@ -155,11 +142,7 @@ fn the_files_are_read_by_python_3_8() {
     for python in python::all() {
         let code = "import ast, sys\nfor name in sys.argv[1:]: ast.parse(open(name).read(), name, feature_version=(3, 8))";
         let files = ["sitecustomize.py", "gputop_hook.py"].map(|file| format!("{HOOK}/{file}"));
-        let output = Command::new(python)
-            .args(["-I", "-c", code])
-            .args(files)
-            .output()
-            .unwrap();
+        let output = Command::new(python).args(["-I", "-c", code]).args(files).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 }
@@ -176,19 +159,13 @@ fn hook_reports_an_exception_with_its_location() {
         let event = &hook_reports[1];
         assert_eq!(event["type"], "KeyError");
         assert_eq!(event["message"], "'labels'");
-        assert_eq!(
-            (&event["line"], &event["where"]),
-            (&2.into(), &"program".into())
-        );
+        assert_eq!((&event["line"], &event["where"]), (&2.into(), &"program".into()));
         assert_eq!(event["traceback"], text(&output.stderr));
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         if scope.is_ok_and(|scope| scope.trim() == "1") {
             assert_eq!(hook_reports[0]["ptracer"], "given");
         }
-        assert_eq!(
-            fs::metadata(user.spool()).unwrap().permissions().mode() & 0o777,
-            0o700
-        );
+        assert_eq!(fs::metadata(user.spool()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }
 
@@ -243,12 +220,7 @@ fn the_hook_of_root_leaves_directories_of_other_users_alone() {
         std::os::unix::fs::chown(user.path("runtime"), Some(65_534), None).unwrap();
         program.output().unwrap();
         assert!(!user.path("runtime/gputop").exists());
-        assert_eq!(
-            fs::read_dir(user.path("state/gputop/hook"))
-                .unwrap()
-                .count(),
-            1
-        );
+        assert_eq!(fs::read_dir(user.path("state/gputop/hook")).unwrap().count(), 1);
         let mut program = user.hooked(python, &[]);
         program.args(["-c", "1 / 0"]);
         fs::remove_dir_all(user.path("state")).unwrap();
@@ -283,10 +255,7 @@ fn hooked_program_sees_the_same_environment() {
                 print(os.environ.get('PYTHONPATH', '').split(':')[-2:])";
     for python in python::all() {
         let user = User::new();
-        let own = user.write(
-            "own/sitecustomize.py",
-            "print('mine', __name__, __file__)\n",
-        );
+        let own = user.write("own/sitecustomize.py", "print('mine', __name__, __file__)\n");
         let own = own.parent().unwrap().to_str().unwrap().to_owned();
         assert_same(&user, python, &[&own, "/b"], &["-c", look]);
         assert_same(&user, python, &["/a", "/b"], &["-c", look]);
@@ -298,11 +267,7 @@ fn hooked_program_sees_the_same_environment() {
                 .unwrap();
             let hooked = user
                 .hooked(python, &["/a"])
-                .args([
-                    ways,
-                    "-c",
-                    "import sys; print([p for p in sys.path if 'gputop' not in p])",
-                ])
+                .args([ways, "-c", "import sys; print([p for p in sys.path if 'gputop' not in p])"])
                 .output()
                 .unwrap();
             assert_eq!(text(&bare.stdout), text(&hooked.stdout), "{ways}");
@@ -332,16 +297,8 @@ fn failing_sitecustomize_is_reported_by_python() {
             let user = User::new();
             let own = user.write(&format!("own{n}/sitecustomize.py"), fails);
             let own = own.parent().unwrap().to_str().unwrap().to_owned();
-            let bare = user
-                .bare(python, &[&own])
-                .args(["-c", "print('on')"])
-                .output()
-                .unwrap();
-            let hooked = user
-                .hooked(python, &[&own])
-                .args(["-c", "print('on')"])
-                .output()
-                .unwrap();
+            let bare = user.bare(python, &[&own]).args(["-c", "print('on')"]).output().unwrap();
+            let hooked = user.hooked(python, &[&own]).args(["-c", "print('on')"]).output().unwrap();
             assert_eq!(bare.status, hooked.status, "{fails}");
             assert_eq!(bare.stdout, hooked.stdout, "{fails}");
             // A traceback through site.py, as after Ctrl-C, also shows the path of the import.
@@ -385,10 +342,7 @@ fn threads_and_children_write_their_own_reports() {
             .events()
             .iter()
             .map(|event| {
-                (
-                    event["message"].as_str().unwrap().into(),
-                    event["where"].as_str().unwrap().into(),
-                )
+                (event["message"].as_str().unwrap().into(), event["where"].as_str().unwrap().into())
             })
             .collect();
         hook_reports.sort();
@@ -444,10 +398,7 @@ fn oom_report_contains_allocator_state() {
         assert_eq!(oom["steps"], serde_json::json!({"begun": 4, "done": 3}));
         assert_eq!(oom["frames"][0]["line"], 2);
         let large = &oom["pools"][0];
-        assert_eq!(
-            (&large["pool"], &large["segments"]),
-            (&"large".into(), &3.into())
-        );
+        assert_eq!((&large["pool"], &large["segments"]), (&"large".into(), &3.into()));
         assert_eq!(large["free_bytes"], (614u64 + 100 + 400 + 512) << 20);
         assert_eq!(large["awaiting_free_bytes"], 1000u64 << 20);
         // The message says 2.00 GiB; the observer received this value.
@@ -467,11 +418,7 @@ fn repeated_ooms_write_a_bounded_report() {
         return;
     };
     let user = User::new();
-    let output = user
-        .hooked(python, &[FRAMEWORKS])
-        .args(["-c", code])
-        .output()
-        .unwrap();
+    let output = user.hooked(python, &[FRAMEWORKS]).args(["-c", code]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let events = user.events();
     assert!((10..3000).contains(&events.len()), "{}", events.len());
@@ -500,10 +447,7 @@ fn failing_oom_observer_changes_nothing() {
         let user = User::new();
         let code = format!("import torch\n{broken}\ntorch.empty(2 << 30)");
         let output = assert_same(&user, python, &[FRAMEWORKS], &["-c", &code]);
-        assert!(
-            text(&output.stderr).contains("Tried to allocate 2.00 GiB"),
-            "{broken}"
-        );
+        assert!(text(&output.stderr).contains("Tried to allocate 2.00 GiB"), "{broken}");
     }
 }
 
@@ -530,12 +474,8 @@ fn a_spool_that_cannot_be_trusted_is_not_written() {
         fs::set_permissions(user.spool(), fs::Permissions::from_mode(0o700)).unwrap();
     };
     type Prepare<'a> = &'a dyn Fn(&User);
-    let cases: [(&str, Prepare<'_>); 4] = [
-        ("link", &link),
-        ("file", &file),
-        ("open", &open),
-        ("full", &full),
-    ];
+    let cases: [(&str, Prepare<'_>); 4] =
+        [("link", &link), ("file", &file), ("open", &open), ("full", &full)];
     for (name, prepare) in cases {
         let user = User::new();
         prepare(&user);
@@ -559,12 +499,7 @@ fn spool_symlink_is_not_followed() {
         os.mkfifo(name + '.jsonl'); os.symlink('/dev/stdout', name + '-1.jsonl')\n\
         raise KeyError('labels')";
     assert_eq!(
-        user.hooked(python, &[])
-            .args(["-c", code])
-            .output()
-            .unwrap()
-            .status
-            .code(),
+        user.hooked(python, &[]).args(["-c", code]).output().unwrap().status.code(),
         Some(1)
     );
     let events = user.events();
@@ -578,11 +513,7 @@ fn it_can_be_turned_off() {
     };
     let user = User::new();
     let mut command = user.hooked(python, &[]);
-    command
-        .args(["-c", "raise KeyError(1)"])
-        .env("GPUTOP_HOOK", "0")
-        .output()
-        .unwrap();
+    command.args(["-c", "raise KeyError(1)"]).env("GPUTOP_HOOK", "0").output().unwrap();
     assert!(!user.spool().exists());
 }
 
@@ -597,14 +528,8 @@ fn run_explains_with_what_the_hook_measured() {
     let output = user.run(&args).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = text(&output.stderr);
-    let (own, explained) = message
-        .split_once("\n\n")
-        .unwrap_or_else(|| panic!("{message}"));
-    let bare = user
-        .bare(python, &[FRAMEWORKS])
-        .arg(&program)
-        .output()
-        .unwrap();
+    let (own, explained) = message.split_once("\n\n").unwrap_or_else(|| panic!("{message}"));
+    let bare = user.bare(python, &[FRAMEWORKS]).arg(&program).output().unwrap();
     assert_eq!(own.trim_end(), text(&bare.stderr).trim_end());
     assert!(explained.contains("FRAGMENTED MEMORY"), "{message}");
     assert!(
@@ -612,23 +537,14 @@ fn run_explains_with_what_the_hook_measured() {
             .contains("the largest free block was 614.00 MiB, measured at the failure by the hook"),
         "{message}"
     );
-    assert!(
-        !unwrapped(explained).contains("measures the largest free block"),
-        "{message}"
-    );
+    assert!(!unwrapped(explained).contains("measures the largest free block"), "{message}");
     assert!(explained.contains("train.py:2"), "{message}");
     // The same with a readable log: the log is quoted, and the hook's measurements are used.
     let log = fs::File::create(user.path("log")).unwrap();
     user.run(&args).stderr(log).output().unwrap();
     let message = fs::read_to_string(user.path("log")).unwrap();
-    assert!(
-        message.contains("LOG   ") && message.contains("/log:"),
-        "{message}"
-    );
-    assert!(
-        unwrapped(&message).contains("measured at the failure by the hook"),
-        "{message}"
-    );
+    assert!(message.contains("LOG   ") && message.contains("/log:"), "{message}");
+    assert!(unwrapped(&message).contains("measured at the failure by the hook"), "{message}");
     // With neither the hook nor the output, there is no explanation.
     let args = ["--no-hook", "--no-capture", args[0], args[1]];
     let output = user.run(&args).output().unwrap();
@@ -641,18 +557,10 @@ fn run_prints_nothing_for_a_plain_exception() {
         return;
     };
     let user = User::new();
-    for code in [
-        "raise KeyError('labels')",
-        "import sys; sys.exit(3)",
-        "pass",
-    ] {
+    for code in ["raise KeyError('labels')", "import sys; sys.exit(3)", "pass"] {
         let args = [python.to_str().unwrap(), "-c", code];
         let watched = user.run(&args).output().unwrap();
-        let bare = user
-            .bare(python, &[FRAMEWORKS])
-            .args(["-c", code])
-            .output()
-            .unwrap();
+        let bare = user.bare(python, &[FRAMEWORKS]).args(["-c", code]).output().unwrap();
         assert_eq!(watched.status, bare.status);
         assert_eq!(text(&watched.stderr), text(&bare.stderr));
     }
@@ -675,12 +583,7 @@ fn run_keeps_the_users_own_path_in_its_order() {
         "-c",
         "import os; print('GPUTOP_HOOK_RUN' in os.environ)",
     ]);
-    for name in [
-        "XDG_CACHE_HOME",
-        "XDG_STATE_HOME",
-        "XDG_RUNTIME_DIR",
-        "HOME",
-    ] {
+    for name in ["XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "HOME"] {
         command.env(name, "/dev/null");
     }
     assert_eq!(text(&command.output().unwrap().stdout), "False\n");
@@ -693,11 +596,7 @@ fn a_trace_of_allocations_is_kept_and_named() {
     };
     let user = User::new();
     let program = user.write("train.py", FAILS);
-    let args = [
-        "--trace-allocs",
-        python.to_str().unwrap(),
-        program.to_str().unwrap(),
-    ];
+    let args = ["--trace-allocs", python.to_str().unwrap(), program.to_str().unwrap()];
     let message = text(&user.run(&args).output().unwrap().stderr);
     let traces: Vec<&str> = message
         .lines()
@@ -706,16 +605,8 @@ fn a_trace_of_allocations_is_kept_and_named() {
     assert_eq!(traces.len(), 2, "{message}");
     let load = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))['settings'])";
     for trace in traces {
-        let output = Command::new(python)
-            .args(["-I", "-c", load, trace])
-            .output()
-            .unwrap();
-        assert_eq!(
-            text(&output.stdout),
-            "('all', None, 100000)\n",
-            "{}",
-            text(&output.stderr)
-        );
+        let output = Command::new(python).args(["-I", "-c", load, trace]).output().unwrap();
+        assert_eq!(text(&output.stdout), "('all', None, 100000)\n", "{}", text(&output.stderr));
     }
 }
 
@@ -755,11 +646,7 @@ fn trace_adds_replay_results_to_fixes() {
     let run = |snapshot: &str| {
         let user = User::new();
         let program = user.write("train.py", &TRACED.replace("SNAPSHOT", snapshot));
-        let args = [
-            "--trace-allocs",
-            python.to_str().unwrap(),
-            program.to_str().unwrap(),
-        ];
+        let args = ["--trace-allocs", python.to_str().unwrap(), program.to_str().unwrap()];
         let message = text(&user.run(&args).output().unwrap().stderr);
         assert!(message.contains("FRAGMENTED MEMORY"), "{message}");
         unwrapped(&message)
@@ -776,10 +663,8 @@ fn trace_adds_replay_results_to_fixes() {
     // A setting under which the program would also fail is not among the first fixes.
     assert!(!message.contains("roundup_power2_divisions"), "{message}");
     // A real history whose last request is too large for any setting.
-    let real = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/snapshots/torch-2.15/native.pickle"
-    );
+    let real =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/native.pickle");
     let real = format!(
         "snapshot = pickle.load(open({real:?}, 'rb'))\n\
          snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"
@@ -868,15 +753,9 @@ fn other_frameworks_always_report_statistics() {
 
 #[test]
 fn framework_without_statistics_is_named() {
-    for environment in [
-        ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
-        ("JAX_PLATFORMS", "cpu"),
-    ] {
+    for environment in [("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"), ("JAX_PLATFORMS", "cpu")] {
         for jax in reported_allocators("import jax; jax.local_devices()", &[environment]) {
-            assert_eq!(
-                (&jax["framework"], &jax["device"]),
-                (&json!("jax"), &json!(0))
-            );
+            assert_eq!((&jax["framework"], &jax["device"]), (&json!("jax"), &json!(0)));
             assert_eq!(jax.get("allocated_bytes"), None);
         }
     }
@@ -894,14 +773,9 @@ fn hook_imports_no_framework() {
             assert cupy.cuda.CONTEXTS == {0}, cupy.cuda.CONTEXTS\n",
         &[],
     );
-    let hook_reports: Vec<&Value> = hook_reports
-        .iter()
-        .map(|hook_reports| &hook_reports["framework"])
-        .collect();
-    assert!(
-        hook_reports.is_empty() || hook_reports == ["cupy"],
-        "{hook_reports:?}"
-    );
+    let hook_reports: Vec<&Value> =
+        hook_reports.iter().map(|hook_reports| &hook_reports["framework"]).collect();
+    assert!(hook_reports.is_empty() || hook_reports == ["cupy"], "{hook_reports:?}");
 }
 
 /// Follows reported pools from the program to every place that shows them.
@@ -918,10 +792,8 @@ fn reported_pools_are_shown() {
     program.args(["-c", code]).stdin(Stdio::piped());
     let program = Guarded(program.spawn().unwrap());
     let pid = program.0.id();
-    let fake = FakeNvml::h200s(
-        1,
-        &format!("[[process]]\npid = {pid}\ngpu = 0\nused = \"100 GiB\"\n"),
-    );
+    let fake =
+        FakeNvml::h200s(1, &format!("[[process]]\npid = {pid}\ngpu = 0\nused = \"100 GiB\"\n"));
     let settled = |args: &[&str]| {
         let mut command = command(&fake, args.iter().copied());
         command.env("XDG_RUNTIME_DIR", user.path("runtime"));
@@ -937,18 +809,9 @@ fn reported_pools_are_shown() {
         frame["pools"]["reported_pools"][1].is_object()
     });
     let gib = 1_u64 << 30;
-    let [jax, cupy] = [
-        &frame["pools"]["reported_pools"][0],
-        &frame["pools"]["reported_pools"][1],
-    ];
-    assert_eq!(
-        (&jax["framework"], &jax["allocator"]),
-        (&json!("jax"), &json!("xla_bfc"))
-    );
-    assert_eq!(
-        (&jax["allocated"], &jax["reserved"]),
-        (&json!(3 * gib), &json!(90 * gib))
-    );
+    let [jax, cupy] = [&frame["pools"]["reported_pools"][0], &frame["pools"]["reported_pools"][1]];
+    assert_eq!((&jax["framework"], &jax["allocator"]), (&json!("jax"), &json!("xla_bfc")));
+    assert_eq!((&jax["allocated"], &jax["reserved"]), (&json!(3 * gib), &json!(90 * gib)));
     assert_eq!(jax["largest_free_block"]["missing"], "unsupported");
     assert_eq!(cupy["allocated"], gib);
     assert_eq!(
@@ -968,14 +831,9 @@ fn reported_pools_are_shown() {
     ] {
         assert!(printed.contains(line), "{printed}");
     }
-    let printed = settled(&["allocator", &pid.to_string(), "--json"])
-        .output()
-        .unwrap();
+    let printed = settled(&["allocator", &pid.to_string(), "--json"]).output().unwrap();
     let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
-    assert_eq!(
-        printed["reported_pools"][0]["reserved_bytes"]["current"],
-        90 * gib
-    );
+    assert_eq!(printed["reported_pools"][0]["reserved_bytes"]["current"], 90 * gib);
     assert!(printed["devices"]["missing"].is_string(), "{printed}");
 
     let file = user.path("recording.gpt.zst");
@@ -998,11 +856,7 @@ fn failing_notebook_cell_is_reported_once() {
     let code = "import IPython\n\
         def first(): import torch\n\
         for cell in (first, lambda: 1 / 0, lambda: None): IPython.get_ipython().run_cell(cell)";
-    let output = user
-        .hooked(python, &[FRAMEWORKS])
-        .args(["-c", code])
-        .output()
-        .unwrap();
+    let output = user.hooked(python, &[FRAMEWORKS]).args(["-c", code]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let events = user.events();
     assert_eq!(events.len(), 1, "{events:?}");
@@ -1028,10 +882,7 @@ fn dashboard_receives_hook_reports() {
     let fake = FakeNvml::h200s(1, "");
     let file = user.path("recording.gpt.zst");
     let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
-    record
-        .arg(&file)
-        .env("XDG_RUNTIME_DIR", user.path("runtime"))
-        .stderr(Stdio::null());
+    record.arg(&file).env("XDG_RUNTIME_DIR", user.path("runtime")).stderr(Stdio::null());
     let _record = Guarded(record.spawn().unwrap());
     wait_until("two frames", || frames(&file).len() >= 2);
     fails();
@@ -1045,16 +896,9 @@ fn dashboard_receives_hook_reports() {
     };
     wait_until("both events", || recorded_hook_events().len() >= 2);
     let recorded_hook_events = recorded_hook_events();
-    let what: Vec<&str> = recorded_hook_events
-        .iter()
-        .map(|(_, hook)| hook.what.as_str())
-        .collect();
+    let what: Vec<&str> = recorded_hook_events.iter().map(|(_, hook)| hook.what.as_str()).collect();
     assert_eq!(what, ["oom", "exception"]);
-    assert!(
-        recorded_hook_events
-            .iter()
-            .all(|(process, _)| process.is_some())
-    );
+    assert!(recorded_hook_events.iter().all(|(process, _)| process.is_some()));
     let oom = recorded_hook_events[0].1.oom.as_deref().unwrap();
     assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
 }

@@ -30,10 +30,7 @@ use crate::screen_tables::{self, gpu_shows, shows};
 const HOSTILE_TEXTS: &[(&[u8], &str)] = &[
     (b"\x1b[31;7;99mred", "^[[31;7;99mred"),
     (b"\x1b]0;owned\x07", "^[]0;owned^G"),
-    (
-        "\u{202e}cod.exe\u{202c}".as_bytes(),
-        "\\u{202e}cod.exe\\u{202c}",
-    ),
+    ("\u{202e}cod.exe\u{202c}".as_bytes(), "\\u{202e}cod.exe\\u{202c}"),
     ("\u{2066}iso\u{2069}".as_bytes(), "\\u{2066}iso\\u{2069}"),
     ("\u{9b}5mc1".as_bytes(), "\\u{9b}5mc1"),
     (b"\xff\xfe\xc3(", "\\xff\\xfe\\xc3("),
@@ -80,20 +77,15 @@ fn hostile_process_name_is_escaped() {
     // The kernel takes its short name for the process from the file name, up to 15 bytes.
     let name = OsStr::from_bytes(b"\x1b[5mx\xe2\x80\xae\xff\x07nam");
     let program = folder.path().join(name);
-    let cat = ["/bin/cat", "/usr/bin/cat"]
-        .into_iter()
-        .find(|cat| std::path::Path::new(cat).exists());
+    let cat =
+        ["/bin/cat", "/usr/bin/cat"].into_iter().find(|cat| std::path::Path::new(cat).exists());
     std::os::unix::fs::symlink(cat.unwrap(), &program).unwrap();
     let by_name = RealProcess::program(&program);
 
-    let place = folder
-        .path()
-        .join(OsStr::from_bytes(b"\x1b[31;7;99mdir\xff"));
+    let place = folder.path().join(OsStr::from_bytes(b"\x1b[31;7;99mdir\xff"));
     std::fs::create_dir(&place).unwrap();
-    let mut arguments: Vec<&OsStr> = HOSTILE_TEXTS
-        .iter()
-        .map(|(bytes, _)| OsStr::from_bytes(bytes))
-        .collect();
+    let mut arguments: Vec<&OsStr> =
+        HOSTILE_TEXTS.iter().map(|(bytes, _)| OsStr::from_bytes(bytes)).collect();
     let long = "x".repeat(4_096);
     arguments.push(OsStr::new(&long));
     let by_arguments = RealProcess::with_arguments(arguments, |command| {
@@ -103,10 +95,7 @@ fn hostile_process_name_is_escaped() {
             .env("PATH", std::env::var_os("PATH").unwrap())
             .env("CUDA_HOSTILE", OsStr::from_bytes(HOSTILE_TEXTS[0].0))
             .env(OsStr::from_bytes(b"OTHER\x1b]0;owned\x07"), "1")
-            .env(
-                "SLURM_JOB_ID",
-                OsStr::from_bytes(b"7\x1b[31;7;99m\xe2\x80\xae"),
-            );
+            .env("SLURM_JOB_ID", OsStr::from_bytes(b"7\x1b[31;7;99m\xe2\x80\xae"));
     });
     let scenario = "[[gpu]]\n".to_owned()
         + &on_gpu(0, &by_arguments, "used = \"2 GiB\"")
@@ -135,13 +124,7 @@ fn hostile_process_name_is_escaped() {
     assert!(flat.contains("CUDA_HOSTILE=^[[31;7;99mred"), "{text}");
     assert!(flat.contains("/^[[31;7;99mdir\\xff"), "{text}");
     // The name takes up one line only.
-    assert!(
-        overview
-            .lines()
-            .filter(|line| line.contains("read line"))
-            .count()
-            == 1
-    );
+    assert!(overview.lines().filter(|line| line.contains("read line")).count() == 1);
     terminal.send("\x03");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
@@ -175,18 +158,13 @@ fn driver_without_gpu_is_reported() {
     let fake = FakeNvml::new("");
     let once = run(&fake, ["once"]);
     assert_eq!((once.code, once.out.as_str()), (Some(1), ""));
-    assert!(
-        once.err.starts_with("gputop: ") && once.err.contains("GPU"),
-        "{once:?}"
-    );
+    assert!(once.err.starts_with("gputop: ") && once.err.contains("GPU"), "{once:?}");
     assert_eq!(once.err.lines().count(), 1, "{once:?}");
 }
 
 #[test]
 fn sixteen_gpus_are_all_within_reach() {
-    let gpus: String = (0..16)
-        .map(|i| format!("[[gpu]]\nsm = {}\n", i + 10))
-        .collect();
+    let gpus: String = (0..16).map(|i| format!("[[gpu]]\nsm = {}\n", i + 10)).collect();
     let process = RealProcess::start("last.py");
     let fake = FakeNvml::new(&(gpus + &on_gpu(15, &process, "used = \"99 GiB\"")));
     let terminal = dashboard(&fake).size(24, 80).start();
@@ -206,9 +184,7 @@ fn sixteen_gpus_are_all_within_reach() {
     terminal.wait_for(
         |s| {
             let text = s.contents();
-            ["0", "7", "15"]
-                .iter()
-                .all(|gpu| text.split_whitespace().any(|word| word == *gpu))
+            ["0", "7", "15"].iter().all(|gpu| text.split_whitespace().any(|word| word == *gpu))
         },
         "sixteen cells",
     );
@@ -235,10 +211,7 @@ impl ManyProcesses {
         let mut shell = Guarded(shell.unwrap());
         let lines = BufReader::new(shell.0.stdout.take().unwrap()).lines();
         let pids = lines.take(count).map(|line| line.unwrap().parse().unwrap());
-        Self {
-            pids: pids.collect(),
-            _shell: shell,
-        }
+        Self { pids: pids.collect(), _shell: shell }
     }
 }
 
@@ -268,8 +241,7 @@ fn five_hundred_processes_are_counted_scrolled_and_survived() {
     let last = crowd.pids[COUNT - 1];
     let at_last = |screen: &vt100::Screen| {
         let text = screen.contents();
-        text.lines()
-            .any(|line| line.starts_with('▸') && line.contains(&last.to_string()))
+        text.lines().any(|line| line.starts_with('▸') && line.contains(&last.to_string()))
     };
     terminal.wait_for(at_last, "the cursor on the smallest");
     terminal.wait_for(|s| !s.contents().contains(" more"), "the end of the list");
@@ -323,10 +295,7 @@ fn frame(seq: u64, mono: u64, time: i64) -> Frame {
             uuid: GpuUuid(GPU.into()),
             name: "NVIDIA H200".into(),
             at: Mono(mono),
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             sm: Percent(100.0).into(),
             memory: Memory {
                 total: Bytes::gib(140).into(),
@@ -343,10 +312,7 @@ fn frame(seq: u64, mono: u64, time: i64) -> Frame {
             .into(),
             ..Gpu::default()
         }],
-        processes: Some(ProcessList {
-            at: Mono(mono),
-            list: vec![process].into(),
-        }),
+        processes: Some(ProcessList { at: Mono(mono), list: vec![process].into() }),
         ..Frame::default()
     }
 }
@@ -386,10 +352,7 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
     assert!(full >= 45, "{text}");
     // Processes that exited before and after the clock change stay in order.
     let end = |seq: u64, pid: u32, mono: u64, time: i64| {
-        let key = ProcessKey {
-            pid: Pid(pid),
-            ..KEY
-        };
+        let key = ProcessKey { pid: Pid(pid), ..KEY };
         Update::Event(Event {
             seq,
             mono: Mono(mono),
@@ -397,11 +360,7 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
             process: Some(key),
             observation: Observation::Exit(Exit {
                 gpus: vec![GpuUuid(GPU.into())],
-                last: Some(Box::new(Process {
-                    key,
-                    name: "gone".into(),
-                    ..Process::default()
-                })),
+                last: Some(Box::new(Process { key, name: "gone".into(), ..Process::default() })),
                 ..Exit::default()
             }),
             ..Event::default()
@@ -411,9 +370,6 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
     app.update(end(2, 502, 1_140_000, boot + 1_140_000 - day));
     let text = draw(&app);
     let line = |pid: &str| text.lines().position(|line| line.contains(pid)).unwrap();
-    assert!(
-        line("418") < line("502") && line("502") < line("501"),
-        "{text}"
-    );
+    assert!(line("418") < line("502") && line("502") < line("501"), "{text}");
     assert!(text.contains(" 1m40 exited"), "{text}");
 }

@@ -44,10 +44,7 @@ fn scenario(trainer: Pid, other: &RealProcess, used: &str) -> String {
     let mut scenario = String::from(
         "[driver]\nversion = \"580.159.03\"\n[[gpu]]\nsm_clock = 1_755\nthrottle = [\"sw_power_cap\"]\n",
     );
-    let _ = writeln!(
-        scenario,
-        "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\""
-    );
+    let _ = writeln!(scenario, "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\"");
     scenario + &on_gpu(0, other, &format!("used = \"{used}\""))
 }
 
@@ -121,13 +118,8 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
-    for shown in [
-        "ON    GPU 0",
-        "slowed by power cap",
-        "ALSO  PID",
-        "MAP   read at most",
-        "WITH  ",
-    ] {
+    for shown in ["ON    GPU 0", "slowed by power cap", "ALSO  PID", "MAP   read at most", "WITH  "]
+    {
         terminal.wait_text(shown);
     }
     let (uid, scene) = stage.stored_incident();
@@ -139,10 +131,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     assert!(words.join(" ").contains("torch 2."), "{shown}");
     let exported = stage.incidents(&["export", &uid]);
     assert!(exported.contains("### Scene"), "{exported}");
-    assert!(
-        !exported.contains("bench.py"),
-        "it goes to strangers: {exported}"
-    );
+    assert!(!exported.contains("bench.py"), "it goes to strangers: {exported}");
 
     let gpu = &scene.frame.gpus[0];
     assert_eq!(gpu.sm_clock.get().map(|clock| clock.0), Some(1_755));
@@ -150,15 +139,8 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     let map = scene.map.expect("a map");
     assert!(map.lag.0 < 2_000, "{} ms", map.lag.0);
     let whole = map.whole.as_ref().expect("all of it");
-    let blocks: usize = whole
-        .segments
-        .iter()
-        .map(|segment| segment.blocks.len())
-        .sum();
-    assert_eq!(
-        (whole.segments.len() as u64, blocks as u64),
-        (map.segments, map.blocks)
-    );
+    let blocks: usize = whole.segments.iter().map(|segment| segment.blocks.len()).sum();
+    assert_eq!((whole.segments.len() as u64, blocks as u64), (map.segments, map.blocks));
     // The process is not Python, so its stack cannot be read and none is saved.
     assert!(scene.stacks.is_empty());
 }
@@ -201,10 +183,7 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
     let [stack] = &scene.stacks[..] else {
         panic!("{:?}", scene.stacks);
     };
-    assert_eq!(
-        (stack.process.pid, stack.why),
-        (trainer.pid(), StackWhy::Oom)
-    );
+    assert_eq!((stack.process.pid, stack.why), (trainer.pid(), StackWhy::Oom));
     assert!(stack.lag.0 <= 1_000, "{:?}", stack.lag);
     assert!(scene.map.is_some());
     let shown = stage.incidents(&["show", &uid]);
@@ -227,17 +206,13 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
     terminal.wait_text(" OOM: ");
     // The other process has no OOM.
     terminal.send("/state:oom\r");
-    terminal.wait_for(
-        |screen| !screen.contents().contains("bench.py"),
-        "the other to be filtered out",
-    );
+    terminal
+        .wait_for(|screen| !screen.contents().contains("bench.py"), "the other to be filtered out");
     terminal.send("G\r");
     terminal.wait_text("Incident  Enter or d Explain");
     let is_marked = |screen: &vt100::Screen| {
         let shown = screen.contents();
-        let mut axes = shown
-            .lines()
-            .filter(|line| line.contains("\u{2500}\u{2500}"));
+        let mut axes = shown.lines().filter(|line| line.contains("\u{2500}\u{2500}"));
         shown.contains("VRAM on GPU 0") && axes.any(|axis| axis.contains('x'))
     };
     terminal.wait_for(is_marked, "the mark of the incident");
@@ -265,24 +240,10 @@ fn recording_restores_stack_and_map_of_a_failure() {
         }],
         ..PythonStack::default()
     };
-    let maximum = PythonStack {
-        at: moment(1),
-        why: StackWhy::NewMaximum,
-        ..stack.clone()
-    };
-    let map = PoolMap {
-        at: Mono(moment(3).0 + 70),
-        ..Trainer::new(0).map(moment(3))
-    };
-    let failed = FailureMap {
-        since: moment(3),
-        map,
-    };
-    let rose = OomCountIncreased {
-        after: 1,
-        since: moment(3),
-        ..OomCountIncreased::default()
-    };
+    let maximum = PythonStack { at: moment(1), why: StackWhy::NewMaximum, ..stack.clone() };
+    let map = PoolMap { at: Mono(moment(3).0 + 70), ..Trainer::new(0).map(moment(3)) };
+    let failed = FailureMap { since: moment(3), map };
+    let rose = OomCountIncreased { after: 1, since: moment(3), ..OomCountIncreased::default() };
     let event = Event {
         mono: Mono(moment(3).0 + 50),
         process: Some(process),
@@ -325,11 +286,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
 
 #[test]
 fn explains_the_failures_of_the_demo_after_it_opened_near_its_middle() {
-    let opening = Options {
-        speed: 16.0,
-        start: Millis(117_000),
-        ..Options::default()
-    };
+    let opening = Options { speed: 16.0, start: Millis(117_000), ..Options::default() };
     let mut seen = start(DEMO.to_vec(), opening);
     let watcher = Watcher::start(None).unwrap();
     loop {
@@ -347,8 +304,5 @@ fn explains_the_failures_of_the_demo_after_it_opened_near_its_middle() {
     }
     let mut ids: Vec<String> = found.into_values().collect();
     ids.sort();
-    assert_eq!(
-        ids,
-        ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]
-    );
+    assert_eq!(ids, ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]);
 }

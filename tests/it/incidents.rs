@@ -84,46 +84,29 @@ pub fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
 fn failed_run_is_saved_with_its_evidence() {
     let user = User::new();
     let token = "hf_0123456789abcdefghijkl";
-    let result = user.fail(
-        &format!("export SECRET={token}; echo login {token} >&2"),
-        &[],
-    );
+    let result = user.fail(&format!("export SECRET={token}; echo login {token} >&2"), &[]);
     assert_eq!(result.status.code(), Some(3));
     let stored_incident = user.stored_incident();
     assert_eq!(stored_incident["schema"], 1);
     assert_eq!(stored_incident["id"], "oom-fragmentation");
     assert_eq!(stored_incident["severity"], "fatal");
     assert_eq!(stored_incident["fields"]["requested_bytes"], 2_u64 << 30);
-    assert_eq!(
-        stored_incident["observed"]["process"]["pid"],
-        stored_incident["fields"]["pid"]
-    );
+    assert_eq!(stored_incident["observed"]["process"]["pid"], stored_incident["fields"]["pid"]);
     assert!(stored_incident["observed"]["process"]["start"].as_u64() > Some(0));
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     assert_eq!(stored_incident["observed"]["boot_id"], boot.trim());
-    assert!(
-        stored_incident["command"]
-            .as_str()
-            .unwrap()
-            .starts_with("sh -c ")
-    );
+    assert!(stored_incident["command"].as_str().unwrap().starts_with("sh -c "));
     let excerpt = stored_incident["excerpt"]["text"].as_str().unwrap();
     assert!(excerpt.contains("Tried to allocate 2.00 GiB"), "{excerpt}");
     assert!(excerpt.contains("login ***"), "{excerpt}");
-    assert_eq!(
-        stored_incident["versions"]["gputop"],
-        env!("CARGO_PKG_VERSION")
-    );
+    assert_eq!(stored_incident["versions"]["gputop"], env!("CARGO_PKG_VERSION"));
     let names: Vec<&str> = stored_incident["environment"]
         .as_array()
         .unwrap()
         .iter()
         .map(|variable| variable["name"].as_str().unwrap())
         .collect();
-    assert!(
-        names.contains(&"PATH") && !names.contains(&"HOME"),
-        "{names:?}"
-    );
+    assert!(names.contains(&"PATH") && !names.contains(&"HOME"), "{names:?}");
     let whole = serde_json::to_string(&stored_incident).unwrap();
     assert!(!whole.contains(token), "{whole}");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -135,19 +118,14 @@ fn failed_run_is_saved_with_its_evidence() {
 fn failed_run_on_a_terminal_knows_its_process() {
     let user = User::new();
     let script = format!("echo '{OOM}'; exit 3");
-    let terminal = crate::run::script(&script)
-        .env("XDG_STATE_HOME", user.0.path())
-        .start();
+    let terminal = crate::run::script(&script).env("XDG_STATE_HOME", user.0.path()).start();
     assert_eq!(terminal.wait_exit().exit_code(), 3);
     let stored_incident = user.stored_incident();
     assert!(
         stored_incident["observed"]["process"]["start"].as_u64() > Some(0),
         "{stored_incident}"
     );
-    assert_eq!(
-        stored_incident["observed"]["process"]["pid"],
-        stored_incident["fields"]["pid"]
-    );
+    assert_eq!(stored_incident["observed"]["process"]["pid"], stored_incident["fields"]["pid"]);
 }
 
 #[test]
@@ -176,18 +154,12 @@ fn incidents_are_listed_shown_and_exported() {
         lines[1].contains("host-oom-killer") && lines[2].contains("oom-fragmentation"),
         "{out}"
     );
-    assert!(
-        lines[1..].iter().all(|line| line.starts_with("* ")),
-        "{out}"
-    );
+    assert!(lines[1..].iter().all(|line| line.starts_with("* ")), "{out}");
     let uid = lines[2].split_whitespace().nth(3).unwrap();
 
     let (code, shown, _) = user.incidents(["show", &uid[8..]]);
     assert_eq!(code, Some(0));
-    assert!(
-        shown.contains(EXPLAINED) && shown.contains("\nRAN   sh -c "),
-        "{shown}"
-    );
+    assert!(shown.contains(EXPLAINED) && shown.contains("\nRAN   sh -c "), "{shown}");
     let (_, out, _) = user.incidents(["--json"]);
     let list: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(list["schema"], 1);
@@ -200,10 +172,7 @@ fn incidents_are_listed_shown_and_exported() {
     assert!(whole["incidents"][0]["excerpt"]["text"].is_string());
     assert_eq!(json, user.incidents(["show", uid, "--json"]).1);
     let (_, markdown, _) = user.incidents(["export", uid]);
-    assert!(
-        markdown.starts_with("## FRAGMENTED MEMORY (`oom-fragmentation`)"),
-        "{markdown}"
-    );
+    assert!(markdown.starts_with("## FRAGMENTED MEMORY (`oom-fragmentation`)"), "{markdown}");
     assert_eq!(markdown, user.incidents(["export", uid, "--markdown"]).1);
 
     for verb in ["show", "export", "report"] {
@@ -230,12 +199,9 @@ fn report_is_previewed_and_anonymous() {
     let (code, shown, message) = user.incidents(["report", &uid]);
     assert_eq!(code, Some(0));
     assert!(message.contains("nothing was written or sent"), "{message}");
-    for part in [
-        "oom-fragmentation",
-        "gputop 0.",
-        "\"requested_bytes\"",
-        "Tried to allocate 2.00 GiB",
-    ] {
+    for part in
+        ["oom-fragmentation", "gputop 0.", "\"requested_bytes\"", "Tried to allocate 2.00 GiB"]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert!(!shown.contains("zoe"), "{shown}");
@@ -249,10 +215,7 @@ fn report_is_previewed_and_anonymous() {
     assert_eq!(fs::read_to_string(&file).unwrap(), shown);
     let (code, _, err) = user.incidents(["report", &uid, "-o", path]);
     assert_eq!(code, Some(2));
-    assert_eq!(
-        err,
-        format!("gputop: cannot write {path}: the file exists. Name another file\n")
-    );
+    assert_eq!(err, format!("gputop: cannot write {path}: the file exists. Name another file\n"));
 }
 
 /// Returns a command that appends each notification to a file, and the file's path.
@@ -276,10 +239,7 @@ fn on_incident_runs_once_with_the_incident() {
     use gputop::incident::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
-    assert_eq!(
-        notify(&store, &uid, &command, NOTICE_LIMIT),
-        Notice::AlreadySent
-    );
+    assert_eq!(notify(&store, &uid, &command, NOTICE_LIMIT), Notice::AlreadySent);
     assert_eq!(fs::read_to_string(&file).unwrap(), message);
     // The command can also come from the configuration.
     let config = user.0.path().join("config.toml");
@@ -291,10 +251,7 @@ fn on_incident_runs_once_with_the_incident() {
 #[test]
 fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     let user = User::new();
-    let result = user.fail(
-        "true",
-        &["--on-incident", "echo no such channel >&2; exit 4"],
-    );
+    let result = user.fail("true", &["--on-incident", "echo no such channel >&2; exit 4"]);
     assert_eq!(result.status.code(), Some(3));
     let message = text(&result.stderr);
     assert_eq!(
@@ -310,10 +267,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     let pid = user.0.path().join("pid");
     let line = format!("sleep 60 & echo $! > {}; sleep 60", pid.display());
     let notice = notify(&store, &uid, &line, limit);
-    assert!(
-        matches!(&notice, Notice::Failed(why) if why.contains("longer than")),
-        "{notice:?}"
-    );
+    assert!(matches!(&notice, Notice::Failed(why) if why.contains("longer than")), "{notice:?}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     // Its child is killed as well.
     let pid: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
@@ -328,10 +282,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     assert_eq!(result.status.code(), Some(3));
     let message = text(&result.stderr);
     let last = message.lines().last().unwrap();
-    assert!(
-        last.starts_with("gputop: on_incident was not run: "),
-        "{message}"
-    );
+    assert!(last.starts_with("gputop: on_incident was not run: "), "{message}");
     assert!(message.contains(EXPLAINED), "{message}");
 }
 
@@ -372,10 +323,7 @@ fn unwritable_home_prints_one_line() {
     // Not even root can create a directory there.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
-        assert_not_saved(
-            &run_in(Path::new(home), &script, &[]),
-            "cannot use the incident store",
-        );
+        assert_not_saved(&run_in(Path::new(home), &script, &[]), "cannot use the incident store");
     }
 }
 
@@ -424,18 +372,12 @@ fn strange_files_are_named_and_harm_nothing() {
     user.fail("true", &[]);
     fs::write(user.folder().join("01kq3v7-aaaa.json"), "{\x1b[31m").unwrap();
     fs::write(user.folder().join("01kq3v7-bbbb.json"), "{\"schema\": 2}").unwrap();
-    nix::unistd::mkfifo(
-        &user.folder().join("01kq3v7-cccc.json"),
-        nix::sys::stat::Mode::S_IRWXU,
-    )
-    .unwrap();
+    nix::unistd::mkfifo(&user.folder().join("01kq3v7-cccc.json"), nix::sys::stat::Mode::S_IRWXU)
+        .unwrap();
     let (code, out, err) = user.incidents([]);
     assert_eq!((code, out.lines().count()), (Some(0), 2), "{out}");
     assert_eq!(err.lines().count(), 3, "{err}");
-    assert!(
-        err.contains("written by a newer gputop (schema 2)"),
-        "{err}"
-    );
+    assert!(err.contains("written by a newer gputop (schema 2)"), "{err}");
     assert!(err.contains("not a regular file"), "{err}");
     assert!(!err.contains('\x1b'), "{err}");
     let (code, _, err) = user.incidents(["show", "bbbb"]);
@@ -465,10 +407,7 @@ fn put(store: &Store, number: u32) -> Result<gputop::incident::Uid, String> {
         ..Incident::default()
     };
     let mut record = Record::new(incident, key);
-    record
-        .evidence
-        .measured
-        .insert(format!("by {}", std::process::id()), 1.into());
+    record.evidence.measured.insert(format!("by {}", std::process::id()), 1.into());
     let stored = store.write(record).map_err(|error| error.to_string())?;
     Ok(stored.uid)
 }

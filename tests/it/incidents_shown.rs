@@ -50,8 +50,7 @@ fn app_with(severity: Severity) -> App {
         gpus: Vec::new(),
         scene: Some(scene.clone()),
     };
-    app.incidents
-        .take_stored(vec![known(earlier), known(incident)]);
+    app.incidents.take_stored(vec![known(earlier), known(incident)]);
     app
 }
 
@@ -100,10 +99,7 @@ fn scene() -> Scene {
         processes: vec![key(418)],
         frame: Frame {
             gpus: vec![gpu],
-            processes: Some(ProcessList {
-                list: vec![other].into(),
-                ..ProcessList::default()
-            }),
+            processes: Some(ProcessList { list: vec![other].into(), ..ProcessList::default() }),
             ..Frame::default()
         },
         map: Some(SceneMap {
@@ -114,11 +110,7 @@ fn scene() -> Scene {
             largest_free_block: Bytes::mib(612),
             stuck: Bytes::mib(6_042),
             returnable: Bytes::mib(922),
-            free_histogram: vec![
-                free(1, 812, 205),
-                free(64, 203, 3_174),
-                free(1_024, 9, 3_585),
-            ],
+            free_histogram: vec![free(1, 812, 205), free(64, 203, 3_174), free(1_024, 9, 3_585)],
             ..SceneMap::default()
         }),
         stacks: vec![PythonStack {
@@ -149,10 +141,7 @@ fn an_incident_at_every_size() {
     let whole = text_of(&draw(&app, "incident", 80, 60));
     insta::assert_snapshot!("incident-incident-80x60", whole);
     let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
-    assert!(
-        caught.contains("(caught)") && caught.contains("d explain"),
-        "{caught}"
-    );
+    assert!(caught.contains("(caught)") && caught.contains("d explain"), "{caught}");
 }
 
 fn press(view: &mut View, app: &mut App, key: KeyCode) -> Effect {
@@ -181,21 +170,12 @@ fn incident_is_copied_as_fix_markdown_and_report_command() {
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
     );
     assert_eq!(sent(&mut view, &mut app, "2"), newest.fixes[1].change);
-    assert!(matches!(
-        press(&mut view, &mut app, KeyCode::Char('9')),
-        Effect::Done
-    ));
+    assert!(matches!(press(&mut view, &mut app, KeyCode::Char('9')), Effect::Done));
     let refused = app.message.clone().unwrap();
-    assert!(
-        refused.starts_with("no fix 9: this incident has"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("no fix 9: this incident has"), "{refused}");
     let whole = markdown(std::slice::from_ref(&*newest), false);
     assert_eq!(sent(&mut view, &mut app, "Y"), whole.trim_end());
-    assert_eq!(
-        sent(&mut view, &mut app, "X"),
-        "gputop incidents report 01kq3v7-x2c9 -o report.md"
-    );
+    assert_eq!(sent(&mut view, &mut app, "X"), "gputop incidents report 01kq3v7-x2c9 -o report.md");
 }
 
 #[test]
@@ -224,10 +204,8 @@ fn incident_list_names_hosts_only_when_there_are_several() {
     let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
     assert!(!list(&app).contains("node17"), "{}", list(&app));
     let mut all: Vec<ListedIncident> = app.incidents.newest_first().cloned().collect();
-    all[1].incident = Arc::new(Incident {
-        host: Some("node18".into()),
-        ..Incident::clone(&all[1].incident)
-    });
+    all[1].incident =
+        Arc::new(Incident { host: Some("node18".into()), ..Incident::clone(&all[1].incident) });
     app.incidents.take_stored(all);
     insta::assert_snapshot!("incident-incidents-two-hosts", list(&app));
 }
@@ -251,10 +229,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     let whole = sent(&mut view, &mut app, "dy");
     assert!(whole.starts_with(EXPLAINED), "{whole}");
     assert!(whole.contains("\nWHEN  "), "{whole}");
-    assert!(matches!(
-        press(&mut view, &mut app, KeyCode::Char('X')),
-        Effect::Done
-    ));
+    assert!(matches!(press(&mut view, &mut app, KeyCode::Char('X')), Effect::Done));
     let output = app.message.clone().unwrap();
     assert!(output.contains("Incident not saved"), "{output}");
     // A screen without an explanation has nothing to report.
@@ -282,11 +257,7 @@ fn missed_incident_is_announced_until_opened() {
     let user = User::new();
     user.fail("true", &[]);
     let fake = FakeNvml::h200s(1, "");
-    let open = || {
-        dashboard(&fake)
-            .env("XDG_STATE_HOME", user.0.path())
-            .start()
-    };
+    let open = || dashboard(&fake).env("XDG_STATE_HOME", user.0.path()).start();
     let terminal = open();
     terminal.wait_text("d explain");
     let line = format!("{EXPLAINED}: ");

@@ -12,155 +12,65 @@ struct Rule {
 
 /// The first rule that matches a file applies.
 const RULES: &[Rule] = &[
-    Rule {
-        place: "model",
-        may: &[],
-    },
+    Rule { place: "model", may: &[] },
     // The messages between threads, hosts and recordings.
-    Rule {
-        place: "protocol",
-        may: &["model"],
-    },
-    Rule {
-        place: "protocol.rs",
-        may: &["model", "protocol"],
-    },
+    Rule { place: "protocol", may: &["model"] },
+    Rule { place: "protocol.rs", may: &["model", "protocol"] },
     // The limit on open files, of this process and its children.
-    Rule {
-        place: "open_files.rs",
-        may: &[],
-    },
+    Rule { place: "open_files.rs", may: &[] },
     // Pure: a model of PyTorch's allocator.
-    Rule {
-        place: "allocator",
-        may: &["model"],
-    },
+    Rule { place: "allocator", may: &["model"] },
     // Pure: decides which text of other programs may be passed on.
-    Rule {
-        place: "redact",
-        may: &["model"],
-    },
+    Rule { place: "redact", may: &["model"] },
     // The collector for hosts that only have `nvidia-smi`.
-    Rule {
-        place: "source/remote/nvidia_smi",
-        may: &["source", "model", "protocol", "redact"],
-    },
+    Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
     // The only source that collects on this host.
-    Rule {
-        place: "source/local.rs",
-        may: &["source", "collect", "protocol"],
-    },
-    Rule {
-        place: "source",
-        may: &["open_files", "model", "protocol"],
-    },
+    Rule { place: "source/local.rs", may: &["source", "collect", "protocol"] },
+    Rule { place: "source", may: &["open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
     Rule {
         place: "collect/agent",
-        may: &[
-            "open_files",
-            "collect",
-            "model",
-            "protocol",
-            "source::stream",
-        ],
+        may: &["open_files", "collect", "model", "protocol", "source::stream"],
     },
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",
-        may: &[
-            "open_files",
-            "collect",
-            "model",
-            "redact",
-            "diagnose::scan",
-            "diagnose::recovery",
-        ],
+        may: &["open_files", "collect", "model", "redact", "diagnose::scan", "diagnose::recovery"],
     },
     // Builds the request for the probe's child from the host's data.
-    Rule {
-        place: "collect/probe.rs",
-        may: &["collect", "model", "probe", "user_files"],
-    },
+    Rule { place: "collect/probe.rs", may: &["collect", "model", "probe", "user_files"] },
     // Replays the hook's allocation traces where they are stored.
     Rule {
         place: "collect/hook/replay_trace.rs",
         may: &["collect", "model", "allocator", "snapshot", "user_files"],
     },
     // Analyzes its own allocations on a card like those of a process.
-    Rule {
-        place: "probe",
-        may: &["model", "allocator", "user_files"],
-    },
-    Rule {
-        place: "collect",
-        may: &["open_files", "model", "redact", "user_files"],
-    },
+    Rule { place: "probe", may: &["model", "allocator", "user_files"] },
+    Rule { place: "collect", may: &["open_files", "model", "redact", "user_files"] },
     // Converts snapshot files to plain data and to histories for the allocator model.
-    Rule {
-        place: "snapshot",
-        may: &["model", "allocator"],
-    },
+    Rule { place: "snapshot", may: &["model", "allocator"] },
     // Pure: sums up the lines of a recording.
-    Rule {
-        place: "summary",
-        may: &["model", "allocator"],
-    },
+    Rule { place: "summary", may: &["model", "allocator"] },
     // Pure: converts text to incidents.
-    Rule {
-        place: "diagnose",
-        may: &["model", "allocator"],
-    },
+    Rule { place: "diagnose", may: &["model", "allocator"] },
     // The cards are data of `diagnose`.
-    Rule {
-        place: "export/cards",
-        may: &["export", "model", "diagnose"],
-    },
+    Rule { place: "export/cards", may: &["export", "model", "diagnose"] },
     // Prints snapshots.
-    Rule {
-        place: "export/snapshot",
-        may: &["export", "model", "allocator", "snapshot"],
-    },
+    Rule { place: "export/snapshot", may: &["export", "model", "allocator", "snapshot"] },
     // Computes the largest request that each pool can serve.
-    Rule {
-        place: "export/metrics",
-        may: &["export", "model", "allocator"],
-    },
+    Rule { place: "export/metrics", may: &["export", "model", "allocator"] },
     // Prints the summary of a recording.
-    Rule {
-        place: "export/summary",
-        may: &["export", "model", "summary"],
-    },
+    Rule { place: "export/summary", may: &["export", "model", "summary"] },
     // Prints a history replayed under other settings.
-    Rule {
-        place: "export/whatif.rs",
-        may: &["export", "model", "allocator"],
-    },
-    Rule {
-        place: "export",
-        may: &["model"],
-    },
+    Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
+    Rule { place: "export", may: &["model"] },
     // Judges a stream, and merges and saves the incidents.
-    Rule {
-        place: "incident",
-        may: &["diagnose", "open_files", "model", "protocol", "user_files"],
-    },
-    Rule {
-        place: "user_files.rs",
-        may: &["model"],
-    },
+    Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
+    Rule { place: "user_files.rs", may: &["model"] },
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
-        may: &[
-            "collect",
-            "diagnose",
-            "export",
-            "incident",
-            "model",
-            "redact",
-            "user_files",
-        ],
+        may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
     },
     Rule {
         place: "tui",
@@ -207,15 +117,9 @@ const RULES: &[Rule] = &[
         ],
     },
     // The list of modules.
-    Rule {
-        place: "lib.rs",
-        may: &[],
-    },
+    Rule { place: "lib.rs", may: &[] },
     // Uses the crate from outside.
-    Rule {
-        place: "main.rs",
-        may: &[],
-    },
+    Rule { place: "main.rs", may: &[] },
 ];
 
 const UNSAFE: &[&str] = &[
@@ -262,12 +166,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 fn sources() -> Vec<(String, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let read = |path: PathBuf| {
-        let name = path
-            .strip_prefix(&src)
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+        let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();
         let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
         (name, text.lines().map(code).collect::<Vec<_>>().join("\n"))
@@ -277,10 +176,7 @@ fn sources() -> Vec<(String, String)> {
 
 /// Returns the paths after every `crate::`, up to two names: `source::Update`. Groups in braces are expanded.
 fn named(code: &str) -> Vec<String> {
-    code.split("crate::")
-        .skip(1)
-        .flat_map(|rest| expand("", rest, 2))
-        .collect()
+    code.split("crate::").skip(1).flat_map(|rest| expand("", rest, 2)).collect()
 }
 
 fn expand(before: &str, rest: &str, depth: usize) -> Vec<String> {
@@ -324,14 +220,7 @@ fn use_groups_are_parsed_like_the_compiler() {
                 fn f() -> crate::tui::app::App {}";
     assert_eq!(
         named(code),
-        [
-            "model::gpu",
-            "model::frame",
-            "cli",
-            "source::Play",
-            "source::local",
-            "tui::app"
-        ]
+        ["model::gpu", "model::frame", "cli", "source::Play", "source::local", "tui::app"]
     );
 }
 
@@ -339,10 +228,7 @@ fn use_groups_are_parsed_like_the_compiler() {
 fn every_layer_uses_only_allowed_modules() {
     let mut wrong = Vec::new();
     let is_below = |path: &str, place: &str| {
-        path == place
-            || path
-                .strip_prefix(place)
-                .is_some_and(|rest| rest.starts_with("::"))
+        path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with("::"))
     };
     for (file, code) in sources() {
         let rule = RULES
@@ -366,9 +252,7 @@ fn every_layer_uses_only_allowed_modules() {
 fn driver_crates_and_unsafe_code_stay_in_listed_files() {
     let mut wrong = Vec::new();
     for (file, code) in sources() {
-        let words: Vec<&str> = code
-            .split(|c: char| c != '_' && !c.is_alphanumeric())
-            .collect();
+        let words: Vec<&str> = code.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
         for (word, places) in RESERVED {
             let is_allowed = places.iter().any(|place| file.starts_with(place));
             if !is_allowed && words.contains(word) {

@@ -40,10 +40,8 @@ fn line_contains_gpu_problems() {
 
 #[test]
 fn line_without_driver_prints_the_reason_and_exits_1() {
-    let output = gputop(["line"])
-        .env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1")
-        .output()
-        .unwrap();
+    let output =
+        gputop(["line"]).env("GPUTOP_NVML", "/nonexistent/libnvidia-ml.so.1").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(output.stdout, b"");
     assert!(output.stderr.starts_with(b"gputop: "), "{output:?}");
@@ -61,10 +59,7 @@ fn how_long_a_line_takes() {
         })
         .collect();
     times.sort_unstable();
-    println!(
-        "line of 8 GPUs: median {:?}, worst {:?}",
-        times[10], times[20]
-    );
+    println!("line of 8 GPUs: median {:?}, worst {:?}", times[10], times[20]);
 }
 
 /// A tmux server for this test, killed when this is dropped.
@@ -78,9 +73,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = Command::new("tmux")
-            .args(["-S", &self.socket(), "kill-server"])
-            .output();
+        let _ = Command::new("tmux").args(["-S", &self.socket(), "kill-server"]).output();
     }
 }
 
@@ -91,10 +84,7 @@ fn tmux_shows_the_line_in_status_right() {
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 97\ntemperature = 67\n");
     let server = Server(tempfile::tempdir().unwrap());
-    let line = format!(
-        "set -g status-right '#({} line)'",
-        env!("CARGO_BIN_EXE_gputop")
-    );
+    let line = format!("set -g status-right '#({} line)'", env!("CARGO_BIN_EXE_gputop"));
     let config = server.0.path().join("conf");
     let config_text = format!("{line}\nset -g status-right-length 60\nset -g status-interval 1\n");
     std::fs::write(&config, config_text).unwrap();

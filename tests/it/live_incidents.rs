@@ -30,23 +30,14 @@ impl Run {
     fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("train.log");
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .unwrap();
+        let log = File::options().create(true).append(true).open(path).unwrap();
         let errors = log.try_clone().unwrap();
         let process = RealProcess::with("train.py", |command| {
             command.stderr(errors);
         });
         let listed = on_gpu(0, &process, "used = \"22 GiB\"");
         let fake = FakeNvml::new(&format!("[[gpu]]\n{listed}"));
-        Self {
-            home,
-            log,
-            process,
-            fake,
-        }
+        Self { home, log, process, fake }
     }
 
     fn dashboard(&self) -> Terminal {
@@ -101,10 +92,8 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
     terminals[0].wait_text("train.log:");
     terminals[0].wait_text("WHERE train.py:57  loss.backward()");
     // An incident opened in one dashboard is marked as read in the other.
-    terminals[1].wait_for(
-        |screen| !screen.contents().contains("OUT OF MEMORY"),
-        "the banner to go",
-    );
+    terminals[1]
+        .wait_for(|screen| !screen.contents().contains("OUT OF MEMORY"), "the banner to go");
 
     let stored_incidents = run.stored_incidents();
     assert_eq!(stored_incidents.len(), 1, "{stored_incidents:#?}");

@@ -32,11 +32,7 @@ fn live(screen: &vt100::Screen) -> usize {
 
 /// Returns the numbers of open files, threads and children of a process.
 fn held(pid: u32) -> [usize; 3] {
-    let count = |folder: &str| {
-        fs::read_dir(format!("/proc/{pid}/{folder}"))
-            .unwrap()
-            .count()
-    };
+    let count = |folder: &str| fs::read_dir(format!("/proc/{pid}/{folder}")).unwrap().count();
     let children = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let children = children.map(|task| fs::read_to_string(task.path().join("children")));
     let children = children.map(|list| list.unwrap_or_default().split_whitespace().count());
@@ -59,18 +55,13 @@ fn unopened_hosts_cost_little() {
     for to in ["", "j", "G", "k", "g", "jjj"] {
         terminal.send(&format!("{to}\r"));
         terminal.wait_text("q back");
-        terminal.wait_for(
-            |screen| screen.contents().contains(" RANK "),
-            "the processes of a host",
-        );
+        terminal.wait_for(|screen| screen.contents().contains(" RANK "), "the processes of a host");
         terminal.send("H");
         terminal.wait_text(&format!("{HOSTS} hosts"));
     }
     let rows = |screen: &vt100::Screen| -> Vec<String> {
         let text = screen.contents();
-        let names = text
-            .lines()
-            .filter_map(|line| Some(line.split_once("$F/")?.1[..4].to_owned()));
+        let names = text.lines().filter_map(|line| Some(line.split_once("$F/")?.1[..4].to_owned()));
         names.collect()
     };
     // Reverse the sort order of a column, then search. Every search term must occur in the row.
@@ -88,13 +79,7 @@ fn unopened_hosts_cost_little() {
     terminal.wait_for(|screen| rows(screen)[0] == "h000", "their own order");
     let status = fs::read_to_string(format!("/proc/{}/status", terminal.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let resident: usize = line
-        .unwrap()
-        .split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse()
-        .unwrap();
+    let resident: usize = line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
     // A debug build alone takes 60 MiB.
     let most = (60 << 10) + HOSTS * (3 << 9);
     assert!(resident < most, "{resident} KiB, more than {most}");
@@ -110,9 +95,7 @@ fn hundred_closed_links_leave_nothing_behind() {
     let terminal = dashboard(&hosts);
     terminal.wait_text(&format!("{HOSTS} hosts"));
     // Each host has a waiting command and three threads: for its stdout, its stderr, and requests to it.
-    wait_until("all to wait", || {
-        remote_threads(terminal.pid()) == 3 * HOSTS
-    });
+    wait_until("all to wait", || remote_threads(terminal.pid()) == 3 * HOSTS);
     let before = held(terminal.pid());
     hosts.hold(false);
     wait_until("a hundred links", || hosts.opened() >= 4 * HOSTS);
@@ -134,10 +117,7 @@ fn background_host_keeps_an_hour_of_gpu_history() {
     history.push(frame);
     let used = SeriesKey::Gpu(frame.gpus[0].uuid.clone(), GpuMetric::Sm);
     let hours = |hours: u64| {
-        history
-            .series(&used)
-            .unwrap()
-            .window(frame.mono, Millis(hours * 3_600_000), 60)
+        history.series(&used).unwrap().window(frame.mono, Millis(hours * 3_600_000), 60)
     };
     assert!(hours(1).iter().all(Option::is_some));
     assert!(hours(3)[..30].iter().all(Option::is_none));
@@ -165,11 +145,7 @@ impl BackgroundHost {
         let mut app = App::new(theme, keymap, None);
         app.set_shown(false);
         app.set_reach(Reach::Outline);
-        Self {
-            app,
-            observer: Observer::default(),
-            update_generator: Telling::of(0),
-        }
+        Self { app, observer: Observer::default(), update_generator: Telling::of(0) }
     }
 
     fn see(&mut self, reported: Vec<Update>) {
@@ -185,8 +161,7 @@ impl BackgroundHost {
             };
             self.app.update(update);
             for revision in found {
-                self.app
-                    .take_watch_result(WatchResult::Incident(Box::new(revision)));
+                self.app.take_watch_result(WatchResult::Incident(Box::new(revision)));
             }
         }
     }
@@ -216,10 +191,7 @@ fn background_host_grows_only_with_incidents() {
     let before = allocated_bytes();
     drop(observer);
     let observer_bytes = before - allocated_bytes();
-    assert!(
-        observer_bytes < 256 << 10,
-        "{observer_bytes} bytes for who judges"
-    );
+    assert!(observer_bytes < 256 << 10, "{observer_bytes} bytes for who judges");
     let before = allocated_bytes();
     drop(app);
     let app_bytes = before - allocated_bytes();

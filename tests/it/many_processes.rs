@@ -44,10 +44,7 @@ impl Member {
             ..Process::default()
         };
         let on = on.iter().map(|(gpu, gib)| (*gpu, Bytes::gib(*gib)));
-        Self {
-            process,
-            on: on.collect(),
-        }
+        Self { process, on: on.collect() }
     }
 
     pub fn with(mut self, more: impl FnOnce(&mut Process)) -> Self {
@@ -72,10 +69,7 @@ pub fn frame(gpus: u32, members: &[Member]) -> Frame {
             index,
             uuid: GpuUuid(format!("GPU-{index}").into()),
             name: "NVIDIA H200".into(),
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             memory: Memory {
                 total: Bytes::gib(140).into(),
                 free: Bytes::gib(40).into(),
@@ -93,10 +87,7 @@ pub fn frame(gpus: u32, members: &[Member]) -> Frame {
         time: UnixMillis(1_700_000_100_000),
         interval: Millis(1_000),
         gpus: (0..gpus).map(gpu).collect(),
-        processes: Some(ProcessList {
-            at: Mono(1_000_000),
-            list: list.into(),
-        }),
+        processes: Some(ProcessList { at: Mono(1_000_000), list: list.into() }),
         ..Frame::default()
     }
 }
@@ -122,11 +113,7 @@ impl TestApp {
             ticks_per_second: 100,
             ..Hello::default()
         })));
-        let mut desk = Self {
-            app,
-            view: View::default(),
-            asked: Vec::new(),
-        };
+        let mut desk = Self { app, view: View::default(), asked: Vec::new() };
         desk.update(Update::Frame(Arc::new(frame)));
         desk
     }

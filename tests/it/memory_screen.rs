@@ -69,10 +69,7 @@ fn gpu(index: u32, free: Bytes, processes: Vec<GpuProcess>) -> Gpu {
         index,
         uuid: uuid(index),
         name: "NVIDIA GeForce RTX 4090".into(),
-        health: Health {
-            state: HealthState::Answering,
-            ..Health::default()
-        },
+        health: Health { state: HealthState::Answering, ..Health::default() },
         memory: Memory {
             total: gib(23.99).into(),
             free: free.into(),
@@ -88,10 +85,8 @@ fn gpu(index: u32, free: Bytes, processes: Vec<GpuProcess>) -> Gpu {
 /// Returns the pool during a training step, from the parameters up to the peak of the backward pass.
 fn pool(second: u64) -> Pool {
     let wave = (second % 40) as f64 / 40.0;
-    let allocated = Sampled::new(gib(13.50))
-        .and(gib(9.0))
-        .and(gib(14.5 + wave * 5.5))
-        .and(gib(13.50));
+    let allocated =
+        Sampled::new(gib(13.50)).and(gib(9.0)).and(gib(14.5 + wave * 5.5)).and(gib(13.50));
     Pool {
         process: key(418),
         allocator: Allocator::Native,
@@ -124,11 +119,7 @@ pub fn frame(second: u64) -> Frame {
         interval: Millis(1_000),
         gpus: vec![
             gpu(0, gib(2.55), vec![listed(418, gib(21.00))]),
-            gpu(
-                1,
-                gib(10.0),
-                vec![listed(421, gib(9.0)), listed(977, gib(4.0))],
-            ),
+            gpu(1, gib(10.0), vec![listed(421, gib(9.0)), listed(977, gib(4.0))]),
         ],
         processes: Some(ProcessList {
             at: Mono(1_000_000),
@@ -209,12 +200,7 @@ fn map(second: u64) -> PoolMap {
         let address = 0x7f2a_0000_0000 + i * 0x1_0000_0000;
         segments.push(segment(address, PoolKind::Large, stream, &parts));
     }
-    segments.push(segment(
-        0x7f40_0000_0000,
-        PoolKind::Large,
-        0,
-        &[(Free, 922 * MIB)],
-    ));
+    segments.push(segment(0x7f40_0000_0000, PoolKind::Large, 0, &[(Free, 922 * MIB)]));
     for i in 0..40_u64 {
         let state = |n: u64| if (n * i) % 3 == 1 { Free } else { Allocated };
         let parts: Vec<_> = (1..17).map(|n| (state(n), MIB / 8)).collect();
@@ -233,10 +219,7 @@ fn map(second: u64) -> PoolMap {
 fn app_with(palette: Palette, ascii: bool, frames: u64, with_map: bool) -> App {
     let keymap = Keymap::default();
     let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, None);
-    app.update(Update::Hello(Arc::new(Hello {
-        host: "node17".into(),
-        ..Hello::default()
-    })));
+    app.update(Update::Hello(Arc::new(Hello { host: "node17".into(), ..Hello::default() })));
     for second in 0..frames {
         app.update(Update::Frame(Arc::new(frame(second))));
     }
@@ -329,19 +312,13 @@ fn missing_map_shows_the_reason() {
     assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(
-        screen.contains("the recording contains no maps"),
-        "{screen}"
-    );
+    assert!(screen.contains("the recording contains no maps"), "{screen}");
     // A map that was shown stays: a program that changes all the time cannot be read every second.
     app.update(Update::Map(Arc::new(map(599))));
     app.update(Update::NoMap((key(418), 0), why));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("MAP  cell"), "{screen}");
-    app.update(Update::Jump {
-        from: Mono(0),
-        summaries: Vec::new(),
-    });
+    app.update(Update::Jump { from: Mono(0), summaries: Vec::new() });
     app.update(Update::Frame(Arc::new(frame(3))));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("MAP  reading"), "{screen}");
@@ -411,10 +388,7 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
     let mut view = View::default();
     for (size, asks) in [((80, 24), false), ((120, 40), true), ((40, 6), false)] {
         view.resize(Rect::new(0, 0, size.0, size.1));
-        let next = Frame {
-            seq: app.frame.seq + 1,
-            ..(*app.frame).clone()
-        };
+        let next = Frame { seq: app.frame.seq + 1, ..(*app.frame).clone() };
         app.update(Update::Frame(Arc::new(next)));
         let requests = view.follow(&app);
         assert_eq!(requests.contains(&wanted), asks, "{size:?}: {requests:?}");
@@ -449,14 +423,8 @@ fn eight_gpus() -> App {
                 gpu(index, gib(2.55), vec![listed(pid, gib(21.00))])
             })
             .collect();
-        eight.processes = Some(ProcessList {
-            at: eight.mono,
-            list: Arc::new(processes),
-        });
-        eight.pools = Some(Pools {
-            list: Arc::new(pools),
-            ..eight.pools.unwrap_or_default()
-        });
+        eight.processes = Some(ProcessList { at: eight.mono, list: Arc::new(processes) });
+        eight.pools = Some(Pools { list: Arc::new(pools), ..eight.pools.unwrap_or_default() });
         app.update(Update::Frame(Arc::new(eight)));
     }
     app
@@ -466,10 +434,7 @@ fn eight_gpus() -> App {
 fn eight_gpus_and_their_processes_fit_into_eighty_columns() {
     let mut app = eight_gpus();
     let text = text(&mut app, "", 80, 24);
-    insta::assert_snapshot!(
-        "eight_gpus_and_their_processes_fit_into_eighty_columns",
-        text
-    );
+    insta::assert_snapshot!("eight_gpus_and_their_processes_fit_into_eighty_columns", text);
     for pid in 418..426 {
         assert!(text.contains(&pid.to_string()), "{pid}\n{text}");
     }
@@ -477,10 +442,7 @@ fn eight_gpus_and_their_processes_fit_into_eighty_columns() {
 
 #[test]
 fn eight_gpus_in_a_small_pane() {
-    insta::assert_snapshot!(
-        "eight_gpus_in_a_small_pane",
-        text(&mut eight_gpus(), "", 40, 6)
-    );
+    insta::assert_snapshot!("eight_gpus_in_a_small_pane", text(&mut eight_gpus(), "", 40, 6));
 }
 
 #[test]
@@ -513,19 +475,11 @@ fn the_map_is_asked_for_while_the_screen_is_open_and_no_longer() {
     assert!(requests.contains(&wanted), "{requests:?}");
     assert!(!press(&mut view, &mut app, KeyCode::Char('j')).contains(&wanted));
     app.update(Update::Frame(Arc::new(frame(600))));
-    assert!(
-        view.follow(&app).contains(&wanted),
-        "again with every frame"
-    );
+    assert!(view.follow(&app).contains(&wanted), "again with every frame");
     let requests = press(&mut view, &mut app, KeyCode::Esc);
     assert!(requests.contains(&Request::Map(None)), "{requests:?}");
     app.update(Update::Frame(Arc::new(frame(601))));
-    assert!(
-        !view
-            .follow(&app)
-            .iter()
-            .any(|r| matches!(r, Request::Map(_)))
-    );
+    assert!(!view.follow(&app).iter().any(|r| matches!(r, Request::Map(_))));
 }
 
 fn stack(why: StackWhy, at: u64) -> PythonStack {
@@ -534,11 +488,7 @@ fn stack(why: StackWhy, at: u64) -> PythonStack {
         file: file.into(),
         line,
     };
-    let thread = |name: &str, is_main, frames| StackThread {
-        name: name.into(),
-        is_main,
-        frames,
-    };
+    let thread = |name: &str, is_main, frames| StackThread { name: name.into(), is_main, frames };
     PythonStack {
         process: key(418),
         at: Mono(at),
@@ -555,11 +505,7 @@ fn stack(why: StackWhy, at: u64) -> PythonStack {
                     frame("<module>", "/srv/ana/train.py", 90),
                 ],
             ),
-            thread(
-                "loader",
-                false,
-                vec![frame("get", "/usr/lib/queue.py", 171)],
-            ),
+            thread("loader", false, vec![frame("get", "/usr/lib/queue.py", 171)]),
         ],
         left_out: 1,
     }
@@ -579,10 +525,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     let now = app.frame.mono.0;
     let give = |app: &mut App, stack| app.update(Update::Stacks(key(418), Arc::new(stack)));
     give(&mut app, Ok(stack(StackWhy::NewMaximum, now - 14_000)));
-    assert!(
-        !text(&mut app, "M", 120, 24).contains("Python"),
-        "the chart comes first"
-    );
+    assert!(!text(&mut app, "M", 120, 24).contains("Python"), "the chart comes first");
     for height in [30, 40] {
         let memory = text(&mut app, "M", 120, height);
         for words in [
@@ -602,17 +545,10 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
         text_of(&drawn(&view, app, 120, 60))
     };
     let shown = process(&mut app);
-    let maximum = shown
-        .find("of a new peak of")
-        .expect("the older stack stays");
-    let reason = shown
-        .find("only its own user may look")
-        .expect("the reason");
+    let maximum = shown.find("of a new peak of").expect("the older stack stays");
+    let reason = shown.find("only its own user may look").expect("the reason");
     assert!(reason < maximum, "the newest first\n{shown}");
-    assert!(
-        shown.contains("other threads         1 not readable"),
-        "{shown}"
-    );
+    assert!(shown.contains("other threads         1 not readable"), "{shown}");
     assert!(shown.contains("loader: queue.py:171 get"), "{shown}");
     give(&mut app, Ok(stack(StackWhy::Request, now)));
     let shown = process(&mut app);
@@ -623,10 +559,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
 #[test]
 fn the_map_of_another_process_is_not_shown() {
     let mut app = app(true, false);
-    app.update(Update::Map(Arc::new(PoolMap {
-        process: key(977),
-        ..map(599)
-    })));
+    app.update(Update::Map(Arc::new(PoolMap { process: key(977), ..map(599) })));
     assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
 }
 
@@ -636,10 +569,7 @@ fn brackets_switch_the_device_of_a_process_on_several() {
     let mut two = frame(600);
     let mut other = pool(600);
     (other.ordinal, other.gpu) = (1, uuid(1).into());
-    two.pools = Some(Pools {
-        list: Arc::new(vec![pool(600), other]),
-        ..Pools::default()
-    });
+    two.pools = Some(Pools { list: Arc::new(vec![pool(600), other]), ..Pools::default() });
     app.update(Update::Frame(Arc::new(two)));
     let first = text(&mut app, "M", 100, 30);
     assert!(first.contains("GPU 0 RTX 4090  cuda:0 of 2"), "{first}");
@@ -652,10 +582,7 @@ fn app_with_reported_pools(reports: Vec<ReportedPool>) -> App {
     let mut app = app(true, false);
     let mut frame = frame(600);
     frame.gpus.truncate(1);
-    frame.pools = Some(Pools {
-        reported: Arc::new(reports),
-        ..Pools::default()
-    });
+    frame.pools = Some(Pools { reported: Arc::new(reports), ..Pools::default() });
     app.update(Update::Frame(Arc::new(frame)));
     app
 }
@@ -685,10 +612,7 @@ fn reported_pool_is_shown_on_every_screen() {
     let figures: Vec<&str> = row.split_whitespace().collect();
     // ALLOC, RESV, IDLE. Nothing reports the stuck memory and the largest fit.
     let wanted = ["4.2", "18.0", "13.8"];
-    assert!(
-        figures.windows(3).any(|found| found == wanted),
-        "{overview}"
-    );
+    assert!(figures.windows(3).any(|found| found == wanted), "{overview}");
     assert!(!overview.contains(" RETRY "), "{overview}");
 
     let process = text(&mut app, "\t\n", 120, 60);
@@ -713,24 +637,13 @@ fn reported_pool_is_shown_on_every_screen() {
 
 #[test]
 fn partial_framework_figures_are_not_summed() {
-    let tensorflow = ReportedPool {
-        framework: Framework::Tensorflow,
-        reserved: Reading::default(),
-        ..jax()
-    };
-    let overview = text(
-        &mut app_with_reported_pools(vec![jax(), tensorflow]),
-        "",
-        120,
-        40,
-    );
+    let tensorflow =
+        ReportedPool { framework: Framework::Tensorflow, reserved: Reading::default(), ..jax() };
+    let overview = text(&mut app_with_reported_pools(vec![jax(), tensorflow]), "", 120, 40);
     let heading = overview.lines().find(|line| line.contains("COMMAND"));
     let columns: Vec<&str> = heading.unwrap().split_whitespace().collect();
     assert!(columns.contains(&"ALLOC"), "{overview}");
-    assert!(
-        !columns.contains(&"RESV") && !columns.contains(&"IDLE"),
-        "{overview}"
-    );
+    assert!(!columns.contains(&"RESV") && !columns.contains(&"IDLE"), "{overview}");
     let row = overview.lines().find(|line| line.contains("418")).unwrap();
     assert!(row.contains(" 8.5 "), "{overview}");
 }
@@ -776,15 +689,9 @@ fn click_on_the_map_moves_the_cursor() {
     };
     // In the third row of the map, click the first cell and then the third, which is 64 MiB further on.
     let first = press_at(8, map + 3);
-    assert!(
-        first.starts_with("7f2c00000000") && first.contains(" +0B"),
-        "{first}"
-    );
+    assert!(first.starts_with("7f2c00000000") && first.contains(" +0B"), "{first}");
     let third = press_at(10, map + 3);
-    assert!(
-        third.starts_with("7f2c00000000") && third.contains(" +64M"),
-        "{third}"
-    );
+    assert!(third.starts_with("7f2c00000000") && third.contains(" +64M"), "{third}");
     // A click beside the cells changes nothing.
     assert_eq!(press_at(80, map + 3), third);
     assert_eq!(press_at(2, map + 3), third);
@@ -792,13 +699,7 @@ fn click_on_the_map_moves_the_cursor() {
 
 #[test]
 fn memory_screens_draw_in_ascii_and_at_any_size() {
-    for (keys, with_map) in [
-        ("", true),
-        ("M", true),
-        ("M\t\t", true),
-        ("M", false),
-        ("!", false),
-    ] {
+    for (keys, with_map) in [("", true), ("M", true), ("M\t\t", true), ("M", false), ("!", false)] {
         let mut plain = app_with(Palette::None, true, 100, with_map);
         let view = view_after_keys(&mut plain, keys);
         for width in (0..=130).step_by(7).chain([40, 60, 80, 100, 200, 400]) {

@@ -22,10 +22,7 @@ fn letters_in_the_sort_menu_select_a_column() {
     let mut test_app = test_app();
     test_app.send("sv");
     let sorted = test_app.text(140, 40);
-    assert!(
-        sorted.contains("by VRAM") && !sorted.contains("Sort by"),
-        "{sorted}"
-    );
+    assert!(sorted.contains("by VRAM") && !sorted.contains("Sort by"), "{sorted}");
     // Several columns below VRAM begin with an R.
     test_app.send("sr");
     assert!(test_app.text(140, 40).contains("▸ RESV"));
@@ -69,14 +66,8 @@ fn the_signal_question_names_gpu_memory_and_owner() {
     let mut app = TestApp::new(2, &[member]);
     app.send("\tT\n");
     let question = app.text(120, 30);
-    assert!(
-        question.contains("Send TERM to 977 serve.py?"),
-        "{question}"
-    );
-    assert!(
-        question.contains("977  www-data  0,1   148.0  "),
-        "{question}"
-    );
+    assert!(question.contains("Send TERM to 977 serve.py?"), "{question}");
+    assert!(question.contains("977  www-data  0,1   148.0  "), "{question}");
     let owner = "PID 977 is not yours. It belongs to www-data and holds 148.00 GiB.";
     assert!(question.contains(owner), "{question}");
 }

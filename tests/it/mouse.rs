@@ -25,28 +25,19 @@ fn places(terminal: &Terminal, words: &str) -> Vec<(usize, usize)> {
     let text = terminal.text();
     let column = |line: &str| Some(line[..line.find(words)?].chars().count());
     let lines = text.lines().enumerate();
-    let places: Vec<_> = lines
-        .filter_map(|(y, line)| Some((column(line)?, y)))
-        .collect();
+    let places: Vec<_> = lines.filter_map(|(y, line)| Some((column(line)?, y))).collect();
     assert!(!places.is_empty(), "no {words} in\n{text}");
     places
 }
 
 fn press_at(terminal: &Terminal, (x, y): (usize, usize)) {
-    terminal.send(&format!(
-        "\x1b[<0;{};{}M\x1b[<0;{};{}m",
-        x + 1,
-        y + 1,
-        x + 1,
-        y + 1
-    ));
+    terminal.send(&format!("\x1b[<0;{};{}M\x1b[<0;{};{}m", x + 1, y + 1, x + 1, y + 1));
 }
 
 fn marked(words: String) -> impl Fn(&vt100::Screen) -> bool {
     move |screen| {
         let text = screen.contents();
-        text.lines()
-            .any(|line| line.starts_with('▸') && line.contains(&words))
+        text.lines().any(|line| line.starts_with('▸') && line.contains(&words))
     }
 }
 
@@ -128,10 +119,7 @@ fn click_chooses_in_menus_and_panes() {
         terminal.send("q");
         terminal.wait_text("Signal to");
         terminal.send("q");
-        terminal.wait_for(
-            |s| !s.contents().contains("Signal to"),
-            "the menu is closed",
-        );
+        terminal.wait_for(|s| !s.contents().contains("Signal to"), "the menu is closed");
     }
     // On a GPU's screen: click its processes and its facts.
     terminal.send("g\r");
@@ -139,10 +127,7 @@ fn click_chooses_in_menus_and_panes() {
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b");
     press(&terminal, "Activity");
-    terminal.wait_for(
-        |s| !s.contents().contains("Tab Scroll"),
-        "the facts have the keys",
-    );
+    terminal.wait_for(|s| !s.contents().contains("Tab Scroll"), "the facts have the keys");
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b again");
     press(&terminal, &b.pid().to_string());
@@ -164,10 +149,9 @@ fn terminal_with<'t>(terminal: &'t Terminal, words: &str) -> &'t Terminal {
 fn no_mouse_leaves_the_mouse_to_the_terminal() {
     let process = RealProcess::start("a.py");
     let fake = FakeNvml::new(&["[[gpu]]\n", &on_gpu(0, &process, "")].concat());
-    for (args, mode) in [
-        (vec![], MouseProtocolMode::PressRelease),
-        (vec!["--no-mouse"], MouseProtocolMode::None),
-    ] {
+    for (args, mode) in
+        [(vec![], MouseProtocolMode::PressRelease), (vec!["--no-mouse"], MouseProtocolMode::None)]
+    {
         let terminal = dashboard(&fake).args(args).start();
         terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
         let screen = terminal.screen();

@@ -19,9 +19,7 @@ pub fn is_own(flag: &str, probe: &[&str], test: &str) -> bool {
     }
     let mut again = Command::new("unshare");
     again.arg(flag).arg(std::env::current_exe().unwrap());
-    again
-        .args([test, "--exact", "--nocapture"])
-        .env(IN_NAMESPACE_VARIABLE, "1");
+    again.args([test, "--exact", "--nocapture"]).env(IN_NAMESPACE_VARIABLE, "1");
     let output = again.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);

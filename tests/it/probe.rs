@@ -27,10 +27,7 @@ impl Card {
     /// `nvml` is appended to the GPU's part of the scenario.
     pub fn with(cuda: &str, nvml: &str) -> Self {
         let text = format!("[[gpu]]\ntotal = {}\nreserved = 0\n{nvml}", 16 * GIB);
-        let card = Self {
-            nvml: FakeNvml::new(&text),
-            dir: tempfile::tempdir().unwrap(),
-        };
+        let card = Self { nvml: FakeNvml::new(&text), dir: tempfile::tempdir().unwrap() };
         fs::write(card.dir.path().join("cuda.toml"), cuda).unwrap();
         fs::create_dir(card.dir.path().join("lib")).unwrap();
         fs::copy(library(), card.library()).unwrap();
@@ -45,9 +42,8 @@ impl Card {
     fn without(self, symbol: &str) -> Self {
         let mut bytes = fs::read(self.library()).unwrap();
         let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
-        let places: Vec<usize> = (0..bytes.len() - name.len())
-            .filter(|&at| bytes[at..].starts_with(&name))
-            .collect();
+        let places: Vec<usize> =
+            (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(&name)).collect();
         assert!(!places.is_empty(), "no {symbol} in the library");
         for at in places {
             bytes[at + 1] = b'x';
@@ -100,11 +96,7 @@ impl Card {
         holders
             .map(|(pid, held)| {
                 let number = |name: &str| held[name].as_u64().unwrap();
-                (
-                    pid.parse().unwrap(),
-                    number("bytes") + number("context"),
-                    number("peak"),
-                )
+                (pid.parse().unwrap(), number("bytes") + number("context"), number("peak"))
             })
             .collect()
     }
@@ -140,9 +132,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 fn bytes(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// For slow machines. The limit bounds the time in the driver, which is simulated with a file here.
@@ -176,9 +166,7 @@ fn refused_large_allocations_are_reported_as_fragmentation() {
     let text = card.run(LONG_LIMIT);
     assert!(
         text.out.contains("8192.00 MiB")
-            || text
-                .out
-                .contains("fragmented, a request of 8.00 GiB failed"),
+            || text.out.contains("fragmented, a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
@@ -190,21 +178,14 @@ fn every_policy_runs_the_same_pattern_within_its_arena() {
     let card = Card::new("");
     let probe = card.probe(LONG_LIMIT);
     let runs = probe["patterns"].as_array().unwrap();
-    let names: Vec<&str> = runs
-        .iter()
-        .map(|run| run["policy"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = runs.iter().map(|run| run["policy"].as_str().unwrap()).collect();
     assert_eq!(names, ["native", "expandable", "pool", "plain"]);
     for run in runs {
         assert_eq!(run["requests"], run["requests_made"], "{run}");
         assert_eq!(run["failures"], 0, "{run}");
         assert!(bytes(&run["reserved_peak_bytes"]) <= GIB, "{run}");
-        let in_bins: u64 = run["free_histogram"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|bin| bytes(&bin["bytes"]))
-            .sum();
+        let in_bins: u64 =
+            run["free_histogram"].as_array().unwrap().iter().map(|bin| bytes(&bin["bytes"])).sum();
         assert_eq!(in_bins, bytes(&run["free_bytes"]), "{run}");
     }
     // The same requests are live at the end of each run.
@@ -271,16 +252,8 @@ fn a_context_that_is_refused_beside_free_memory_is_a_finding_with_a_card() {
     let card = Card::new("[[call]]\nname = \"cuDevicePrimaryCtxRetain\"\nfails = 2\n");
     let outcome = card.run(&[]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(
-        outcome
-            .out
-            .contains("16.00 GiB is free, but too fragmented for a CUDA context")
-    );
-    assert!(
-        outcome
-            .out
-            .contains("gputop cards context-refused-scattered")
-    );
+    assert!(outcome.out.contains("16.00 GiB is free, but too fragmented for a CUDA context"));
+    assert!(outcome.out.contains("gputop cards context-refused-scattered"));
     assert_eq!(card.probe(&[])["outcome"], "no_context");
 }
 
@@ -290,10 +263,7 @@ fn exclusive_mode_is_refused_unless_forced_and_prohibited_always() {
     let refused = card.run(&[]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("exclusive mode"), "{}", refused.err);
-    assert_eq!(
-        card.probe(&["--force", "--limit", "30s"])["outcome"],
-        "done"
-    );
+    assert_eq!(card.probe(&["--force", "--limit", "30s"])["outcome"], "done");
     let card = Card::new("compute_mode = 2");
     let refused = card.run(&["--force"]);
     assert_eq!(refused.code, Some(1));
@@ -306,10 +276,7 @@ fn missing_or_denied_driver_is_one_sentence() {
     fs::remove_file(card.library()).unwrap();
     if !has_driver() {
         let refused = card.run(&[]);
-        refused.assert_refused(
-            1,
-            "not probed: no CUDA driver found: libcuda.so.1 is missing",
-        );
+        refused.assert_refused(1, "not probed: no CUDA driver found: libcuda.so.1 is missing");
     }
     let card = Card::new("[[call]]\nname = \"cuInit\"\nfails = 100\n");
     let refused = card.run(&[]);
@@ -350,13 +317,7 @@ fn old_driver_loses_only_unsupported_policies() {
 fn a_second_probe_of_the_same_card_is_refused_while_the_first_runs() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
     let mut first = card.command(&["--limit", "5s"]);
-    let first = Guarded(
-        first
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap(),
-    );
+    let first = Guarded(first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     wait_until("the first to have a context", || !card.holders().is_empty());
     let second = card.run(&[]);
     second.assert_refused(
@@ -373,9 +334,7 @@ fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
     let mut probe = card.command(&["--limit", "60s"]);
     let mut probe = Guarded(probe.stdout(Stdio::null()).spawn().unwrap());
     wait_until("memory to be held", || {
-        card.holders()
-            .iter()
-            .any(|(_, held, peak)| *held > 0 && *peak > 0)
+        card.holders().iter().any(|(_, held, peak)| *held > 0 && *peak > 0)
     });
     let holder = card.holders()[0].0;
     assert_ne!(holder, probe.0.id(), "gputop itself had a context");
@@ -391,11 +350,7 @@ fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
 fn killed_probe_child_is_reported() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
     let mut probe = card.command(&["--limit", "60s"]);
-    let probe = probe
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let probe = probe.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("the child to have a context", || !card.holders().is_empty());
     let child = card.holders()[0].0;
     nix::sys::signal::kill(
@@ -554,8 +509,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
     let device = &allocator["devices"][0];
     let bars = |list: &Value, size: &str| -> Vec<(u64, u64)> {
         let list = list.as_array().unwrap().iter();
-        list.map(|bin| (bytes(&bin[size]), bytes(&bin["count"])))
-            .collect()
+        list.map(|bin| (bytes(&bin[size]), bytes(&bin["count"]))).collect()
     };
     assert!(bytes(&side["free_bytes"]) > 0, "{side}");
     assert_eq!(
@@ -596,10 +550,7 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
         let found = check["found"].as_str().unwrap().to_owned();
         (check["works"] == true, found)
     };
-    assert_eq!(
-        reported(&Card::new("")),
-        (true, "available, leaves 1024.00 MiB free".to_owned())
-    );
+    assert_eq!(reported(&Card::new("")), (true, "available, leaves 1024.00 MiB free".to_owned()));
     let (works, found) = reported(&Card::new("lacks = [102]"));
     assert!(works);
     assert!(

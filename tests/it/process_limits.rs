@@ -12,12 +12,7 @@ fn throng(count: u32) -> Vec<Member> {
     let member = |i: u32| {
         let user = ["ana", "bob", "cleo"][i as usize % 3];
         let command = format!("python train.py --lr 0.{i} --config configs/experiment-{i}.yaml");
-        Member::new(
-            1_000 + i,
-            user,
-            &command,
-            &[(i % 8, u64::from(i * 7_919 % 80))],
-        )
+        Member::new(1_000 + i, user, &command, &[(i % 8, u64::from(i * 7_919 % 80))])
     };
     (0..count).map(member).collect()
 }
@@ -54,10 +49,7 @@ fn how_long_five_hundred_take() {
         });
         let median = median(times.collect());
         println!("{count} processes filtered, ordered and drawn: {median:?}");
-        assert!(
-            median <= Duration::from_millis(limit),
-            "{count}: {median:?}"
-        );
+        assert!(median <= Duration::from_millis(limit), "{count}: {median:?}");
     }
 }
 
@@ -77,11 +69,7 @@ fn ten_thousand_processes_are_counted_sorted_and_filtered() {
     desk.send("\x1b");
     // Group, tag all, and draw again and again: retained state does not grow with the number of frames.
     desk.send("tt");
-    assert!(
-        desk.text(120, 40).contains("user cleo (3333)"),
-        "{}",
-        desk.text(120, 40)
-    );
+    assert!(desk.text(120, 40).contains("user cleo (3333)"), "{}", desk.text(120, 40));
     for _ in 0..3 {
         desk.update(update(&members));
     }

@@ -54,9 +54,7 @@ fn agent_outputs(folder: &Path) -> Vec<(String, PathBuf)> {
 }
 
 fn files(folder: &Path, kind: &str) -> Vec<(String, PathBuf)> {
-    let files = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files
         .filter(|file| file.extension().is_some_and(|is| is == kind))
         .map(|file| (file.file_stem().unwrap().to_str().unwrap().to_owned(), file))
@@ -86,9 +84,7 @@ fn every_recorded_protocol_version_is_read() {
 fn every_recorded_request_is_understood() {
     for (_, folder) in versions() {
         let asked = files(&folder, "asked").into_iter();
-        let asked: String = asked
-            .map(|(_, file)| fs::read_to_string(file).unwrap())
-            .collect();
+        let asked: String = asked.map(|(_, file)| fs::read_to_string(file).unwrap()).collect();
         assert!(!asked.is_empty());
         for line in asked.lines() {
             let order: RequestLine = serde_json::from_str(line).unwrap();
@@ -111,11 +107,9 @@ fn summary(update: &Update) -> String {
             event.process
         ),
         Update::Map(map) => format!("map {}", map_summary(map)),
-        Update::FailureMap(failed) => format!(
-            "failure map since {:?}: {}",
-            failed.since,
-            map_summary(&failed.map)
-        ),
+        Update::FailureMap(failed) => {
+            format!("failure map since {:?}: {}", failed.since, map_summary(&failed.map))
+        }
         Update::Detail(process, detail) => {
             let arguments = (**detail).as_ref().map(|detail| &detail.arguments);
             format!("detail of {process:?}: {arguments:?}")
@@ -185,11 +179,7 @@ fn contains_all(new: &Value, old: &Value) -> bool {
         // A null field may also be missing.
         (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
             // Renamed since then; the old name is read as an alias.
-            let name = if name == "told" {
-                "reported_pools"
-            } else {
-                name
-            };
+            let name = if name == "told" { "reported_pools" } else { name };
             let new = new.get(name);
             new.map_or(old.is_null(), |new| contains_all(new, old))
         }),
@@ -228,9 +218,7 @@ fn lines(file: &Path) -> Vec<Value> {
     let _ = decoder.read_to_end(&mut text);
     let whole = text.iter().rposition(|byte| *byte == b'\n').unwrap();
     let lines = text[..whole].split(|byte| *byte == b'\n');
-    lines
-        .map(|line| serde_json::from_slice(line).unwrap())
-        .collect()
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
 
 /// Returns these lines as an agent would send them.
@@ -261,9 +249,7 @@ fn add_fields(value: &mut Value, name: &str) {
     match value {
         _ if KEPT_WHOLE.contains(&name) => {}
         Value::Object(fields) => {
-            fields
-                .iter_mut()
-                .for_each(|(name, value)| add_fields(value, name));
+            fields.iter_mut().for_each(|(name, value)| add_fields(value, name));
             // An unknown observation is retained whole, for versions that know it.
             if fields.get("kind").is_some_and(|kind| kind == "telepathy") {
                 return;
@@ -402,14 +388,8 @@ fn orders() -> Vec<RequestLine> {
         Request::Holders(Some(process)),
         Request::Holders(None),
         Request::Log(process),
-        Request::Watch {
-            process,
-            path: "train.log".into(),
-        },
-        Request::Signal {
-            signal: Signal::Term,
-            processes: vec![process],
-        },
+        Request::Watch { process, path: "train.log".into() },
+        Request::Signal { signal: Signal::Term, processes: vec![process] },
         Request::Probe(ProbeRequest {
             gpu: gpu.clone(),
             process: Some(process),
@@ -444,15 +424,8 @@ fn store() -> Vec<Value> {
         bytes: 812,
         is_read: true,
     };
-    let stored = RemoteIncident {
-        uid: STORED.into(),
-        is_read: true,
-        record,
-    };
-    let lines = [
-        Update::IncidentList(vec![list]),
-        Update::RemoteIncident(Arc::new(stored)),
-    ];
+    let stored = RemoteIncident { uid: STORED.into(), is_read: true, record };
+    let lines = [Update::IncidentList(vec![list]), Update::RemoteIncident(Arc::new(stored))];
     let lines = lines.iter().map(serde_json::to_value);
     lines.collect::<Result<_, _>>().unwrap()
 }
@@ -469,11 +442,7 @@ fn records() {
         fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
     }
     fs::write(folder.join("kinds.said"), wire::encode_updates(kinds())).unwrap();
-    fs::write(
-        folder.join("failures.said"),
-        wire::encode_updates(failures()),
-    )
-    .unwrap();
+    fs::write(folder.join("failures.said"), wire::encode_updates(failures())).unwrap();
     fs::write(folder.join("store.said"), encode_lines(&store())).unwrap();
     fs::write(folder.join("session.said"), encode_lines(&session())).unwrap();
 }
@@ -494,12 +463,7 @@ fn kinds() -> Vec<Update> {
 }
 
 fn event((seq, observation): (u64, Observation)) -> Update {
-    Update::Event(Event {
-        agent: "5d0c1f6a".into(),
-        seq,
-        observation,
-        ..Event::default()
-    })
+    Update::Event(Event { agent: "5d0c1f6a".into(), seq, observation, ..Event::default() })
 }
 
 /// Returns data that is read because an allocation failed, and pools that frameworks report.
@@ -518,10 +482,7 @@ fn failures() -> Vec<Update> {
     let frame = Frame {
         seq: 90,
         mono: Mono(90_500),
-        pools: Some(Pools {
-            reported: vec![pool].into(),
-            ..Pools::default()
-        }),
+        pools: Some(Pools { reported: vec![pool].into(), ..Pools::default() }),
         ..Frame::default()
     };
     let holder = GpuProcess {
@@ -531,11 +492,7 @@ fn failures() -> Vec<Update> {
         ..GpuProcess::default()
     };
     let at_oom = GpuAtOom {
-        memory: Memory {
-            total: gib(140).into(),
-            used: gib(139).into(),
-            ..Memory::default()
-        },
+        memory: Memory { total: gib(140).into(), used: gib(139).into(), ..Memory::default() },
         processes: vec![holder].into(),
         lag: Millis(4),
     };
@@ -552,22 +509,14 @@ fn failures() -> Vec<Update> {
         last_operations: Some(100_000),
         tried: vec![
             tried("expandable_segments:True", ReplayOutcome::Fits, None),
-            tried(
-                "max_split_size_mb:256",
-                ReplayOutcome::Earlier,
-                Some(gib(2)),
-            ),
+            tried("max_split_size_mb:256", ReplayOutcome::Earlier, Some(gib(2))),
         ],
         missing: None,
     };
-    let observations = [
-        Observation::GpuAtOom(Box::new(at_oom)),
-        Observation::TraceReplay(Box::new(replayed)),
-    ];
+    let observations =
+        [Observation::GpuAtOom(Box::new(at_oom)), Observation::TraceReplay(Box::new(replayed))];
     let events = (1..).zip(observations).map(event);
-    std::iter::once(Update::Frame(Arc::new(frame)))
-        .chain(events)
-        .collect()
+    std::iter::once(Update::Frame(Arc::new(frame))).chain(events).collect()
 }
 
 /// Returns the output of a real agent that reads a process with PyTorch's memory. Then a run beside the process fails,
@@ -638,9 +587,7 @@ fn session() -> Vec<Value> {
     until(&mut order, &mut |update| matches!(update, Update::Map(_)));
     order(serde_json::json!({"request": Request::Map(None)}));
     order(serde_json::json!({"request": Request::Detail(pool.process)}));
-    until(&mut order, &mut |update| {
-        matches!(update, Update::Detail(..))
-    });
+    until(&mut order, &mut |update| matches!(update, Update::Detail(..)));
     log.write("one more step\n");
     order(serde_json::json!({"request": Request::Log(train_key)}));
     until(&mut order, &mut |update| matches!(update, Update::Log(_)));
@@ -683,9 +630,7 @@ fn renamed(lines: &[String], home: &Path) -> Vec<Value> {
         let line = names
             .iter()
             .filter(|(name, _)| !name.is_empty())
-            .fold(line.clone(), |line, (name, other)| {
-                line.replace(name, other)
-            });
+            .fold(line.clone(), |line, (name, other)| line.replace(name, other));
         let mut line: Value = serde_json::from_str(&line).unwrap();
         if let Some(Value::Object(detail)) = line.pointer_mut("/reply/detail/is") {
             detail.insert("cgroup".into(), "/user.slice/run.scope".into());

@@ -61,9 +61,7 @@ pub struct PythonTarget {
 
 impl PythonTarget {
     pub fn start(python: &Path, dump: &Path) -> Self {
-        (0..10)
-            .find_map(|_| Self::try_start(python, dump))
-            .expect("a free place")
+        (0..10).find_map(|_| Self::try_start(python, dump)).expect("a free place")
     }
 
     fn try_start(python: &Path, dump: &Path) -> Option<Self> {
@@ -73,16 +71,10 @@ impl PythonTarget {
         fs::write(&plan, plan_of(dump, folder.path())).unwrap();
         fs::write(&program, PROGRAM).unwrap();
         let mut command = Command::new(python);
-        command
-            .arg(&program)
-            .arg(&plan)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.arg(&program).arg(&plan).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = Guarded(command.spawn().unwrap());
-        let mut target = Self {
-            answers: BufReader::new(program.0.stdout.take().unwrap()),
-            program,
-        };
+        let mut target =
+            Self { answers: BufReader::new(program.0.stdout.take().unwrap()), program };
         (target.answer() == "ready").then_some(target)
     }
 
@@ -112,10 +104,8 @@ fn plan_of(dump: &Path, folder: &Path) -> String {
         json!([map.start, map.end - map.start, file, map.offset])
     });
     let mut places: Vec<_> = files.collect();
-    let bytes: Vec<(u64, Vec<u8>)> = dump
-        .bytes_mut()
-        .map(|(at, bytes)| (at, bytes.to_vec()))
-        .collect();
+    let bytes: Vec<(u64, Vec<u8>)> =
+        dump.bytes_mut().map(|(at, bytes)| (at, bytes.to_vec())).collect();
     let pages: BTreeSet<u64> = bytes
         .iter()
         .flat_map(|(at, bytes)| at / PAGE..=(at + bytes.len() as u64 - 1) / PAGE)

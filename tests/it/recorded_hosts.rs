@@ -27,10 +27,8 @@ impl TwoHosts {
             let set = fake.env().into_iter();
             let set = set.map(|(name, value)| format!("{name}={} ", value.to_string_lossy()));
             let set: String = set.collect();
-            let script = format!(
-                "#!/bin/sh\nexec env {set}{} agent\n",
-                env!("CARGO_BIN_EXE_gputop")
-            );
+            let script =
+                format!("#!/bin/sh\nexec env {set}{} agent\n", env!("CARGO_BIN_EXE_gputop"));
             let path = home.path().join(name);
             fs::write(&path, script).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -56,19 +54,14 @@ fn record(folder: &Path) -> Command {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
 
 fn replay(what: &Path) -> Terminal {
-    let launch = Launch::gputop()
-        .env("TZ", "UTC")
-        .args(["replay", "--paused"]);
+    let launch = Launch::gputop().env("TZ", "UTC").args(["replay", "--paused"]);
     launch.args([what]).size(24, 100).start()
 }
 
@@ -91,28 +84,16 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     let message = String::from_utf8(output.stderr).unwrap();
     // The output says that a host is missing, and why.
     assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(
-        message.contains("exit 255: connection lost (No route to host)"),
-        "{message}"
-    );
-    assert!(
-        message.contains("not recorded: the host was not reached"),
-        "{message}"
-    );
-    assert!(
-        message.contains(" frames from 2 of 3 hosts to "),
-        "{message}"
-    );
+    assert!(message.contains("exit 255: connection lost (No route to host)"), "{message}");
+    assert!(message.contains("not recorded: the host was not reached"), "{message}");
+    assert!(message.contains(" frames from 2 of 3 hosts to "), "{message}");
     let written = files(&folder);
     assert_eq!(written.len(), 2, "{written:?}");
     assert!(written[0].ends_with("exec-H-one.gpt.zst"));
     // Existing files are overwritten only on request.
     let again = hosts.record().args(["--for", "1s"]).output().unwrap();
     let message = String::from_utf8(again.stderr).unwrap();
-    assert!(
-        message.contains("the file exists. Choose another directory"),
-        "{message}"
-    );
+    assert!(message.contains("the file exists. Choose another directory"), "{message}");
 
     let terminal = replay(&folder);
     terminal.wait_text("2 hosts");
@@ -129,10 +110,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     terminal.wait_text("at its end");
     // Each host can be opened. Seeking in the list moves both.
     terminal.send("G\r");
-    terminal.wait_for(
-        |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
-        "the host",
-    );
+    terminal.wait_for(|screen| gpu_shows(screen, "0", &[("SM%", "92")]), "the host");
     terminal.wait_text("REPLAY ");
     terminal.send("H");
     terminal.wait_text("2 hosts");
@@ -142,10 +120,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     // Each file is a recording of its own.
     let terminal = replay(&written[1]);
-    terminal.wait_for(
-        |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
-        "one alone",
-    );
+    terminal.wait_for(|screen| gpu_shows(screen, "0", &[("SM%", "92")]), "one alone");
 }
 
 #[test]
@@ -156,10 +131,7 @@ fn what_a_killed_recorder_wrote_plays_up_to_its_last_second() {
     let mut recorder = Guarded(recorder.stderr(Stdio::null()).spawn().unwrap());
     let sizes = || {
         let files = files(&folder);
-        files
-            .iter()
-            .map(|file| file.metadata().unwrap().len())
-            .collect::<Vec<_>>()
+        files.iter().map(|file| file.metadata().unwrap().len()).collect::<Vec<_>>()
     };
     wait_until("two files", || sizes().len() == 2);
     let before = sizes();

@@ -85,11 +85,7 @@ fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
         let mut seen = start(bytes.clone(), PAUSED);
         seen.position(|_| true);
         let why = request_map(&mut seen, pool(rank)).unwrap().unwrap_err();
-        assert!(
-            why.to_string()
-                .contains("no map of this pool up to this time"),
-            "{why}"
-        );
+        assert!(why.to_string().contains("no map of this pool up to this time"), "{why}");
         assert!(step(&mut seen, 3, 3).is_none(), "it was taken behind it");
         let read = step(&mut seen, 1, 4).unwrap().unwrap();
         assert!(*read == *map, "not the map that was written");
@@ -131,16 +127,10 @@ fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
         let map = request_map(&mut seen, pool(rank)).unwrap().unwrap();
         assert_eq!((map.at, map.process), (map_time(20), pool(rank).0));
         let others = seen.updates.iter().filter(|update| {
-            matches!(
-                update,
-                Update::Frame(_) | Update::Jump { .. } | Update::Event(_)
-            )
+            matches!(update, Update::Frame(_) | Update::Jump { .. } | Update::Event(_))
         });
         assert_eq!(others.count(), 0);
-        assert!(
-            request_map(&mut seen, pool(rank)).is_none(),
-            "said again with every frame"
-        );
+        assert!(request_map(&mut seen, pool(rank)).is_none(), "said again with every frame");
     }
     assert_eq!(seen.go(Play::Step(1)), 22);
     // At the very end, where the last map follows the last frame.
@@ -170,10 +160,7 @@ fn truncated_recording_keeps_earlier_maps() {
         let last = seen.go(Play::To(Mono(u64::MAX)));
         let at = map_after(&mut seen, Play::Step(-1));
         // At most the map at the cut is lost.
-        let newest = (10..last.saturating_sub(1))
-            .step_by(20)
-            .last()
-            .map(map_time);
+        let newest = (10..last.saturating_sub(1)).step_by(20).last().map(map_time);
         assert_eq!(at, newest, "cut at {cut}, frame {last}");
     }
 }
@@ -202,12 +189,7 @@ fn invalid_map_is_damage_and_the_previous_map_stays() {
         assert_eq!(seen.notices().len(), 0);
         let map = request_map(&mut seen, pool(0)).unwrap().unwrap();
         assert_eq!(map.segments[0].blocks[0].address, 512);
-        assert_eq!(
-            seen.notices().len(),
-            1,
-            "{}",
-            &hostile[..40.min(hostile.len())]
-        );
+        assert_eq!(seen.notices().len(), 1, "{}", &hostile[..40.min(hostile.len())]);
     }
 }
 
@@ -232,10 +214,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     let target = Target::start(&dump);
     let mut attached = Attached::open(Path::new("/proc"), target.pid()).unwrap();
     let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
-    let process = ProcessKey {
-        pid: target.pid(),
-        start: StartTicks(1),
-    };
+    let process = ProcessKey { pid: target.pid(), start: StartTicks(1) };
     recorder.frame(&frame(0)).unwrap();
     let maps = [0, 1].map(|ordinal| PoolMap {
         process,
@@ -251,9 +230,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     seen.go(Play::Step(1));
     for map in maps {
         assert!(map.exact && !map.segments.is_empty());
-        let read = request_map(&mut seen, (process, map.ordinal))
-            .unwrap()
-            .unwrap();
+        let read = request_map(&mut seen, (process, map.ordinal)).unwrap().unwrap();
         assert!(*read == map, "not the map that was read");
     }
 }
@@ -285,10 +262,7 @@ fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
 }
 
 fn with_pools(frame: &Frame, trainers: &[Trainer]) -> Frame {
-    let pool = |trainer: &Trainer| Pool {
-        process: trainer.process(),
-        ..Pool::default()
-    };
+    let pool = |trainer: &Trainer| Pool { process: trainer.process(), ..Pool::default() };
     Frame {
         mono: frame.mono,
         pools: Some(Pools {
@@ -313,13 +287,11 @@ mod by_command {
     use crate::torch_target::Target;
 
     fn maps(file: &Path) -> Vec<PoolMap> {
-        let maps = recorded(file)
-            .into_iter()
-            .filter_map(|update| match update {
-                Update::Map(map) => Some(PoolMap::clone(&map)),
-                Update::FailureMap(failed) => Some(failed.map.clone()),
-                _ => None,
-            });
+        let maps = recorded(file).into_iter().filter_map(|update| match update {
+            Update::Map(map) => Some(PoolMap::clone(&map)),
+            Update::FailureMap(failed) => Some(failed.map.clone()),
+            _ => None,
+        });
         maps.collect()
     }
 
@@ -327,20 +299,14 @@ mod by_command {
     fn machine() -> (Target, FakeNvml) {
         let dump = "tests/data/torch/2.6.0/mixed.dump.zst";
         let target = Target::start(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dump));
-        let process = format!(
-            "[[process]]\npid = {}\ngpu = 0\nused = \"9 GiB\"\n",
-            target.pid()
-        );
+        let process = format!("[[process]]\npid = {}\ngpu = 0\nused = \"9 GiB\"\n", target.pid());
         let fake = FakeNvml::new(&format!("[[gpu]]\n{process}"));
         (target, fake)
     }
 
     fn record(fake: &FakeNvml, file: &Path, maps: &[&str]) -> Guarded {
         let mut record = command(fake, ["record", "-i", INTERVAL, "-o"]);
-        record
-            .arg(file)
-            .args(maps)
-            .stderr(std::process::Stdio::null());
+        record.arg(file).args(maps).stderr(std::process::Stdio::null());
         Guarded(record.spawn().unwrap())
     }
 
@@ -359,16 +325,10 @@ mod by_command {
         recorder.0.wait().unwrap();
         let ordinals: Vec<u32> = maps(&file).iter().map(|map| map.ordinal).take(4).collect();
         assert_eq!(ordinals, [0, 1, 0, 1]);
-        assert!(
-            maps(&file)
-                .iter()
-                .all(|map| map.process.pid == target.pid())
-        );
+        assert!(maps(&file).iter().all(|map| map.process.pid == target.pid()));
 
         let replay = |file: &Path| {
-            let replay = Launch::gputop()
-                .args(["replay", "--speed", "64"])
-                .args([file]);
+            let replay = Launch::gputop().args(["replay", "--speed", "64"]).args([file]);
             let terminal = replay.size(40, 120).start();
             terminal.wait_text("at its end");
             terminal.send("M");

@@ -22,12 +22,7 @@ use proptest::prelude::*;
 
 use crate::training_day::{self, Day};
 
-pub const PAUSED: Options = Options {
-    paused: true,
-    speed: 1.0,
-    repeat: false,
-    start: Millis(0),
-};
+pub const PAUSED: Options = Options { paused: true, speed: 1.0, repeat: false, start: Millis(0) };
 
 /// Returns a frame that is small enough for tests with thousands of recordings.
 pub fn frame(seq: u64) -> Frame {
@@ -36,10 +31,7 @@ pub fn frame(seq: u64) -> Frame {
         mono: Mono(100_000 + seq * 1_000),
         gpus: vec![Gpu {
             uuid: GpuUuid("GPU-1".into()),
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             sm: Percent((seq % 100) as f64).into(),
             ..Gpu::default()
         }],
@@ -88,15 +80,8 @@ pub struct ReplayClient {
 
 impl ReplayClient {
     fn new(source: Source) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
-        Self {
-            source,
-            runtime,
-            updates: Vec::new(),
-        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Self { source, runtime, updates: Vec::new() }
     }
 
     pub fn next(&mut self) -> Update {
@@ -200,12 +185,7 @@ fn frames_and_events_come_back_in_their_order() {
             _ => None,
         })
         .collect();
-    assert_eq!(
-        order,
-        [
-            "f17", "f18", "f19", "f20", "f21", "f22", "f23", "f24", "e0", "f25"
-        ]
-    );
+    assert_eq!(order, ["f17", "f18", "f19", "f20", "f21", "f22", "f23", "f24", "e0", "f25"]);
     assert_eq!(all_frames(recording(130)), (0..130).collect::<Vec<_>>());
 }
 
@@ -228,10 +208,8 @@ fn a_realistic_frame_reads_back_as_it_was() {
 fn zstdcat_yields_lines_of_json() {
     let bytes = recording(130);
     let text = zstd::stream::decode_all(bytes.as_slice()).unwrap();
-    let lines: Vec<serde_json::Value> = serde_json::Deserializer::from_slice(&text)
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let lines: Vec<serde_json::Value> =
+        serde_json::Deserializer::from_slice(&text).into_iter().collect::<Result<_, _>>().unwrap();
     assert_eq!(lines.len(), 135);
     assert_eq!(lines[1]["frame"]["seq"], 1);
     assert_eq!(lines[25]["event"]["observation"]["kind"], "exit");
@@ -250,10 +228,7 @@ fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
     let mut seen = start(recorder.finish().unwrap(), Options::default());
     let end = seen.position(|p| p.at_end);
     assert!(before.elapsed() >= Duration::from_millis(40));
-    assert_eq!(
-        (end.now, end.end, end.paused),
-        (Mono(1_049), Mono(1_049), true)
-    );
+    assert_eq!((end.now, end.end, end.paused), (Mono(1_049), Mono(1_049), true));
     assert_eq!(seen.frames(), (0..50).collect::<Vec<_>>());
     // Resuming there starts over.
     seen.ask(Play::Pause(false));
@@ -263,22 +238,14 @@ fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
 
 #[test]
 fn a_repeated_recording_starts_over() {
-    let options = Options {
-        repeat: true,
-        start: Millis(0),
-        speed: 64.0,
-        paused: false,
-    };
+    let options = Options { repeat: true, start: Millis(0), speed: 64.0, paused: false };
     for frames in [1, 3] {
         let mut seen = start(recording(frames), options);
         let starts = |seen: &ReplayClient| seen.frames().iter().filter(|&&f| f == 0).count();
         while starts(&seen) < 3 {
             seen.next();
         }
-        let jumps = seen
-            .updates
-            .iter()
-            .filter(|u| matches!(u, Update::Jump { .. }));
+        let jumps = seen.updates.iter().filter(|u| matches!(u, Update::Jump { .. }));
         assert_eq!(jumps.count(), 3);
     }
 }
@@ -443,10 +410,7 @@ fn two_recordings_in_one_file_play_one_after_the_other() {
 #[test]
 fn other_files_are_refused_with_a_sentence() {
     let text = |bytes: &[u8]| open(bytes.to_vec()).unwrap_err().to_string();
-    assert_eq!(
-        text(b""),
-        "the built-in recording is empty, so there is nothing to play"
-    );
+    assert_eq!(text(b""), "the built-in recording is empty, so there is nothing to play");
     assert_eq!(
         text(b"\x7fELF\x02\x01\x01\0 and more"),
         "the built-in recording is not a gputop recording: it starts with 7f 45 4c 46 02 01 01 00. \
@@ -455,29 +419,16 @@ fn other_files_are_refused_with_a_sentence() {
     assert!(text(b"#!/bin/sh").contains("it starts with \u{201c}#!/bin/s\u{201d}."));
     let zstd = zstd::bulk::compress(b"{}", 3).unwrap();
     assert!(text(&zstd).contains("zstd data without a gputop header"));
-    let hello = Recorder::new(Vec::new(), &training_day::hello())
-        .unwrap()
-        .finish()
-        .unwrap();
+    let hello = Recorder::new(Vec::new(), &training_day::hello()).unwrap().finish().unwrap();
     assert!(matches!(open(hello.clone()), Err(OpenError::NoFrames(_))));
     assert!(text(&hello[..20]).contains("a damaged header"));
-    assert!(matches!(
-        Recording::open(Path::new("/nonexistent/x")),
-        Err(OpenError::Read { .. })
-    ));
-    assert!(matches!(
-        Recording::open(Path::new("/")),
-        Err(OpenError::Read { .. })
-    ));
+    assert!(matches!(Recording::open(Path::new("/nonexistent/x")), Err(OpenError::Read { .. })));
+    assert!(matches!(Recording::open(Path::new("/")), Err(OpenError::Read { .. })));
 }
 
 #[test]
 fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
-    let mut hello = Hello {
-        schema: 99,
-        version: "7.0.0".into(),
-        ..training_day::hello()
-    };
+    let mut hello = Hello { schema: 99, version: "7.0.0".into(), ..training_day::hello() };
     let mut recorder = Recorder::new(Vec::new(), &hello).unwrap();
     recorder.frame(&frame(0)).unwrap();
     let mut seen = start(recorder.finish().unwrap(), PAUSED);
@@ -487,19 +438,12 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
     let mut recorder = Recorder::new(Vec::new(), &hello).unwrap();
     recorder.frame(&frame(0)).unwrap();
     let error = open(recorder.finish().unwrap()).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("\"telepathy\", which this version does not support")
-    );
+    assert!(error.to_string().contains("\"telepathy\", which this version does not support"));
 }
 
 /// Returns a minute of lines that this version did not write.
 pub fn minute_of(text: &str) -> Vec<u8> {
-    let mut bytes = Recorder::new(Vec::new(), &training_day::hello())
-        .unwrap()
-        .finish()
-        .unwrap();
+    let mut bytes = Recorder::new(Vec::new(), &training_day::hello()).unwrap().finish().unwrap();
     // Drop the index of the empty recording, which lists no minutes.
     let hello = 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     bytes.truncate(hello);
@@ -535,10 +479,7 @@ fn a_flood_of_events_between_two_frames_arrives_whole() {
 #[test]
 fn a_small_file_that_unpacks_to_a_giant_is_refused() {
     let bomb = " ".repeat(1 << 20).repeat(200);
-    assert!(matches!(
-        open(minute_of(&bomb)),
-        Err(OpenError::NoFrames(_))
-    ));
+    assert!(matches!(open(minute_of(&bomb)), Err(OpenError::NoFrames(_))));
 }
 
 proptest! {
@@ -569,18 +510,14 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
     let foreign = Recorder::overwrite(&path, &hello).err();
     assert!(matches!(foreign, Some(RecordError::IsForeign(_))));
     assert_eq!(std::fs::read(&path).unwrap(), b"my thesis");
-    let nowhere = Recorder::create(Path::new("/nonexistent/x"), &hello)
-        .err()
-        .unwrap();
+    let nowhere = Recorder::create(Path::new("/nonexistent/x"), &hello).err().unwrap();
     assert!(nowhere.to_string().contains("Choose a writable folder"));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_is_reported() {
-    let full = Recorder::create(Path::new("/dev/full"), &training_day::hello())
-        .err()
-        .unwrap();
+    let full = Recorder::create(Path::new("/dev/full"), &training_day::hello()).err().unwrap();
     assert!(matches!(full, RecordError::DiskFull(_)));
 }
 

@@ -46,11 +46,7 @@ impl Form {
             raw += part;
             redacted += if n % 2 == 0 { part } else { "***" };
         }
-        Self {
-            kind,
-            raw: raw.replace("\\n", "\n"),
-            redacted: redacted.replace("\\n", "\n"),
-        }
+        Self { kind, raw: raw.replace("\\n", "\n"), redacted: redacted.replace("\\n", "\n") }
     }
 
     fn is_secret(&self) -> bool {
@@ -81,9 +77,7 @@ fn forms() -> Vec<Form> {
 
 /// Returns a log with every secret in the table.
 fn secret_log() -> String {
-    let lines = forms()
-        .into_iter()
-        .filter(|form| form.is_text() && form.is_secret());
+    let lines = forms().into_iter().filter(|form| form.is_text() && form.is_secret());
     lines.map(|form| form.raw + "\n").collect()
 }
 
@@ -104,19 +98,13 @@ fn words(line: &str) -> Vec<String> {
 
 fn marks_in(bytes: &[u8]) -> usize {
     let text = String::from_utf8_lossy(bytes).to_lowercase();
-    SECRET_MARKERS
-        .iter()
-        .map(|mark| text.matches(mark).count())
-        .sum()
+    SECRET_MARKERS.iter().map(|mark| text.matches(mark).count()).sum()
 }
 
 #[track_caller]
 fn assert_no_secret(what: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();
-    let shown: Vec<&str> = text
-        .lines()
-        .filter(|line| marks_in(line.as_bytes()) > 0)
-        .collect();
+    let shown: Vec<&str> = text.lines().filter(|line| marks_in(line.as_bytes()) > 0).collect();
     assert!(shown.is_empty(), "{what} shows {shown:#?}");
 }
 
@@ -152,20 +140,14 @@ fn redacts_every_form_exactly() {
         if matches!(form.kind, Kind::CommandLine | Kind::ArgumentsOnly) {
             let given = words(&form.raw);
             let given = given.iter().map(|word| word.as_bytes());
-            let shown: Vec<String> = redact::arguments(given)
-                .iter()
-                .map(|word| text(word))
-                .collect();
+            let shown: Vec<String> =
+                redact::arguments(given).iter().map(|word| text(word)).collect();
             if shown != words(&form.redacted) {
                 wrong.push(format!("arguments {:?} become {shown:?}", form.raw));
             }
         }
         if form.is_text() && as_text(form.raw.as_bytes()) != form.redacted {
-            wrong.push(format!(
-                "text {:?} becomes {:?}",
-                form.raw,
-                as_text(form.raw.as_bytes())
-            ));
+            wrong.push(format!("text {:?} becomes {:?}", form.raw, as_text(form.raw.as_bytes())));
         }
         if form.kind == Kind::Environment {
             let (name, value) = form.raw.split_once('=').unwrap();
@@ -184,26 +166,16 @@ fn redacts_every_form_exactly() {
     let redacted: String = before().chain(lines(|form| &form.redacted)).collect();
     let shown = as_text(raw.as_bytes());
     let lines = shown.lines().zip(redacted.lines());
-    wrong.extend(
-        lines
-            .filter(|(a, b)| a != b)
-            .map(|pair| format!("together {pair:?}")),
-    );
+    wrong.extend(lines.filter(|(a, b)| a != b).map(|pair| format!("together {pair:?}")));
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// The secret is before the error on the same line, so that the quote contains it.
 #[test]
 fn explanations_show_no_secrets() {
-    let style = Style {
-        width: 200,
-        colour: false,
-    };
+    let style = Style { width: 200, colour: false };
     let mut explained = 0;
-    for form in forms()
-        .iter()
-        .filter(|form| form.is_text() && form.is_secret())
-    {
+    for form in forms().iter().filter(|form| form.is_text() && form.is_secret()) {
         // Programs do not write part of a private key on the line of an error.
         let log = match form.raw.contains('\n') {
             true => format!("{0}\n{OOM}\n{0}\n", form.raw),
@@ -238,10 +210,7 @@ fn explain_redacts_unless_raw_is_given() {
         "oom-token=quokka901.log",
         &format!("{log}[hf_quokkaABCDEFGHIJKLMNOP --pw quokka902] {OOM} token=quokka903\n{log}"),
     );
-    let cut = file(
-        "cut.log",
-        &format!("{filler} --token quokka904 {}{OOM}\n", "x ".repeat(98)),
-    );
+    let cut = file("cut.log", &format!("{filler} --token quokka904 {}{OOM}\n", "x ".repeat(98)));
     let plain = file(
         "plain.log",
         "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: bad --token quokka905\n",
@@ -283,22 +252,13 @@ fn run_prints_and_stores_no_secrets() {
     let mut command = piped(["sh", "-c", &script, "sh", "--api-key", "quokka913"]);
     command
         .env("XDG_STATE_HOME", user.0.path())
-        .envs(
-            forms()
-                .iter()
-                .filter(|form| form.kind == Kind::Environment)
-                .map(|form| {
-                    let (name, value) = form.raw.split_once('=').unwrap();
-                    (
-                        name.to_owned(),
-                        if name == "PATH" {
-                            std::env::var("PATH").unwrap()
-                        } else {
-                            value.to_owned()
-                        },
-                    )
-                }),
-        )
+        .envs(forms().iter().filter(|form| form.kind == Kind::Environment).map(|form| {
+            let (name, value) = form.raw.split_once('=').unwrap();
+            (
+                name.to_owned(),
+                if name == "PATH" { std::env::var("PATH").unwrap() } else { value.to_owned() },
+            )
+        }))
         .stderr(File::create(&log).unwrap());
     assert_eq!(command.output().unwrap().status.code(), Some(3));
     let log = fs::read_to_string(log).unwrap();
@@ -370,9 +330,8 @@ impl Watched {
                 })
             })
             .collect();
-        let environment = forms
-            .iter()
-            .filter(|form| form.kind == Kind::Environment && form.is_secret());
+        let environment =
+            forms.iter().filter(|form| form.kind == Kind::Environment && form.is_secret());
         let environment = environment.filter_map(|form| form.raw.split_once('='));
         let trainer =
             RealProcess::with_arguments(["the-trainer", "--api-key", "quokka921"], |command| {
@@ -382,12 +341,7 @@ impl Watched {
         for other in &others {
             scenario += &on_gpu(0, other, "used = \"100 MiB\"");
         }
-        Self {
-            folder,
-            fake: FakeNvml::new(&scenario),
-            trainer,
-            _others: others,
-        }
+        Self { folder, fake: FakeNvml::new(&scenario), trainer, _others: others }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -398,10 +352,7 @@ impl Watched {
         let log = secret_log();
         let text =
             format!("{log}hf_quokkaABCDEFGHIJKLMNOP --pw quokka922 {OOM} token=quokka923\n{log}");
-        let mut file = File::options()
-            .append(true)
-            .open(self.at("train.log"))
-            .unwrap();
+        let mut file = File::options().append(true).open(self.at("train.log")).unwrap();
         file.write_all(text.as_bytes()).unwrap();
     }
 }
@@ -416,22 +367,13 @@ fn the_collector_sends_no_secrets() {
     let mut record = command(&watched.fake, ["record", "-i", "200ms", "-o"]);
     record.arg(&recording).stderr(Stdio::null());
     let _record = Guarded(record.spawn().unwrap());
-    let agent = format!(
-        "via:{} agent | tee {}",
-        env!("CARGO_BIN_EXE_gputop"),
-        wire.display()
-    );
-    let terminal = dashboard(&watched.fake)
-        .env("XDG_STATE_HOME", &state)
-        .args([agent])
-        .size(150, 250)
-        .start();
+    let agent = format!("via:{} agent | tee {}", env!("CARGO_BIN_EXE_gputop"), wire.display());
+    let terminal =
+        dashboard(&watched.fake).env("XDG_STATE_HOME", &state).args([agent]).size(150, 250).start();
     // All processes must be visible before the failure, since older log text is not read.
     terminal.wait_text("--api-key ***");
     let name = format!("\"pid\":{}", watched.trainer.pid());
-    wait_until("the recorder to see the process", || {
-        contains(&unpacked(&recording), &name)
-    });
+    wait_until("the recorder to see the process", || contains(&unpacked(&recording), &name));
     let mut tries = 0;
     wait_until("the failure to be recorded", || {
         // Text written before the watcher attaches is too old.
@@ -449,26 +391,15 @@ fn the_collector_sends_no_secrets() {
     terminal.wait_text("COMMAND");
     // The process screen with arguments and environment, and its log.
     terminal.send("/the-trainer\r");
-    terminal.wait_for(
-        |screen| !screen.contents().contains("mysqldump"),
-        "the process alone",
-    );
+    terminal.wait_for(|screen| !screen.contents().contains("mysqldump"), "the process alone");
     terminal.send("G\r");
     terminal.wait_text("WANDB_API_KEY");
     terminal.send("L");
     terminal.wait_text("wandb: Using API key ***");
     wait_until("the incident in the store", || {
-        state
-            .join("gputop/incidents")
-            .read_dir()
-            .is_ok_and(|mut files| {
-                files.any(|file| {
-                    file.unwrap()
-                        .path()
-                        .extension()
-                        .is_some_and(|kind| kind == "json")
-                })
-            })
+        state.join("gputop/incidents").read_dir().is_ok_and(|mut files| {
+            files.any(|file| file.unwrap().path().extension().is_some_and(|kind| kind == "json"))
+        })
     });
 
     let (recorded, sent) = (unpacked(&recording), unpacked(&wire));

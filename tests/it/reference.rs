@@ -19,10 +19,7 @@ fn reference_matches_the_program() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/REFERENCE.md");
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     let written = generate(&["markdown"]);
-    let differs = committed
-        .lines()
-        .zip(written.lines())
-        .find(|(old, new)| old != new);
+    let differs = committed.lines().zip(written.lines()).find(|(old, new)| old != new);
     assert!(
         committed == written,
         "docs/REFERENCE.md is out of date ({differs:?}): cargo run -- generate markdown > docs/REFERENCE.md"
@@ -34,20 +31,12 @@ fn every_shell_completes_commands_and_themes() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = generate(&["completions", shell]);
         // Two of the shells do not get the values of a flag.
-        let themes = if ["elvish", "powershell"].contains(&shell) {
-            ""
-        } else {
-            "colour-blind"
-        };
+        let themes = if ["elvish", "powershell"].contains(&shell) { "" } else { "colour-blind" };
         for word in ["gputop", "allocator", "config", themes] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    let mut bash = Command::new("bash")
-        .arg("-n")
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
     let script = generate(&["completions", "bash"]);
     let mut input = bash.stdin.take().unwrap();
     input.write_all(script.as_bytes()).unwrap();
@@ -70,10 +59,7 @@ fn completions_offer_ssh_hosts_and_groups() {
     for (name, text) in [
         (".ssh/config", "Host gpu1 gpu2 *.lab\nInclude more\n"),
         (".ssh/more", "Host gpu3 $(touch) a\n"),
-        (
-            "gputop/config.toml",
-            "[hosts]\ngpus = ['gpu1']\n\"g;x\" = ['gpu1']\n",
-        ),
+        ("gputop/config.toml", "[hosts]\ngpus = ['gpu1']\n\"g;x\" = ['gpu1']\n"),
     ] {
         std::fs::create_dir_all(at(name).parent().unwrap()).unwrap();
         std::fs::write(at(name), text).unwrap();
@@ -82,14 +68,8 @@ fn completions_offer_ssh_hosts_and_groups() {
     let path = format!("{}:/usr/bin:/bin", product.display());
     let run = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
-        command
-            .args(args)
-            .env("PATH", &path)
-            .env("HOME", home.path());
-        let output = command
-            .env("XDG_CONFIG_HOME", home.path())
-            .output()
-            .unwrap();
+        command.args(args).env("PATH", &path).env("HOME", home.path());
+        let output = command.env("XDG_CONFIG_HOME", home.path()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -113,15 +93,9 @@ fn completions_offer_ssh_hosts_and_groups() {
         assert_eq!(completions, offered, "{line}");
     }
     if fake_machine::has("fish") {
-        let ask = format!(
-            "source {}; complete -C 'gputop record g'",
-            at("fish").display()
-        );
+        let ask = format!("source {}; complete -C 'gputop record g'", at("fish").display());
         let completions = run("fish", &["-c", &ask]);
-        assert_eq!(
-            completions,
-            "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n"
-        );
+        assert_eq!(completions, "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n");
     }
     // zsh completes nothing without a terminal, but its script names the hosts in all four places.
     let zsh = std::fs::read_to_string(at("zsh")).unwrap();

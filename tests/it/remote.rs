@@ -40,17 +40,12 @@ fn is_gone(pid: Pid) -> bool {
 #[test]
 fn remote_host_is_shown_like_the_local_host() {
     let process = RealProcess::start("train");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\nsm = 37\n{}",
-        on_gpu(0, &process, "used = \"1 GiB\"")
-    ));
+    let fake =
+        FakeNvml::new(&format!("[[gpu]]\nsm = 37\n{}", on_gpu(0, &process, "used = \"1 GiB\"")));
     let file = tempfile::tempdir().unwrap();
     let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
     wait_sm(&terminal, "37");
-    fake.replace(&format!(
-        "[[gpu]]\nsm = 38\n{}",
-        on_gpu(0, &process, "used = \"1 GiB\"")
-    ));
+    fake.replace(&format!("[[gpu]]\nsm = 38\n{}", on_gpu(0, &process, "used = \"1 GiB\"")));
     wait_sm(&terminal, "38");
     if is_host() {
         // Requests are answered by the remote host.
@@ -133,10 +128,7 @@ fn agent_exits_with_its_client() {
 fn unresponsive_command_ends_with_the_dashboard() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();
-    let via = format!(
-        "via:echo $$ > {}; exec sleep 1000",
-        file.path().join("pid").display()
-    );
+    let via = format!("via:echo $$ > {}; exec sleep 1000", file.path().join("pid").display());
     let terminal = dashboard(&fake).args([via]).start();
     terminal.wait_text("No GPU data yet");
     let command = pid(&file).unwrap();
@@ -167,22 +159,11 @@ fn remote_host_is_recorded_and_replayed() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let file = tempfile::tempdir().unwrap();
     let recording = file.path().join("x.gpt.zst");
-    let mut record = command(
-        &fake,
-        ["record", "--for", "3s", "--interval", "250ms", "-o"],
-    );
-    let output = record
-        .arg(&recording)
-        .arg(agent_of(&file, ""))
-        .output()
-        .unwrap();
+    let mut record = command(&fake, ["record", "--for", "3s", "--interval", "250ms", "-o"]);
+    let output = record.arg(&recording).arg(agent_of(&file, "")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     if fake_machine::has("zstd") {
-        let text = Command::new("zstd")
-            .arg("-dc")
-            .arg(&recording)
-            .output()
-            .unwrap();
+        let text = Command::new("zstd").arg("-dc").arg(&recording).output().unwrap();
         let text = String::from_utf8(text.stdout).unwrap();
         assert!(text.contains("\"sm\":71"), "{text:.200}");
     }
@@ -192,19 +173,10 @@ fn remote_host_is_recorded_and_replayed() {
 fn non_agent_is_reported_with_its_last_output() {
     let fake = FakeNvml::new("[[gpu]]\n");
     for (via, sentence) in [
-        (
-            "via:echo no such pod >&2; exit 1",
-            "cannot record: no such pod",
-        ),
-        (
-            "via:exit 3",
-            "cannot record: the remote command exited with code 3",
-        ),
+        ("via:echo no such pod >&2; exit 1", "cannot record: no such pod"),
+        ("via:exit 3", "cannot record: the remote command exited with code 3"),
         ("via:exit 0", "cannot record: the remote command exited"),
-        (
-            "via:echo 'Account \u{1b}[31mdisabled.'",
-            "cannot record: Account ^[[31mdisabled.",
-        ),
+        ("via:echo 'Account \u{1b}[31mdisabled.'", "cannot record: Account ^[[31mdisabled."),
         (
             "via:echo gputop-agent protocol=7 version=9.9",
             "cannot record: gputop 9.9 on the remote host uses a different protocol from 0.1.0 on this host. Update the older one",
@@ -228,10 +200,7 @@ fn remote_signals_need_permission() {
         return;
     }
     let mut process = RealProcess::start("train");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\n{}",
-        on_gpu(0, &process, "used = \"1 GiB\"")
-    ));
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{}", on_gpu(0, &process, "used = \"1 GiB\"")));
     let file = tempfile::tempdir().unwrap();
     let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
     terminal.wait_text("train");
@@ -241,9 +210,7 @@ fn remote_signals_need_permission() {
 
     // The agent decides by itself: the local option alone cannot permit signals there.
     let dashboard = dashboard(&fake).args(["--allow-signals"]);
-    let terminal = dashboard
-        .args([agent_of(&file, " --allow-signals")])
-        .start();
+    let terminal = dashboard.args([agent_of(&file, " --allow-signals")]).start();
     terminal.wait_text("train");
     terminal.send(&format!("\t{F9}"));
     terminal.wait_text("15 TERM");
@@ -260,18 +227,12 @@ fn a_remote_log_is_followed_by_name_only_if_both_sides_allow_it() {
         return;
     }
     let process = RealProcess::start("train");
-    let fake = FakeNvml::new(&format!(
-        "[[gpu]]\n{}",
-        on_gpu(0, &process, "used = \"1 GiB\"")
-    ));
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{}", on_gpu(0, &process, "used = \"1 GiB\"")));
     let file = tempfile::tempdir().unwrap();
     let named = file.path().join("app.log");
     std::fs::write(&named, "").unwrap();
     let ask = |allows: &[&str], agent: &str| {
-        let terminal = dashboard(&fake)
-            .args(allows)
-            .args([agent_of(&file, agent)])
-            .start();
+        let terminal = dashboard(&fake).args(allows).args([agent_of(&file, agent)]).start();
         terminal.wait_text("train");
         terminal.send("\tw");
         terminal
@@ -309,21 +270,14 @@ fn several_hosts_are_a_list_each_opens_and_one_that_is_down_says_so() {
     terminal.wait_text("3 hosts");
     let row = |screen: &vt100::Screen, of: &str, words: &[&str]| {
         let text = screen.contents();
-        let line = text
-            .lines()
-            .find(|line| line.contains(of))
-            .unwrap_or("")
-            .to_owned();
+        let line = text.lines().find(|line| line.contains(of)).unwrap_or("").to_owned();
         words.iter().all(|word| line.contains(word))
     };
     terminal.wait_for(
         |screen| row(screen, "echo No", &["no link", "No route to host"]),
         "the host that is down",
     );
-    terminal.wait_for(
-        |screen| row(screen, "exec ", &["live", "1xH200", "81"]),
-        "a host",
-    );
+    terminal.wait_for(|screen| row(screen, "exec ", &["live", "1xH200", "81"]), "a host");
     // Hosts that need attention come first, and the cursor stays on its host.
     terminal.send(&format!("Gk{ENTER}"));
     wait_sm(&terminal, "81");
@@ -365,9 +319,7 @@ fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
     let again = fake_machine::run(&fake, [&["config", "print"], &configured[..]].concat());
     let lines = |outcome: &fake_machine::Outcome| {
         let lines = outcome.out.lines().filter(|line| line.contains("agent # "));
-        lines
-            .map(|line| line.rsplit_once("  # ").unwrap().0.to_owned())
-            .collect::<Vec<_>>()
+        lines.map(|line| line.rsplit_once("  # ").unwrap().0.to_owned()).collect::<Vec<_>>()
     };
     assert_eq!((lines(&printed).len(), lines(&printed)), (2, lines(&again)));
 }

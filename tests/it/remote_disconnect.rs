@@ -107,12 +107,7 @@ impl<'a> CutLink<'a> {
         let far = RemoteHost::start(fake);
         let launch = far.sshd.dashboard().args(["far"]).size(60, 120);
         let terminal = launch.env("XDG_STATE_HOME", far.near.0.path()).start();
-        Self {
-            fake,
-            far,
-            terminal,
-            number: 0,
-        }
+        Self { fake, far, terminal, number: 0 }
     }
 
     /// Starts programs on the remote GPU, each visible in the local dashboard.
@@ -125,10 +120,7 @@ impl<'a> CutLink<'a> {
         let doomed: Vec<FailingProgram> = kinds.iter().map(start).collect();
         let mut scenario = "[[gpu]]\nsm = 31\n".to_owned();
         for one in &doomed {
-            scenario += &format!(
-                "[[process]]\npid = {}\ngpu = 0\nused = \"1 GiB\"\n",
-                one.pid
-            );
+            scenario += &format!("[[process]]\npid = {}\ngpu = 0\nused = \"1 GiB\"\n", one.pid);
         }
         self.fake.replace(&scenario);
         self.wait_seen(&doomed);
@@ -175,9 +167,7 @@ impl<'a> CutLink<'a> {
     fn stored_headlines(&self) -> BTreeMap<u32, Vec<String>> {
         let mut all: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for one in self.far.local_incidents() {
-            let pid = one["fields"]["pid"]
-                .as_u64()
-                .and_then(|pid| pid.try_into().ok());
+            let pid = one["fields"]["pid"].as_u64().and_then(|pid| pid.try_into().ok());
             let headline = one["headline"].as_str().unwrap().to_owned();
             all.entry(pid.unwrap()).or_default().push(headline);
         }
@@ -191,14 +181,10 @@ impl<'a> CutLink<'a> {
             wait_until(&what, || {
                 let stored_headlines = self.stored_headlines();
                 let names = [one.pid, one.parent].into_iter();
-                let headlines: Vec<&String> = names
-                    .filter_map(|pid| stored_headlines.get(&pid))
-                    .flatten()
-                    .collect();
+                let headlines: Vec<&String> =
+                    names.filter_map(|pid| stored_headlines.get(&pid)).flatten().collect();
                 assert!(headlines.len() < 2, "{what}: {headlines:?}");
-                headlines
-                    .first()
-                    .is_some_and(|headline| *headline == EXPLAINED)
+                headlines.first().is_some_and(|headline| *headline == EXPLAINED)
             });
         }
     }
@@ -210,25 +196,19 @@ impl<'a> CutLink<'a> {
         wait_until("the list of those that are kept", || {
             let (stored_headlines, shown) = (self.stored_headlines(), self.terminal.text());
             assert!(
-                stored_headlines
-                    .values()
-                    .all(|headlines| headlines.len() == 1),
+                stored_headlines.values().all(|headlines| headlines.len() == 1),
                 "{stored_headlines:?}"
             );
             let rows = shown.lines().filter(|line| line.contains(" fatal "));
             rows.count() == stored_headlines.len()
-                && stored_headlines
-                    .keys()
-                    .all(|pid| shown.contains(&pid.to_string()))
+                && stored_headlines.keys().all(|pid| shown.contains(&pid.to_string()))
         });
         self.terminal.send("\x1b");
     }
 }
 
 fn open_files(pid: u32) -> Vec<PathBuf> {
-    let open = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
     let target = |entry: std::io::Result<fs::DirEntry>| fs::read_link(entry.ok()?.path()).ok();
     open.filter_map(target).collect()
 }
@@ -236,10 +216,7 @@ fn open_files(pid: u32) -> Vec<PathBuf> {
 /// Returns the processes below this one, with their command lines.
 fn descendants(pid: u32) -> Vec<(u32, String)> {
     // Each thread has its own list of children.
-    let threads = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
     let children: String = lists.map(|list| list.unwrap_or_default() + " ").collect();
     let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
@@ -260,12 +237,7 @@ fn observation_is_reported_once_across_reconnects() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
     let mut far = CutLink::start(&fake);
     for what in 0..3 {
-        let kinds = [
-            Launcher::Nobody,
-            Launcher::Run,
-            Launcher::RunOfScript,
-            Launcher::Nobody,
-        ];
+        let kinds = [Launcher::Nobody, Launcher::Run, Launcher::RunOfScript, Launcher::Nobody];
         let doomed = far.begin(&kinds);
         doomed[..3].iter().for_each(FailingProgram::fail);
         far.wait_kept(&doomed[..3]);
@@ -315,9 +287,7 @@ fn failure_is_reported_once_whenever_the_link_is_cut() {
         far.terminal.wait_for(is_live, "the link");
         let stored_headlines = far.stored_headlines();
         assert!(
-            stored_headlines
-                .values()
-                .all(|headlines| headlines.len() == 1),
+            stored_headlines.values().all(|headlines| headlines.len() == 1),
             "{stored_headlines:?}"
         );
     }

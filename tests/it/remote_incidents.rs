@@ -27,10 +27,7 @@ impl RemoteHost {
     pub fn start(fake: &FakeNvml) -> Self {
         let sshd = Sshd::start(fake, "");
         sshd.install();
-        Self {
-            sshd,
-            near: User::new(),
-        }
+        Self { sshd, near: User::new() }
     }
 
     pub fn state(&self) -> PathBuf {
@@ -169,12 +166,7 @@ fn run_watched_locally_and_saved_remotely_is_one_incident() {
     let far = RemoteHost::start(&fake);
     let [pid, go] = ["pid", "go"].map(|name| far.sshd.at(name));
     nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let script = format!(
-        "echo $$ > {}; read line < {}; {}",
-        pid.display(),
-        go.display(),
-        oom()
-    );
+    let script = format!("echo $$ > {}; read line < {}; {}", pid.display(), go.display(), oom());
     std::thread::scope(|scope| {
         let run = scope.spawn(|| far.fail(&script));
         let written = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
@@ -217,10 +209,7 @@ fn remote_incident_saved_during_recording_is_in_the_recording() {
     far.fail(&oom());
     let file = far.sshd.at("run.gpt.zst");
     let mut record = gputop(["record", "-i", "250ms", "-o"]);
-    record
-        .arg(&file)
-        .arg("far")
-        .envs(far.sshd.local_environment());
+    record.arg(&file).arg("far").envs(far.sshd.local_environment());
     record.env("XDG_STATE_HOME", far.near.0.path());
     let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
     wait_until("what had been kept", || far.local_incidents().len() == 1);

@@ -55,11 +55,7 @@ fn host_without_gputop_is_shown_through_nvidia_smi() {
     let terminal = launch.args(["--no-push", "far"]).start();
     wait_sm(&terminal, "31");
     terminal.wait_text("reduced 1s");
-    assert!(gpu_shows(
-        &terminal.screen(),
-        "0",
-        &[("USED", "2.1"), ("W", "125"), ("C", "44")]
-    ));
+    assert!(gpu_shows(&terminal.screen(), "0", &[("USED", "2.1"), ("W", "125"), ("C", "44")]));
     assert!(gpu_shows(&terminal.screen(), "1", &[("SM%", "–")]));
     let connections = sshd.connections();
     assert_eq!(connections.len(), 1);
@@ -111,11 +107,7 @@ fn nvidia_smi_reports_process_shares_and_graphics_processes() {
         ]);
     };
     usage(41);
-    let terminal = sshd
-        .dashboard()
-        .size(40, 160)
-        .args(["--no-push", "far"])
-        .start();
+    let terminal = sshd.dashboard().size(40, 160).args(["--no-push", "far"]).start();
     let is_shown = |screen: &vt100::Screen| {
         shows(screen, trains.pid(), &[("VRAM", "1.5"), ("SM%", "41")])
             && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%", "–")])
@@ -140,11 +132,7 @@ fn the_instances_of_mig_are_rows_with_their_memory() {
     let (sshd, smi) = host();
     smi.set_mig(2_048);
     smi.set_old_driver();
-    let terminal = sshd
-        .dashboard()
-        .size(40, 160)
-        .args(["--no-push", "far"])
-        .start();
+    let terminal = sshd.dashboard().size(40, 160).args(["--no-push", "far"]).start();
     terminal.wait_text("3g.71gb");
     let is_shown = |screen: &vt100::Screen| gpu_shows(screen, ":2", &[("USED", "2.0")]);
     terminal.wait_for(is_shown, "the instance's memory");
@@ -162,11 +150,7 @@ fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
     smi.hang(true);
     // The link stays alive all the while.
     terminal.wait_text("no answer");
-    assert!(
-        terminal.text().contains("reduced 1s"),
-        "{}",
-        terminal.text()
-    );
+    assert!(terminal.text().contains("reduced 1s"), "{}", terminal.text());
     smi.gpu(0, "utilization.gpu=33");
     smi.hang(false);
     wait_sm(&terminal, "33");
@@ -199,10 +183,8 @@ fn failing_nvidia_smi_is_quoted() {
     }
     let (sshd, smi) = host();
     smi.fail("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. \x1b[31mMake sure\n\n");
-    let output = fake_machine::gputop(["--no-push", "far"])
-        .envs(sshd.local_environment())
-        .output()
-        .unwrap();
+    let output =
+        fake_machine::gputop(["--no-push", "far"]).envs(sshd.local_environment()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -254,47 +236,25 @@ fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
     let (sshd, _smi) = host();
     let other = format!("via:{} agent", env!("CARGO_BIN_EXE_gputop"));
     let fake = FakeNvml::new("[[gpu]]\n");
-    let terminal = sshd
-        .dashboard()
-        .envs(fake.env())
-        .args(["--no-push", "far", &other])
-        .start();
+    let terminal = sshd.dashboard().envs(fake.env()).args(["--no-push", "far", &other]).start();
     let marked = |screen: &vt100::Screen| {
-        let mut rows = screen
-            .contents()
-            .lines()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-            .into_iter();
+        let mut rows = screen.contents().lines().map(str::to_owned).collect::<Vec<_>>().into_iter();
         rows.any(|row| row.contains("far ") && row.contains("nvidia-smi") && row.contains("1xH200"))
     };
     terminal.wait_for(marked, "the mark");
     terminal.wait_text(" live ");
     let recording = sshd.at("far.gpt.zst");
     let mut record = fake_machine::gputop(["record", "--no-push", "--for", "3s", "-o"]);
-    record
-        .arg(&recording)
-        .arg("far")
-        .envs(sshd.local_environment());
+    record.arg(&recording).arg("far").envs(sshd.local_environment());
     assert!(record.stderr(Stdio::null()).status().unwrap().success());
     let text = zstd::stream::decode_all(fs::File::open(&recording).unwrap());
     let text = String::from_utf8(text.unwrap()).unwrap();
-    assert!(
-        text.contains("\"sm\":31") && text.contains("580.159.04"),
-        "{text}"
-    );
+    assert!(text.contains("\"sm\":31") && text.contains("580.159.04"), "{text}");
 }
 
 fn mount(args: &[&str], sshd: &Sshd) {
     let home = sshd.at("home");
-    assert!(
-        Command::new("mount")
-            .args(args)
-            .arg(home)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mount").args(args).arg(home).status().unwrap().success());
 }
 
 #[test]
@@ -315,9 +275,7 @@ fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
     terminal.wait_text("reduced 1s");
     wait_sm(&terminal, "31");
     drop(terminal);
-    let folder = sshd
-        .at("home/.cache/gputop")
-        .join(env!("CARGO_PKG_VERSION"));
+    let folder = sshd.at("home/.cache/gputop").join(env!("CARGO_PKG_VERSION"));
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
     mount(&["-o", "remount,ro"], &sshd);
     let output = fake_machine::gputop(["record", "--push", "--for", "1s", "far", "-o"])

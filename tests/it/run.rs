@@ -74,9 +74,7 @@ fn assert_same_bytes(script_text: &str) -> Vec<u8> {
 }
 
 fn wait_file(path: &Path) -> String {
-    wait_until("the file", || {
-        fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'))
-    });
+    wait_until("the file", || fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
     fs::read_to_string(path).unwrap().trim().to_owned()
 }
 
@@ -116,11 +114,7 @@ fn unrunnable_command_is_one_sentence() {
     let table = [
         ("frobnicate-gpus".to_owned(), 127, "command not found"),
         (missing, 127, "no such file"),
-        (
-            path(&lost),
-            127,
-            "the interpreter in its first line was not found",
-        ),
+        (path(&lost), 127, "the interpreter in its first line was not found"),
         (path(folder.path()), 126, "is a directory"),
         (path(&file), 126, "permission denied"),
     ];
@@ -143,10 +137,7 @@ fn a_script_without_a_first_line_is_run_by_the_shell() {
     fs::write(&file, "echo run; exit 7\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let result = output([&file]);
-    assert_eq!(
-        (result.status.code(), text(&result.stdout).as_str()),
-        (Some(7), "run\n")
-    );
+    assert_eq!((result.status.code(), text(&result.stdout).as_str()), (Some(7), "run\n"));
     let terminal = on_terminal([&file]).start();
     assert_eq!(terminal.wait_exit().exit_code(), 7);
 }
@@ -176,18 +167,10 @@ fn each_stream_is_a_terminal_exactly_where_it_was_one() {
     ] {
         let line = format!("GPUTOP sh -c '{look}' {redirect}");
         in_a_script(&format!("{line}; true")).start().wait_exit();
-        assert_eq!(
-            fs::read_to_string(&file).unwrap().trim(),
-            seen,
-            "in a script: {redirect}"
-        );
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), seen, "in a script: {redirect}");
         // Without a script: gputop replaces the shell.
         in_a_script(&format!("exec {line}")).start().wait_exit();
-        assert_eq!(
-            fs::read_to_string(&file).unwrap().trim(),
-            seen,
-            "by itself: {redirect}"
-        );
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), seen, "by itself: {redirect}");
     }
 }
 
@@ -200,9 +183,7 @@ fn a_pipe_stays_a_pipe_and_receives_the_same_bytes() {
         "ls -l /proc/self/fd/1 | sed 's/.*-> //'; head -c 3000000 /dev/zero | tr '\\0' '\\n'";
     let line = format!("exec 7>&1; {{ {line}; }}");
     let to = |path: &Path| format!("| cat > {}", path.display());
-    Launch::shell(&format!("{line} {}", to(&bare)))
-        .start()
-        .wait_exit();
+    Launch::shell(&format!("{line} {}", to(&bare))).start().wait_exit();
     let line = line.replace('\'', "'\\''");
     let bare = fs::read(bare).unwrap();
     for options in ["", "--no-capture"] {
@@ -261,11 +242,7 @@ fn the_window_has_its_size_and_changes_it() {
     terminal.wait_for(|screen| screen.size().0.get() == 14, "the size");
     wait_until("the new size", || {
         terminal.resize(14, 88);
-        kill(
-            child_of(terminal.pid(), &["gputop", "sh"]),
-            Signal::SIGWINCH,
-        )
-        .unwrap();
+        kill(child_of(terminal.pid(), &["gputop", "sh"]), Signal::SIGWINCH).unwrap();
         terminal.text().contains("14 88")
     });
 }
@@ -283,9 +260,7 @@ fn child_of(pid: u32, path: &[&str]) -> Pid {
 
 fn child_named(pid: u32, name: &str) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let mut children = children
-        .split_whitespace()
-        .filter_map(|child| child.parse().ok());
+    let mut children = children.split_whitespace().filter_map(|child| child.parse().ok());
     children.find(|child: &u32| {
         fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name)
     })
@@ -299,10 +274,7 @@ fn keys_arrive_and_are_echoed_once() {
     terminal.wait_text("to the cat\nto the cat");
     terminal.send("\x04");
     assert!(terminal.wait_exit().success());
-    assert_eq!(
-        text(&terminal.raw()),
-        "ready\r\nto the cat\r\nto the cat\r\n"
-    );
+    assert_eq!(text(&terminal.raw()), "ready\r\nto the cat\r\nto the cat\r\n");
     terminal.assert_restored();
 }
 
@@ -361,17 +333,10 @@ fn what_a_process_inherits_is_the_same() {
     alone.wait_exit();
     assert_eq!(bare, text(&alone.raw()));
     let beside = in_a_script(&format!("GPUTOP bash -c \"{look}\"; true"));
-    let beside = beside
-        .env("HOME", "/")
-        .env("XDG_CACHE_HOME", cache.path())
-        .size(100, 80)
-        .start();
+    let beside = beside.env("HOME", "/").env("XDG_CACHE_HOME", cache.path()).size(100, 80).start();
     beside.wait_exit();
     let without_pwd = |text: &str| {
-        text.lines()
-            .filter(|l| !l.starts_with("OLDPWD"))
-            .collect::<Vec<_>>()
-            .join("\n")
+        text.lines().filter(|l| !l.starts_with("OLDPWD")).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(without_pwd(&bare), without_pwd(&text(&beside.raw())));
 }
@@ -525,9 +490,7 @@ fn control_z_stops_it_and_fg_brings_it_back() {
         terminal.wait_for(is_at_prompt, "the prompt after the stop");
         wait_shell(&terminal);
         // Keys typed while the shell still edits its line are not echoed.
-        type_until(&terminal, "fg", "the shell to run fg", || {
-            terminal.is_cooked()
-        });
+        type_until(&terminal, "fg", "the shell to run fg", || terminal.is_cooked());
         type_until(&terminal, "second", "the second line", || {
             terminal.text().contains("second\nsecond")
         });
@@ -552,9 +515,7 @@ fn a_pager_behind_a_pipe_gets_its_keys() {
     terminal.wait_text("1000\n(END)");
     // less misses a Ctrl-Z that arrives immediately before it waits for a key, also without gputop.
     let stop = || terminal.send("\x1a");
-    repeat_until(stop, "the prompt after the stop", || {
-        is_at_prompt(&terminal.screen())
-    });
+    repeat_until(stop, "the prompt after the stop", || is_at_prompt(&terminal.screen()));
     wait_shell(&terminal);
     line(&terminal, "fg");
     // Text from before it was stopped may still be further up on the screen.
@@ -564,12 +525,9 @@ fn a_pager_behind_a_pipe_gets_its_keys() {
     terminal.wait_text("\n38\n39\n");
     terminal.send("q");
     // The prompt above the command returns before the shell reads keys.
-    type_until(
-        &terminal,
-        "echo again $((40 + 2))",
-        "the shell after the pager",
-        || terminal.text().contains("again 42\n"),
-    );
+    type_until(&terminal, "echo again $((40 + 2))", "the shell after the pager", || {
+        terminal.text().contains("again 42\n")
+    });
     terminal.send("exit\n");
     terminal.wait_exit();
 }
@@ -613,19 +571,13 @@ fn unread_input_goes_to_the_shell() {
 #[test]
 fn in_the_background_it_works_until_it_wants_the_keyboard() {
     let terminal = interactive();
-    line(
-        &terminal,
-        "GPUTOP sh -c 'echo o\"\"ne; read a; echo got $a; read b; echo got $b'",
-    );
+    line(&terminal, "GPUTOP sh -c 'echo o\"\"ne; read a; echo got $a; read b; echo got $b'");
     terminal.wait_text("one");
     terminal.send("\x1a");
     terminal.wait_text("Stopped");
     line(&terminal, "bg");
     // It stops again by itself when it reads.
-    line(
-        &terminal,
-        "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 2))",
-    );
+    line(&terminal, "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 2))");
     terminal.wait_text("again 42");
     line(&terminal, "fg");
     terminal.send("x\n");
@@ -633,10 +585,7 @@ fn in_the_background_it_works_until_it_wants_the_keyboard() {
     terminal.send("y\n");
     terminal.wait_text("got y");
     // From the beginning.
-    line(
-        &terminal,
-        "GPUTOP sh -c 'echo work $((20 + 2)); exit 5' & wait $!; echo code $?",
-    );
+    line(&terminal, "GPUTOP sh -c 'echo work $((20 + 2)); exit 5' & wait $!; echo code $?");
     terminal.wait_text("work 22");
     terminal.wait_text("code 5");
     terminal.send("exit\n");
@@ -702,11 +651,7 @@ fn command_runs_without_a_pty() {
 
 #[test]
 fn piped_input_reaches_the_command() {
-    let mut child = piped(["cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = piped(["cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"through\n").unwrap();
     let result = child.wait_with_output().unwrap();
     assert_eq!(text(&result.stdout), "through\n");

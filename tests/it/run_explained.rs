@@ -23,19 +23,12 @@ fn explains_an_out_of_memory_error_below_the_output() {
     let shown = terminal.text();
     let explained = shown.find(EXPLAINED).unwrap_or_else(|| panic!("{shown}"));
     assert!(shown.find("step 1").unwrap() < explained, "{shown}");
-    assert!(
-        shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        "{shown}"
-    );
+    assert!(shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{shown}");
     assert!(shown.contains("LOG   output:2"), "{shown}");
     // A log file is read from its length at the start.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("train.log");
-    fs::write(
-        &file,
-        "yesterday: CUDA error: device-side assert triggered\n",
-    )
-    .unwrap();
+    fs::write(&file, "yesterday: CUDA error: device-side assert triggered\n").unwrap();
     let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
     let result = piped(["sh", "-c", &fails]).stderr(log).output().unwrap();
     assert_eq!(result.status.code(), Some(1));
@@ -48,10 +41,7 @@ fn explains_an_out_of_memory_error_below_the_output() {
     fs::write(&file, today).unwrap();
     let again = gputop(["explain"]).arg(&file).output().unwrap();
     let again = text(&again.stdout);
-    assert!(
-        again.contains(EXPLAINED) && !again.contains(" times"),
-        "{again}"
-    );
+    assert!(again.contains(EXPLAINED) && !again.contains(" times"), "{again}");
 }
 
 /// As in `gputop run CMD 2>&1 | tee log`.
@@ -78,10 +68,7 @@ fn explains_output_that_goes_through_a_pipe() {
     let log = run("", "2>&1");
     let explained = log.find(EXPLAINED).unwrap_or_else(|| panic!("{log}"));
     let expected = format!("step 1\n{OOM}\nstep 2\n");
-    assert!(
-        log.starts_with(&expected) && explained > expected.len(),
-        "{log}"
-    );
+    assert!(log.starts_with(&expected) && explained > expected.len(), "{log}");
     assert_eq!(run("--no-capture", "2>&1"), expected);
 }
 
@@ -108,10 +95,7 @@ fn prints_nothing_without_a_known_failure() {
     ] {
         let terminal = script(&line).size(60, 200).start();
         terminal.wait_exit();
-        let bare = Launch::program("bash")
-            .args(["-c", &line])
-            .size(60, 200)
-            .start();
+        let bare = Launch::program("bash").args(["-c", &line]).size(60, 200).start();
         bare.wait_exit();
         assert_eq!(terminal.text(), bare.text());
     }
@@ -123,11 +107,7 @@ fn prints_nothing_without_a_known_failure() {
 fn explains_signal_9_as_the_host_oom_killer() {
     let result = output(["sh", "-c", "kill -9 $$"]);
     assert_eq!(result.status.code(), Some(137));
-    assert!(
-        text(&result.stderr).contains("host-oom-killer"),
-        "{}",
-        text(&result.stderr)
-    );
+    assert!(text(&result.stderr).contains("host-oom-killer"), "{}", text(&result.stderr));
 }
 
 /// Starts one rank of a job on a terminal.
@@ -152,15 +132,10 @@ fn only_the_first_failed_rank_explains() {
         .start();
     terminal.wait_exit();
     let shown = terminal.text();
-    let (first, others) = shown
-        .split_once("BETWEEN")
-        .unwrap_or_else(|| panic!("{shown}"));
+    let (first, others) = shown.split_once("BETWEEN").unwrap_or_else(|| panic!("{shown}"));
     assert!(first.contains(EXPLAINED), "{shown}");
     assert!(!others.contains(EXPLAINED), "{shown}");
-    let messages: Vec<&str> = others
-        .lines()
-        .filter(|line| line.starts_with("gputop:"))
-        .collect();
+    let messages: Vec<&str> = others.lines().filter(|line| line.starts_with("gputop:")).collect();
     assert_eq!(messages.len(), 1, "{shown}");
     assert!(
         messages[0].contains("rank 1 failed too (exit 1, oom-")

@@ -112,10 +112,7 @@ pub fn openable(app: &App) -> Vec<&'static ScreenDef> {
 
 /// Returns the screen with this ID, opened on the app's data.
 pub fn screen(app: &App, id: &str) -> Box<dyn Screen> {
-    let def = SCREENS
-        .iter()
-        .find(|def| def.id == id)
-        .expect("a screen of this id");
+    let def = SCREENS.iter().find(|def| def.id == id).expect("a screen of this id");
     (def.sample)(app).expect("something to open the screen on")
 }
 

@@ -55,16 +55,11 @@ fn words(line: &[char]) -> Vec<(usize, String)> {
 
 /// Returns the lines below the first heading with these titles, up to an empty line or the legend between the tables.
 fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
-    let lines: Vec<Vec<char>> = screen
-        .contents()
-        .lines()
-        .map(|line| line.trim_end().chars().collect())
-        .collect();
+    let lines: Vec<Vec<char>> =
+        screen.contents().lines().map(|line| line.trim_end().chars().collect()).collect();
     let is_heading = |line: &Vec<char>| {
         let words = words(line);
-        titles
-            .iter()
-            .all(|title| words.iter().any(|(_, word)| word == title))
+        titles.iter().all(|title| words.iter().any(|(_, word)| word == title))
     };
     let Some(at) = lines.iter().position(is_heading) else {
         return Vec::new();
@@ -72,10 +67,7 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
     lines[at + 1..]
         .iter()
         .take_while(|line| !line.is_empty() && !line.starts_with(&[' ', 'G', 'i', 'B', ' ']))
-        .map(|line| Row {
-            heading: lines[at].clone(),
-            line: line.clone(),
-        })
+        .map(|line| Row { heading: lines[at].clone(), line: line.clone() })
         .collect()
 }
 
@@ -93,16 +85,12 @@ pub fn processes(screen: &Screen) -> Vec<Row> {
 
 /// Returns the row of a GPU: `1` or, for a MIG instance, `:2`.
 pub fn gpu(screen: &Screen, index: &str) -> Option<Row> {
-    gpus(screen)
-        .into_iter()
-        .find(|row| row.cell("GPU") == index)
+    gpus(screen).into_iter().find(|row| row.cell("GPU") == index)
 }
 
 /// Returns the row of a process, or the first one if it is on several GPUs.
 pub fn process(screen: &Screen, pid: u32) -> Option<Row> {
-    processes(screen)
-        .into_iter()
-        .find(|row| row.cell("PID") == pid.to_string())
+    processes(screen).into_iter().find(|row| row.cell("PID") == pid.to_string())
 }
 
 /// Returns true if the row of the process has these texts in these columns.

@@ -109,9 +109,7 @@ fn every_coloured_theme_draws_every_screen_with_the_same_characters() {
 fn paused_display_shows_no_later_data() {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let shown = |app: &App| {
-        let texts = openable(app)
-            .into_iter()
-            .map(|def| text_of(&draw(app, def.id, 200, 60)));
+        let texts = openable(app).into_iter().map(|def| text_of(&draw(app, def.id, 200, 60)));
         texts.collect::<Vec<_>>()
     };
     app.set_paused(true);
@@ -135,13 +133,8 @@ fn paused_display_shows_no_later_data() {
     app.set_paused(false);
     assert_eq!(app.frame.mono, frame.mono);
     let gpu = &frame.gpus[0];
-    let series = app
-        .history
-        .series(&SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Sm));
-    assert_eq!(
-        series.and_then(|series| series.last()),
-        Some((frame.mono, 100.0))
-    );
+    let series = app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Sm));
+    assert_eq!(series.and_then(|series| series.last()), Some((frame.mono, 100.0)));
 }
 
 #[test]
@@ -155,11 +148,7 @@ fn a_compact_overview_is_its_tables() {
     let (compact, tall) = (shown(&app, 30), shown(&app, 60));
     assert!(!tall.contains("VRAM used"), "{tall}");
     // The host line and the blank line go to the process table.
-    assert_eq!(
-        heading(&compact).map(|y| y + 2),
-        heading(&normal),
-        "{compact}\n{normal}"
-    );
+    assert_eq!(heading(&compact).map(|y| y + 2), heading(&normal), "{compact}\n{normal}");
 }
 
 /// The command line of one process in the recording. Text of other programs is not converted to ASCII.

@@ -48,11 +48,7 @@ impl Exporter {
             }
             seen += &line;
         };
-        Self {
-            child,
-            address,
-            errors,
-        }
+        Self { child, address, errors }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -110,12 +106,7 @@ impl Exporter {
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-        line.unwrap()
-            .split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse()
-            .unwrap()
+        line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }
 
@@ -182,18 +173,13 @@ fn values_equal_those_of_once_as_json() {
     for (series, expected) in figures_of_once(&fake) {
         assert_eq!(metrics.get(&series), expected, "{series}");
     }
-    assert_eq!(
-        metrics.get("DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"}"),
-        Some(131.5)
-    );
+    assert_eq!(metrics.get("DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"}"), Some(131.5));
     assert_eq!(metrics.get("DCGM_FI_DEV_GPU_TEMP{gpu=\"1\"}"), None);
     let row = format!("{{gpu=\"1\",pid=\"{}\"}}", process.pid());
     let memory = metrics.get(&format!("gputop_process_memory_bytes{row}"));
     assert_eq!(memory, Some(21.5 * f64::from(1 << 30)));
     let sm = exporter.wait("the share of the process", |metrics| {
-        metrics
-            .get(&format!("gputop_process_sm_ratio{row}"))
-            .is_some()
+        metrics.get(&format!("gputop_process_sm_ratio{row}")).is_some()
     });
     assert_eq!(sm.get(&format!("gputop_process_sm_ratio{row}")), Some(0.9));
 }
@@ -204,10 +190,9 @@ fn a_gpu_that_hangs_or_is_lost_leaves_gaps() {
     let exporter = Exporter::start(&fake, &[]);
     let second = "{gpu=\"1\"}";
     exporter.wait("both GPUs", |metrics| !metrics.with(second).is_empty());
-    for (fault, state) in [
-        ("hang = [\"memory\"]", "silent"),
-        ("errors = { \"*\" = \"gpu_is_lost\" }", "lost"),
-    ] {
+    for (fault, state) in
+        [("hang = [\"memory\"]", "silent"), ("errors = { \"*\" = \"gpu_is_lost\" }", "lost")]
+    {
         fake.replace(&format!("[[gpu]]\n[[gpu]]\n{fault}\n"));
         let health = format!("gputop_gpu_up{{gpu=\"1\",state=\"{state}\"}}");
         let metrics = exporter.wait(state, |metrics| metrics.get(&health) == Some(0.0));
@@ -215,9 +200,7 @@ fn a_gpu_that_hangs_or_is_lost_leaves_gaps() {
         assert!(metrics.get("DCGM_FI_DEV_FB_USED{gpu=\"0\"}").is_some());
         assert!(metrics.is_up());
         fake.replace("[[gpu]]\n[[gpu]]\n");
-        exporter.wait("the GPU to return", |metrics| {
-            !metrics.with(second).is_empty()
-        });
+        exporter.wait("the GPU to return", |metrics| !metrics.with(second).is_empty());
     }
 }
 
@@ -225,9 +208,8 @@ fn a_gpu_that_hangs_or_is_lost_leaves_gaps() {
 fn a_machine_without_gpus_is_down() {
     let fake = FakeNvml::new("");
     let exporter = Exporter::start(&fake, &[]);
-    let metrics = exporter.wait("the reason", |metrics| {
-        metrics.get("gputop_up{state=\"no_gpus\"}") == Some(0.0)
-    });
+    let metrics = exporter
+        .wait("the reason", |metrics| metrics.get("gputop_up{state=\"no_gpus\"}") == Some(0.0));
     assert!(metrics.with("DCGM").is_empty());
     let once = run(&fake, ["serve", "--once"]);
     assert_eq!(once.code, Some(1));
@@ -244,10 +226,7 @@ fn labels_describe_processes_without_their_arguments() {
         command.env("RANK", "3").env("SLURM_JOB_ID", "81234");
     });
     let others: Vec<RealProcess> = (0..3).map(|_| RealProcess::start("eval.py")).collect();
-    let mut scenario = format!(
-        "[[gpu]]\n{}",
-        on_gpu(0, &process, "used = \"9 GiB\"\nsm = 40")
-    );
+    let mut scenario = format!("[[gpu]]\n{}", on_gpu(0, &process, "used = \"9 GiB\"\nsm = 40"));
     for other in &others {
         scenario += &on_gpu(0, other, "used = \"1 GiB\"\nsm = 10");
     }
@@ -282,16 +261,10 @@ fn clients_choose_the_format_and_get_clear_errors() {
     exporter.wait("a GPU", Metrics::is_up);
     let accept = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
     let open = exporter.request(accept);
-    assert!(
-        open.contains("content-type: application/openmetrics-text; version=1.0.0"),
-        "{open}"
-    );
+    assert!(open.contains("content-type: application/openmetrics-text; version=1.0.0"), "{open}");
     assert!(open.ends_with("# EOF\n"));
     let plain = exporter.request("GET /metrics HTTP/1.1");
-    assert!(
-        plain.contains("content-type: text/plain; version=0.0.4"),
-        "{plain}"
-    );
+    assert!(plain.contains("content-type: text/plain; version=0.0.4"), "{plain}");
     assert!(!plain.contains("# EOF"));
     for (request, status) in [
         ("GET / HTTP/1.1", "200"),
@@ -299,10 +272,7 @@ fn clients_choose_the_format_and_get_clear_errors() {
         ("POST /metrics HTTP/1.1", "405"),
     ] {
         let response = exporter.request(request);
-        assert!(
-            response.starts_with(&format!("HTTP/1.1 {status}")),
-            "{response}"
-        );
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
     let address = exporter.address().to_string();
     let second = run(&fake, ["serve", "--listen", &address]);
@@ -316,10 +286,7 @@ fn clients_choose_the_format_and_get_clear_errors() {
     let mut line = String::new();
     let mut errors = BufReader::new(child.0.stderr.take().unwrap());
     errors.read_line(&mut line).unwrap();
-    assert!(
-        line.contains("warning: other hosts can read the metrics at 0.0.0.0:"),
-        "{line}"
-    );
+    assert!(line.contains("warning: other hosts can read the metrics at 0.0.0.0:"), "{line}");
 }
 
 #[test]
@@ -331,9 +298,7 @@ fn textfile_is_always_complete_and_removed_at_the_end() {
     let args = ["serve", "--interval", INTERVAL, "--textfile", name];
     let child = Guarded(command(&fake, args).spawn().unwrap());
     let read = || fs::read_to_string(&path).unwrap_or_default();
-    wait_until("the file", || {
-        read().contains("DCGM_FI_DEV_FB_USED{gpu=\"0\"}")
-    });
+    wait_until("the file", || read().contains("DCGM_FI_DEV_FB_USED{gpu=\"0\"}"));
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
         let text = read();
@@ -342,11 +307,7 @@ fn textfile_is_always_complete_and_removed_at_the_end() {
     }
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(
-        mode & 0o444,
-        0o444,
-        "the node exporter cannot read the file"
-    );
+    assert_eq!(mode & 0o444, 0o444, "the node exporter cannot read the file");
     let pid = i32::try_from(child.0.id()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     wait_until("the file to be removed", || !path.exists());
@@ -356,9 +317,7 @@ fn textfile_is_always_complete_and_removed_at_the_end() {
     let missing = run(&fake, ["serve", "--textfile", "/nonexistent/gputop.prom"]);
     assert_eq!(missing.code, Some(2));
     assert!(
-        missing
-            .err
-            .contains("cannot write /nonexistent/gputop.prom: No such file"),
+        missing.err.contains("cannot write /nonexistent/gputop.prom: No such file"),
         "{missing:?}"
     );
 }
@@ -377,9 +336,7 @@ fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
     let slow: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = exporter.connect();
-            stream
-                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                .unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
             stream
         })
         .collect();
@@ -394,28 +351,19 @@ fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
         let is_sent = (0..160).all(|_| stream.write_all(&chunk).is_ok());
         let mut response = Vec::new();
         let _ = stream.read_to_end(&mut response);
-        assert!(
-            !is_sent || response.starts_with(b"HTTP/1.1 4"),
-            "{}",
-            response.len()
-        );
+        assert!(!is_sent || response.starts_with(b"HTTP/1.1 4"), "{}", response.len());
     }
     let scrapes: Vec<TcpStream> = (0..SCRAPES)
         .map(|_| {
             let mut stream = exporter.connect();
-            stream
-                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-                .unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
             stream
         })
         .collect();
     for mut stream in scrapes {
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
-        assert!(
-            response.contains("DCGM_FI_DEV_FB_USED{gpu=\"7\"}"),
-            "{response}"
-        );
+        assert!(response.contains("DCGM_FI_DEV_FB_USED{gpu=\"7\"}"), "{response}");
     }
     let growth = exporter.resident().saturating_sub(before);
     assert!(growth < MAX_GROWTH_KIB, "{growth} KiB more than before");
@@ -423,10 +371,7 @@ fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
     let expected = begun.elapsed().as_millis() / 200;
     let made = u128::from(fake.calls().on("memory", 0) - calls);
     assert!(made <= expected + 2, "{made} calls in {expected} intervals");
-    assert!(
-        made + 3 >= expected / 2,
-        "{made} calls in {expected} intervals"
-    );
+    assert!(made + 3 >= expected / 2, "{made} calls in {expected} intervals");
     drop((idle, slow));
     assert!(exporter.metrics().is_up());
 }
@@ -447,10 +392,7 @@ fn remote_hosts_have_a_label_and_a_state() {
     });
     let used = metrics.with("DCGM_FI_DEV_FB_USED");
     assert!(used[0].contains(&format!("host=\"{name}")), "{used:?}");
-    assert_eq!(
-        metrics.get("gputop_up{host=\"false\",state=\"disconnected\"}"),
-        Some(0.0)
-    );
+    assert_eq!(metrics.get("gputop_up{host=\"false\",state=\"disconnected\"}"), Some(0.0));
     let agent: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
     let _ = fs::remove_file(&pid);
     fs::create_dir(&pid).unwrap();
@@ -482,10 +424,8 @@ fn exits_and_idle_processes_are_notified_once() {
         + &on_gpu(0, &trainer, "used = \"9 GiB\"\nsm = 90");
     let fake = FakeNvml::new(&format!("[[gpu]]\nsm = 90\n{listed}"));
     let start = || {
-        let mut serve = command(
-            &fake,
-            ["serve", "--interval", INTERVAL, "--listen", "127.0.0.1:0"],
-        );
+        let mut serve =
+            command(&fake, ["serve", "--interval", INTERVAL, "--listen", "127.0.0.1:0"]);
         serve.args(options).env("XDG_STATE_HOME", user.0.path());
         Exporter::spawn(serve)
     };
@@ -493,14 +433,10 @@ fn exits_and_idle_processes_are_notified_once() {
     let exporters = [start(), start()];
     let of_kind = |kind: &str| {
         let all = notifications(&file);
-        all.into_iter()
-            .filter(|one| one["kind"] == kind)
-            .collect::<Vec<_>>()
+        all.into_iter().filter(|one| one["kind"] == kind).collect::<Vec<_>>()
     };
     for exporter in &exporters {
-        exporter.wait("the shares", |metrics| {
-            metrics.with("gputop_process_sm_ratio").len() == 2
-        });
+        exporter.wait("the shares", |metrics| metrics.with("gputop_process_sm_ratio").len() == 2);
     }
     trainer.finish();
     wait_until("the exit", || !of_kind("exit").is_empty());
@@ -512,23 +448,14 @@ fn exits_and_idle_processes_are_notified_once() {
     let exits = of_kind("exit");
     assert_eq!(exits.len(), 1, "{exits:?}");
     let title = exits[0]["title"].as_str().unwrap();
-    assert!(
-        title.starts_with(&format!("train.py (PID {}, ", trainer.pid())),
-        "{title}"
-    );
+    assert!(title.starts_with(&format!("train.py (PID {}, ", trainer.pid())), "{title}");
     let quiet = of_kind("idle");
     assert_eq!(quiet.len(), 1, "{quiet:?}");
     let title = quiet[0]["title"].as_str().unwrap();
-    assert!(
-        title.contains("has held 2.00 GiB of GPU memory for "),
-        "{title}"
-    );
+    assert!(title.contains("has held 2.00 GiB of GPU memory for "), "{title}");
     assert_eq!(quiet[0]["process"]["key"]["pid"], idle.pid());
     let without = run(&fake, ["serve", "--once", "--on-exit"]);
-    without.assert_refused(
-        2,
-        "--on-exit: on_exit needs a command; set on_incident as well",
-    );
+    without.assert_refused(2, "--on-exit: on_exit needs a command; set on_incident as well");
 }
 
 /// A Prometheus server that scrapes an exporter each second.
@@ -551,24 +478,14 @@ impl Prometheus {
             ),
         )
         .unwrap();
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!(
-                "--storage.tsdb.path={}",
-                folder.path().join("data").display()
-            ))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .stderr(Stdio::null())
             .spawn();
-        Self {
-            address,
-            _folder: folder,
-            _child: Guarded(child.unwrap()),
-        }
+        Self { address, _folder: folder, _child: Guarded(child.unwrap()) }
     }
 
     /// Returns the results of an instant query: labels and value. Empty while Prometheus starts.
@@ -583,17 +500,11 @@ impl Prometheus {
         let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         let json: Value = serde_json::from_str(body).unwrap_or_default();
         assert_ne!(json["status"], "error", "{query}: {json}");
-        json["data"]["result"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
+        json["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 
     fn value(&self, query: &str) -> Option<f64> {
-        self.query(query).first()?["value"][1]
-            .as_str()?
-            .parse()
-            .ok()
+        self.query(query).first()?["value"][1].as_str()?.parse().ok()
     }
 }
 
@@ -619,11 +530,7 @@ fn prometheus_gets_every_value_of_the_board() {
     let trainer = Target::start(&dump_path());
     let folder = tempfile::tempdir().unwrap();
     let log_path = folder.path().join("fail.log");
-    let mut log = fs::File::options()
-        .create(true)
-        .append(true)
-        .open(&log_path)
-        .unwrap();
+    let mut log = fs::File::options().create(true).append(true).open(&log_path).unwrap();
     let errors = log.try_clone().unwrap();
     let mut failing = RealProcess::with("fail.py", |command| {
         command.stderr(errors);
@@ -636,16 +543,11 @@ fn prometheus_gets_every_value_of_the_board() {
         )
     };
     let fake = FakeNvml::new(&scenario(""));
-    let mut serve = command(
-        &fake,
-        ["serve", "--interval", INTERVAL, "--listen", "127.0.0.1:0"],
-    );
+    let mut serve = command(&fake, ["serve", "--interval", INTERVAL, "--listen", "127.0.0.1:0"]);
     serve.env("XDG_STATE_HOME", folder.path());
     let exporter = Exporter::spawn(serve);
     let prometheus = Prometheus::start(&exporter);
-    exporter.wait("the pool", |metrics| {
-        !metrics.with("gputop_pool_fits_bytes").is_empty()
-    });
+    exporter.wait("the pool", |metrics| !metrics.with("gputop_pool_fits_bytes").is_empty());
     let broken = scenario("hang = [\"memory\"]");
     writeln!(log, "{OOM}").unwrap();
     failing.finish();
@@ -662,18 +564,10 @@ fn prometheus_gets_every_value_of_the_board() {
         .spawn()
         .unwrap();
     let body = text.split_once("\r\n\r\n").unwrap().1;
-    check
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(body.as_bytes())
-        .unwrap();
+    check.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
     let checked = check.wait_with_output().unwrap();
     let complaints = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert!(
-        checked.status.success() && complaints.is_empty(),
-        "{complaints}"
-    );
+    assert!(checked.status.success() && complaints.is_empty(), "{complaints}");
 
     // Figures of processes need a process that is still running.
     let mut missing = board_queries();
@@ -689,16 +583,11 @@ fn prometheus_gets_every_value_of_the_board() {
     fake.replace(&broken);
     let used = "DCGM_FI_DEV_FB_USED{gpu=\"1\"}";
     wait_until("a gap", || prometheus.query(used).is_empty());
-    assert_eq!(
-        prometheus.value("gputop_gpu_up{gpu=\"1\",state=\"silent\"}"),
-        Some(0.0)
-    );
+    assert_eq!(prometheus.value("gputop_gpu_up{gpu=\"1\",state=\"silent\"}"), Some(0.0));
     assert!(prometheus.value("DCGM_FI_DEV_FB_USED{gpu=\"0\"}").is_some());
     let scrapes = "count_over_time(up[5m])";
     for count in (10..=SCRAPES).step_by(10) {
-        wait_until("enough scrapes", || {
-            prometheus.value(scrapes) >= Some(f64::from(count))
-        });
+        wait_until("enough scrapes", || prometheus.value(scrapes) >= Some(f64::from(count)));
     }
     assert_eq!(prometheus.value("min_over_time(up[5m])"), Some(1.0));
 }

@@ -47,10 +47,7 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     let user = user.map_or_else(String::new, |user| user.name);
     let asked = terminal.text();
     let line = asked.lines().find(|line| {
-        let words: Vec<&str> = line
-            .split_whitespace()
-            .filter(|word| *word != "│")
-            .collect();
+        let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "│").collect();
         words.first() == Some(&&*pid.to_string()) && words.contains(&user.as_str())
     });
     assert!(
@@ -93,12 +90,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
         .text()
         .lines()
         .filter(|line| line.starts_with('◆'))
-        .map(|line| {
-            line.split_whitespace()
-                .last()
-                .unwrap_or_default()
-                .to_owned()
-        })
+        .map(|line| line.split_whitespace().last().unwrap_or_default().to_owned())
         .collect();
     assert_eq!(marked, ["a.py", "c.py"]);
     terminal.send("K\r");
@@ -154,10 +146,7 @@ fn collectors_refuse_signals_under_readonly() {
         interval: Millis(200),
         library: Some("/nonexistent".into()),
         proc_root: "/proc".into(),
-        container_files: Files {
-            root: "/".into(),
-            home: None,
-        },
+        container_files: Files { root: "/".into(), home: None },
         tmux: None,
         tmux_folder: None,
         cgroup_root: "/sys/fs/cgroup".into(),
@@ -179,9 +168,7 @@ fn collectors_refuse_signals_under_readonly() {
             start: StartTicks(start),
         }],
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let outcome = runtime.block_on(async {
         loop {
             if let Some(Update::Signalled(signalled)) = source.next().await {
@@ -196,9 +183,7 @@ fn collectors_refuse_signals_under_readonly() {
 /// Runs as another user, who can see the process but not signal it.
 #[test]
 fn denied_signal_comes_with_a_fix() {
-    let set = std::process::Command::new("setpriv")
-        .arg("--version")
-        .output();
+    let set = std::process::Command::new("setpriv").arg("--version").output();
     if !is_host() || !nix::unistd::geteuid().is_root() || set.is_err() {
         return;
     }
@@ -238,9 +223,7 @@ fn test_app() -> TestApp {
 
 fn signals(test_app: &TestApp) -> Vec<&Request> {
     let asked = test_app.asked.iter();
-    asked
-        .filter(|r| matches!(r, Request::Signal { .. }))
-        .collect()
+    asked.filter(|r| matches!(r, Request::Signal { .. })).collect()
 }
 
 #[test]
@@ -251,10 +234,7 @@ fn only_y_confirms_and_sends_with_the_start_time() {
     test_app.send("K\n\n \tKx");
     assert_eq!(signals(&test_app), Vec::<&Request>::new());
     test_app.send("y");
-    let sent = Request::Signal {
-        signal: Signal::Kill,
-        processes: vec![key(418)],
-    };
+    let sent = Request::Signal { signal: Signal::Kill, processes: vec![key(418)] };
     assert_eq!(signals(&test_app), [&sent]);
     // On a process's screen, that process is signalled. On a GPU's screen, none is selected.
     test_app.send("\t\n");
@@ -276,16 +256,9 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
     // A filter hides the process, but it stays tagged, and the question names it.
     test_app.send("/user:bob\n");
     test_app.send("T\n");
-    assert!(
-        test_app
-            .text(100, 30)
-            .contains("Send TERM to 418 train.py?")
-    );
+    assert!(test_app.text(100, 30).contains("Send TERM to 418 train.py?"));
     test_app.send("y");
-    let sent = Request::Signal {
-        signal: Signal::Term,
-        processes: vec![key(418)],
-    };
+    let sent = Request::Signal { signal: Signal::Term, processes: vec![key(418)] };
     assert_eq!(signals(&test_app), [&sent]);
     test_app.send("U");
     assert!(test_app.app.tags.is_empty());
@@ -299,10 +272,7 @@ fn processes_outside_the_namespace_are_not_signalled() {
     let mut outside = frame(1, &members());
     outside.processes = None;
     let table = [
-        (
-            outside,
-            "process 418 is not visible: it is in another PID namespace",
-        ),
+        (outside, "process 418 is not visible: it is in another PID namespace"),
         (frame(1, &unreadable), "cannot identify process 418"),
     ];
     for (frame, why) in table {
@@ -325,10 +295,7 @@ fn refusal_is_shown_in_the_smallest_pane() {
     for (width, height) in [(40, 6), (80, 24)] {
         let text = test_app.text(width, height);
         let last = text.lines().last().unwrap();
-        assert!(
-            last.contains("cannot send signals: gputop was started"),
-            "{text}"
-        );
+        assert!(last.contains("cannot send signals: gputop was started"), "{text}");
     }
     assert_eq!(signals(&test_app), Vec::<&Request>::new());
 }
@@ -338,21 +305,12 @@ fn each_signal_result_has_a_message() {
     let mut test_app = test_app();
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
     let mut reported = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
-        test_app.update(Update::Signalled(Signalled {
-            signal: Signal::Int,
-            outcomes,
-        }));
+        test_app.update(Update::Signalled(Signalled { signal: Signal::Int, outcomes }));
         test_app.app.message.clone().unwrap()
     };
-    assert_eq!(
-        reported(vec![(key(418), Ok(()))]),
-        "INT delivered to 418 train.py"
-    );
+    assert_eq!(reported(vec![(key(418), Ok(()))]), "INT delivered to 418 train.py");
     let denied = missing(Reason::Denied, "another's");
-    assert_eq!(
-        reported(vec![(key(9), denied.clone())]),
-        "INT to 9 denied: another's"
-    );
+    assert_eq!(reported(vec![(key(9), denied.clone())]), "INT to 9 denied: another's");
     let outcomes = vec![
         (key(418), Ok(())),
         (key(9), denied),

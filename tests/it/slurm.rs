@@ -97,9 +97,7 @@ impl Slurm {
             let log = fs::File::create(self.folder.path().join(log)).unwrap();
             let mut command = Command::new(Path::new("/usr/sbin").join(name));
             command.args(args).env("SLURM_CONF", at("slurm.conf"));
-            command
-                .stdin(Stdio::null())
-                .stdout(log.try_clone().unwrap());
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap());
             command.stderr(log).spawn().unwrap()
         };
         let foreground = || ["-D".to_owned()];
@@ -114,8 +112,7 @@ impl Slurm {
         ];
         self.daemons = daemons;
         wait_until("two idle nodes", || {
-            self.run_client("sinfo", &["-h", "-o", "%D%T"])
-                .contains("2idle")
+            self.run_client("sinfo", &["-h", "-o", "%D%T"]).contains("2idle")
         });
         self
     }
@@ -137,24 +134,13 @@ impl Slurm {
 
     /// Submits a waiting job on this many nodes, and returns its number.
     fn submit(&self, nodes: &str) -> String {
-        let args = [
-            "--parsable",
-            "-o",
-            "/dev/null",
-            "-N",
-            nodes,
-            "--wrap",
-            "sleep 600",
-        ];
+        let args = ["--parsable", "-o", "/dev/null", "-N", nodes, "--wrap", "sleep 600"];
         self.run_client("sbatch", &args).trim().to_owned()
     }
 
     fn gputop(&self, job: &str) -> Output {
         let mut command = fake_machine::gputop(["--slurm", job]);
-        command
-            .env("SLURM_CONF", self.configuration())
-            .output()
-            .unwrap()
+        command.env("SLURM_CONF", self.configuration()).output().unwrap()
     }
 
     /// Installs gputop where the nodes find it.
@@ -179,9 +165,7 @@ impl Slurm {
         let pids = fs::read_dir("/proc").unwrap().flatten();
         let of_it = pids.filter(|pid| {
             let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
-            let is_agent = read("cmdline")
-                .split(|byte| *byte == 0)
-                .any(|word| word == b"agent");
+            let is_agent = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"agent");
             is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
         });
         of_it.count()
@@ -223,47 +207,29 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     let slurm = Slurm::start();
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let job = slurm.submit("2");
-    wait_until("the job", || {
-        slurm
-            .run_client("squeue", &["-h", "-o", "%T"])
-            .contains("RUNNING")
-    });
+    wait_until("the job", || slurm.run_client("squeue", &["-h", "-o", "%T"]).contains("RUNNING"));
     // A failure is reported in one sentence.
-    refused(
-        &slurm.gputop("999"),
-        "no Slurm job 999. `squeue --me` lists your jobs",
-    );
+    refused(&slurm.gputop("999"), "no Slurm job 999. `squeue --me` lists your jobs");
     let pending = slurm.submit("1");
     let message = slurm.gputop(&pending);
     let message = String::from_utf8_lossy(&message.stderr);
     assert!(
-        message.starts_with(&format!(
-            "gputop: job {pending} has no nodes yet: it is pending ("
-        )),
+        message.starts_with(&format!("gputop: job {pending} has no nodes yet: it is pending (")),
         "{message}"
     );
     slurm.run_client("scancel", &[&pending]);
     let expanded = "x[08-11,3],y,r[1-2]n[0-1]";
     let by_slurm = slurm.run_client("scontrol", &["show", "hostnames", expanded]);
-    assert_eq!(
-        names(expanded).unwrap(),
-        by_slurm.lines().collect::<Vec<_>>()
-    );
+    assert_eq!(names(expanded).unwrap(), by_slurm.lines().collect::<Vec<_>>());
 
     let folder = slurm.home.path().join("recorded");
     let mut record = slurm.command(env!("CARGO_BIN_EXE_gputop"));
     slurm.install();
     record.args(["record", "--slurm", &job, "--for", "4s", "-o"]);
-    record
-        .arg(&folder)
-        .envs(fake.env())
-        .env("HOME", slurm.home.path());
+    record.arg(&folder).envs(fake.env()).env("HOME", slurm.home.path());
     let recorded = record.output().unwrap();
     let message = String::from_utf8_lossy(&recorded.stderr);
-    assert!(
-        message.contains(" frames from 2 of 2 hosts to "),
-        "{message}"
-    );
+    assert!(message.contains(" frames from 2 of 2 hosts to "), "{message}");
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 
     let terminal = slurm.dashboard(&fake, &job).start();
@@ -365,9 +331,7 @@ fn documented_prolog_and_epilog_export_metrics_while_a_job_runs() {
     slurm.run_client("scancel", &[&job]);
     wait_until("the removal of the file", || !file.exists());
     wait_until("idle nodes after the epilog", || {
-        slurm
-            .run_client("sinfo", &["-h", "-o", "%D%T"])
-            .contains("2idle")
+        slurm.run_client("sinfo", &["-h", "-o", "%D%T"]).contains("2idle")
     });
 }
 

@@ -24,9 +24,7 @@ const HOOK: &[u8] = include_bytes!("../data/snapshots/torch-2.15/hook.pickle");
 const LIST: &[u8] = include_bytes!("../data/snapshots/torch-2.15/list.pickle");
 
 fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/snapshots")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots").join(name)
 }
 
 fn read(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
@@ -65,10 +63,7 @@ fn real_snapshot_matches_pytorch() {
 #[test]
 fn expandable_segments_are_mapped_and_unmapped() {
     let snapshot = read(EXPANDABLE).unwrap();
-    assert_eq!(
-        snapshot.conf(),
-        Some("expandable_segments:True,max_split_size_mb:512")
-    );
+    assert_eq!(snapshot.conf(), Some("expandable_segments:True,max_split_size_mb:512"));
     let device = &snapshot.devices[0];
     assert!(device.map.segments.iter().all(|segment| segment.expandable));
     assert_eq!(device.reserved(), Bytes::mib(104));
@@ -77,10 +72,7 @@ fn expandable_segments_are_mapped_and_unmapped() {
     let trace = snapshot.trace(device);
     assert!(!trace.cut);
     assert_eq!(trace.recorded.conf.as_deref(), snapshot.conf());
-    assert_eq!(
-        trace.recorded.reserved_peak,
-        Some(study.span(device).reserved)
-    );
+    assert_eq!(trace.recorded.reserved_peak, Some(study.span(device).reserved));
 }
 
 #[test]
@@ -97,11 +89,7 @@ fn old_snapshot_reports_missing_times_and_settings() {
     let first = device.held.first().unwrap();
     let place = snapshot.stacks.place(first.stack).unwrap();
     assert_eq!(place.to_string(), "model.py:6 __init__");
-    let blocks = device
-        .map
-        .segments
-        .iter()
-        .flat_map(|segment| &segment.blocks);
+    let blocks = device.map.segments.iter().flat_map(|segment| &segment.blocks);
     assert!(blocks.clone().count() > 10);
     assert!(blocks.clone().all(|block| block.address > 0));
     assert_eq!(study.history.span(device, 0, 0).reserved, Bytes(0));
@@ -165,27 +153,16 @@ fn replay_under_own_settings_reproduces_the_map() {
             }
             let stats = model.stats();
             assert_eq!(Bytes(stats.reserved.current), device.reserved());
-            assert_eq!(
-                Some(Bytes(stats.reserved.peak)),
-                trace.recorded.reserved_peak
-            );
+            assert_eq!(Some(Bytes(stats.reserved.peak)), trace.recorded.reserved_peak);
             assert_eq!(stats.num_ooms, device.ooms().count() as u64);
             let sizes = |segments: &[Segment]| {
                 let blocks = |segment: &Segment| {
                     let blocks = segment.blocks.iter();
-                    blocks
-                        .map(|block| (block.size, block.state))
-                        .collect::<Vec<_>>()
+                    blocks.map(|block| (block.size, block.state)).collect::<Vec<_>>()
                 };
                 let mut all: Vec<_> = segments
                     .iter()
-                    .map(|segment| {
-                        (
-                            segment.stream,
-                            segment.size,
-                            format!("{:?}", blocks(segment)),
-                        )
-                    })
+                    .map(|segment| (segment.stream, segment.size, format!("{:?}", blocks(segment))))
                     .collect();
                 all.sort();
                 all
@@ -207,18 +184,13 @@ fn trace_starts_with_earlier_blocks() {
     let mut live = std::collections::BTreeMap::new();
     for op in &whole.ops[..100] {
         match *op {
-            Op::Alloc {
-                block, requested, ..
-            } => drop(live.insert(block, requested)),
+            Op::Alloc { block, requested, .. } => drop(live.insert(block, requested)),
             Op::Free { block } => drop(live.remove(&block)),
             _ => {}
         }
     }
     let start = trace.start.iter().map(|live| (live.block, live.requested));
-    assert_eq!(
-        start.collect::<Vec<_>>(),
-        live.into_iter().collect::<Vec<_>>()
-    );
+    assert_eq!(start.collect::<Vec<_>>(), live.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -250,22 +222,13 @@ fn nothing_is_ever_executed() {
             b"cos\nsystem\n(S'true'\ntR".to_vec(),
             "at byte 2 it asks Python to import an object (GLOBAL)",
         ),
-        (
-            system,
-            "at byte 14 it asks Python to import an object (STACK_GLOBAL)",
-        ),
-        (
-            b"]]R".to_vec(),
-            "at byte 4 it asks Python to call a function (REDUCE)",
-        ),
+        (system, "at byte 14 it asks Python to import an object (STACK_GLOBAL)"),
+        (b"]]R".to_vec(), "at byte 4 it asks Python to call a function (REDUCE)"),
         (b"(]S'x'\nios\nsystem\n".to_vec(), "(INST)"),
         (b"(]o".to_vec(), "(OBJ)"),
         (b"])\x81".to_vec(), "(NEWOBJ)"),
         (b"])}\x92".to_vec(), "(NEWOBJ_EX)"),
-        (
-            b"]}b".to_vec(),
-            "at byte 4 it asks Python to change an object (BUILD)",
-        ),
+        (b"]}b".to_vec(), "at byte 4 it asks Python to change an object (BUILD)"),
         (b"\x82\x01".to_vec(), "(EXT1)"),
         (b"\x83\x01\x00".to_vec(), "(EXT2)"),
         (b"\x84\x01\x00\x00\x00".to_vec(), "(EXT4)"),
@@ -288,15 +251,9 @@ fn other_files_are_named_by_their_format() {
         (b"{\n\"schema\": 1}", "it looks like JSON"),
         (b"{\"schema\": 1}", "it looks like JSON"),
         (b"<!DOCTYPE html>", "memory_viz"),
-        (
-            b"\x80\x06.",
-            "unsupported pickle protocol 6: protocols 0 to 5 can be read",
-        ),
+        (b"\x80\x06.", "unsupported pickle protocol 6: protocols 0 to 5 can be read"),
         (b"\x80\x04\xff.", "unknown pickle instruction 0xff"),
-        (
-            b"\x80\x04K\x01.",
-            "not a PyTorch memory snapshot: it is a number",
-        ),
+        (b"\x80\x04K\x01.", "not a PyTorch memory snapshot: it is a number"),
         (b"\x80\x04].", "not a PyTorch memory snapshot: it is a list"),
         (b"\x80\x04}.", "a dictionary without `segments`"),
         (b"\x80\x04\x8c\x01a.", "it is a string"),
@@ -338,10 +295,7 @@ fn truncated_snapshot_is_reported_as_truncated() {
         }
     }
     for length in (1..NATIVE.len()).step_by(101) {
-        assert!(matches!(
-            read(&NATIVE[..length]),
-            Err(SnapshotError::Cut(_))
-        ));
+        assert!(matches!(read(&NATIVE[..length]), Err(SnapshotError::Cut(_))));
     }
 }
 
@@ -366,28 +320,13 @@ fn deep_nesting_ends_in_a_sentence() {
 fn claimed_sizes_allocate_nothing() {
     let u64_max = u64::MAX.to_le_bytes();
     for (body, says) in [
-        (
-            [b"\x8d", &u64_max[..]].concat(),
-            "a value of more than 6 MiB",
-        ),
-        (
-            [b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(),
-            "a value of more than 6 MiB",
-        ),
+        ([b"\x8d", &u64_max[..]].concat(), "a value of more than 6 MiB"),
+        ([b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(), "a value of more than 6 MiB"),
         (b"X\xff\xff\x5f\x00".to_vec(), "truncated"),
-        (
-            b"\x8b\xff\xff\xff\x7f".to_vec(),
-            "a value of more than 6 MiB",
-        ),
-        (
-            b"\x8b\xff\xff\xff\xff".to_vec(),
-            "a number of negative length",
-        ),
+        (b"\x8b\xff\xff\xff\x7f".to_vec(), "a value of more than 6 MiB"),
+        (b"\x8b\xff\xff\xff\xff".to_vec(), "a number of negative length"),
         // A memo index far from all others.
-        (
-            b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(),
-            "it is a list",
-        ),
+        (b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(), "it is a list"),
         (b"h\x05".to_vec(), "a reference to an unknown memo entry"),
         (b"t".to_vec(), "a container ends that was not started"),
         (b"a".to_vec(), "an instruction has no operand"),
@@ -402,20 +341,10 @@ fn claimed_sizes_allocate_nothing() {
 fn the_same_events_twice_are_refused() {
     let event = [&b"}("[..], &text("action"), &text("alloc"), b"u"].concat();
     let traces = [&b"(]("[..], &event, b"e\x94h\x00h\x00l"].concat();
-    let body = [
-        &b"}("[..],
-        &text("segments"),
-        b"]",
-        &text("device_traces"),
-        &traces,
-        b"u",
-    ]
-    .concat();
+    let body =
+        [&b"}("[..], &text("segments"), b"]", &text("device_traces"), &traces, b"u"].concat();
     let stderr_text = fault(&pickle(&body));
-    assert!(
-        stderr_text.contains("it contains the same event twice"),
-        "{stderr_text}"
-    );
+    assert!(stderr_text.contains("it contains the same event twice"), "{stderr_text}");
 }
 
 proptest! {
@@ -460,46 +389,14 @@ fn snapshot_text_is_escaped() {
         &text("line"),
         b"K\x07u",
     ];
-    let block = [
-        &b"}("[..],
-        &text("state"),
-        &text("active_allocated"),
-        &text("size"),
-    ]
-    .concat();
-    let block = [
-        &block,
-        &b"M\x00\x02"[..],
-        &text("frames"),
-        b"](",
-        &frame.concat(),
-        b"eu",
-    ]
-    .concat();
-    let segment = [
-        &b"}("[..],
-        &text("total_size"),
-        b"M\x00\x10",
-        &text("blocks"),
-        b"](",
-    ]
-    .concat();
+    let block = [&b"}("[..], &text("state"), &text("active_allocated"), &text("size")].concat();
+    let block =
+        [&block, &b"M\x00\x02"[..], &text("frames"), b"](", &frame.concat(), b"eu"].concat();
+    let segment = [&b"}("[..], &text("total_size"), b"M\x00\x10", &text("blocks"), b"]("].concat();
     let list = [&b"]("[..], &segment, &block, b"eue"].concat();
-    let settings = [
-        &b"}"[..],
-        &text("PYTORCH_CUDA_ALLOC_CONF"),
-        &text("a\x1b]0;x\x07"),
-        b"s",
-    ]
-    .concat();
-    let body = [
-        &b"}("[..],
-        &text("segments"),
-        &list,
-        &text("allocator_settings"),
-        &settings,
-        b"u",
-    ];
+    let settings =
+        [&b"}"[..], &text("PYTORCH_CUDA_ALLOC_CONF"), &text("a\x1b]0;x\x07"), b"s"].concat();
+    let body = [&b"}("[..], &text("segments"), &list, &text("allocator_settings"), &settings, b"u"];
     let snapshot = read(&pickle(&body.concat())).unwrap();
     let stack = snapshot.devices[0].held[0].stack;
     assert_eq!(snapshot.stacks.words(stack), "evil^[[2J.py:7 step^M^J");
@@ -553,11 +450,8 @@ fn json_has_the_documented_fields() {
             "{name} {name}.blocks {name}.bytes {name}.frames {name}.frames.file {name}.frames.function {name}.frames.line"
         )
     };
-    let (held, peak, growth) = (
-        stacks("by_stack"),
-        stacks("trace.by_stack_at_peak"),
-        stacks("trace.growth"),
-    );
+    let (held, peak, growth) =
+        (stacks("by_stack"), stacks("trace.by_stack_at_peak"), stacks("trace.growth"));
     assert_eq!(
         joined(device),
         format!(
@@ -589,12 +483,7 @@ fn json_has_the_same_figures_and_reasons() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let trace = &json["devices"][0]["trace"];
     assert_eq!(trace["missing"], "not_read");
-    assert!(
-        trace["hint"]
-            .as_str()
-            .unwrap()
-            .contains("_record_memory_history")
-    );
+    assert!(trace["hint"].as_str().unwrap().contains("_record_memory_history"));
 }
 
 #[test]
@@ -623,10 +512,7 @@ fn missing_file_is_reported_at_once() {
         ("missing.pickle", "no such file"),
         (".", "it is a directory. Name the .pickle file in it"),
         ("fifo", "not a regular file"),
-        (
-            "evil\x1b[31m",
-            "evil^[[31m: at byte 2 it asks Python to import an object (GLOBAL)",
-        ),
+        ("evil\x1b[31m", "evil^[[31m: at byte 2 it asks Python to import an object (GLOBAL)"),
     ] {
         let output = run(&[&path(name)]);
         assert_eq!(output.status.code(), Some(2), "{name}");
@@ -648,10 +534,7 @@ fn compared(args: &[&str]) -> Output {
 #[test]
 fn two_snapshots_are_compared_by_stack() {
     let path = |name: &str| data(name).display().to_string();
-    let (a, b) = (
-        path("torch-2.15/native.pickle"),
-        path("torch-2.15/hook.pickle"),
-    );
+    let (a, b) = (path("torch-2.15/native.pickle"), path("torch-2.15/hook.pickle"));
     let output = compared(&["--json", "--device", "0", &a, &b]);
     assert!(output.status.success(), "{output:?}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -660,9 +543,7 @@ fn two_snapshots_are_compared_by_stack() {
     assert_eq!(size("a", "allocated_bytes"), 62_354_432);
     assert_eq!(size("b", "reserved_bytes"), 94 << 20);
     let changes = device["changes"].as_array().unwrap();
-    let differences = changes
-        .iter()
-        .map(|c| c["difference_bytes"].as_i64().unwrap());
+    let differences = changes.iter().map(|c| c["difference_bytes"].as_i64().unwrap());
     let differences: Vec<i64> = differences.collect();
     // The differences of all stacks are the difference of the whole.
     let whole = size("b", "requested_bytes") - size("a", "requested_bytes");
@@ -672,21 +553,14 @@ fn two_snapshots_are_compared_by_stack() {
     let stacks = totals.iter().map(|total| total["stacks"].as_u64().unwrap());
     assert_eq!(stacks.sum::<u64>(), changes.len() as u64);
     // The second file was written without stacks.
-    let kinds = changes
-        .iter()
-        .map(|change| change["kind"].as_str().unwrap());
-    assert_eq!(
-        kinds.collect::<Vec<_>>(),
-        ["new", "vanished", "vanished", "vanished", "vanished"]
-    );
+    let kinds = changes.iter().map(|change| change["kind"].as_str().unwrap());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["new", "vanished", "vanished", "vanished", "vanished"]);
     let innermost = &changes[1]["frames"][0];
     assert_eq!(innermost["function"], "__init__");
     let output = compared(&["--device", "0", &a, &b]);
     insta::assert_snapshot!(
         "comparison",
-        String::from_utf8_lossy(&output.stdout)
-            .replace(&a, "a.pickle")
-            .replace(&b, "b.pickle")
+        String::from_utf8_lossy(&output.stdout).replace(&a, "a.pickle").replace(&b, "b.pickle")
     );
 }
 

@@ -31,11 +31,7 @@ impl Shown {
     fn open(file: &[u8]) -> Self {
         let snapshot = snapshot::read(file, file.len() as u64).expect("a snapshot");
         let studies = snapshot.devices.iter().map(Study::of).collect();
-        let opened = Opened {
-            name: "train.pickle".into(),
-            snapshot,
-            studies,
-        };
+        let opened = Opened { name: "train.pickle".into(), snapshot, studies };
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         Self {
@@ -89,13 +85,8 @@ fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
                     shown.draw(width, height);
                 }
             }
-            for code in [
-                KeyCode::Down,
-                KeyCode::Right,
-                KeyCode::End,
-                KeyCode::Enter,
-                KeyCode::Esc,
-            ] {
+            for code in [KeyCode::Down, KeyCode::Right, KeyCode::End, KeyCode::Enter, KeyCode::Esc]
+            {
                 shown.key(code);
                 shown.draw(80, 24);
             }
@@ -127,10 +118,7 @@ fn enter_shows_holders_at_a_time_and_esc_returns() {
     assert!(at_peak.contains("model.py:13 logits"), "{at_peak}");
     shown.key(KeyCode::Esc);
     let at_end = shown.draw(100, 26);
-    assert!(
-        at_end.contains("REQUESTED at the snapshot: 59.47 MiB"),
-        "{at_end}"
-    );
+    assert!(at_end.contains("REQUESTED at the snapshot: 59.47 MiB"), "{at_end}");
     assert!(!at_end.contains("logits"), "{at_end}");
     assert!(matches!(shown.key(KeyCode::Char('q')), Effect::Leave));
 }
@@ -149,10 +137,7 @@ fn two_marks_show_what_grew() {
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
     let growth = shown.draw(100, 26);
-    assert!(
-        growth.contains("GROWTH from event 0 to event 68"),
-        "{growth}"
-    );
+    assert!(growth.contains("GROWTH from event 0 to event 68"), "{growth}");
     assert!(growth.contains("216.86 MiB"), "{growth}");
     // The next failure, starting from the beginning.
     let mut shown = Shown::open(NATIVE);
@@ -176,10 +161,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.key(KeyCode::Enter);
     shown.key(KeyCode::Enter);
     let whole = shown.draw(100, 26);
-    assert!(
-        whole.contains("/home/ana/job/train.py:13 remember"),
-        "{whole}"
-    );
+    assert!(whole.contains("/home/ana/job/train.py:13 remember"), "{whole}");
     // Esc closes the stack, then the search. Only q closes the screen.
     shown.key(KeyCode::Esc);
     shown.key(KeyCode::Esc);
@@ -201,14 +183,9 @@ fn keys_of_a_dashboard_do_nothing_here() {
 
 #[test]
 fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/snapshots/torch-2.15/native.pickle"
-    );
-    let terminal = Launch::gputop()
-        .args(["snapshot", file])
-        .size(24, 100)
-        .start();
+    let file =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/native.pickle");
+    let terminal = Launch::gputop().args(["snapshot", file]).size(24, 100).start();
     terminal.wait_text("[summary]");
     terminal.send("\t\t\t");
     terminal.wait_text("REQUESTED at the snapshot");
@@ -228,10 +205,7 @@ fn open_comparison(a: &[u8], b: &[u8]) -> Shown {
     let names = ["before.pickle".into(), "after.pickle".into()];
     let screen = SnapshotComparisonScreen::new(names, compare(a, b));
     let theme = Theme::new(Palette::None, false, TimeZone::UTC);
-    Shown {
-        app: App::new(theme, Keymap::default(), None),
-        view: View::alone(Box::new(screen)),
-    }
+    Shown { app: App::new(theme, Keymap::default(), None), view: View::alone(Box::new(screen)) }
 }
 
 #[test]

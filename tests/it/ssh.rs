@@ -21,14 +21,9 @@ fn wait_sm(terminal: &Terminal, sm: &str) {
 
 /// Returns the exit code and the message of `gputop record` for a host that cannot be recorded.
 fn refusal(sshd: &Sshd, args: &[&str]) -> (Option<i32>, String) {
-    let output = gputop([&["record"], args].concat())
-        .envs(sshd.local_environment())
-        .output()
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    let output =
+        gputop([&["record"], args].concat()).envs(sshd.local_environment()).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
@@ -124,21 +119,13 @@ fn frozen_connection_is_replaced() {
 
 /// Returns true if a child of this process is waiting for input from a terminal.
 fn reads_a_terminal(pid: u32) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten();
-    let lists = threads
-        .flatten()
-        .map(|thread| thread.path().join("children"));
-    let children: String = lists
-        .filter_map(|list| fs::read_to_string(list).ok())
-        .collect();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists = threads.flatten().map(|thread| thread.path().join("children"));
+    let children: String = lists.filter_map(|list| fs::read_to_string(list).ok()).collect();
     children.split_whitespace().any(|child| {
         // `0 0x4 …`: a `read` from descriptor 4, which must be a terminal.
         let call = fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
-        let file = call
-            .strip_prefix("0 0x")
-            .and_then(|rest| rest.split(' ').next());
+        let file = call.strip_prefix("0 0x").and_then(|rest| rest.split(' ').next());
         let file = file.and_then(|file| u32::from_str_radix(file, 16).ok());
         let link = file.and_then(|file| fs::read_link(format!("/proc/{child}/fd/{file}")).ok());
         link.is_some_and(|link| link.starts_with("/dev/tty") || link.starts_with("/dev/pts"))
@@ -176,9 +163,7 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     terminal.send("c");
     terminal.wait_text("gputop: connecting to far");
     asked(&terminal, 2);
-    wait_until("ssh to read the answer", || {
-        reads_a_terminal(terminal.pid())
-    });
+    wait_until("ssh to read the answer", || reads_a_terminal(terminal.pid()));
     terminal.send("\x03");
     terminal.wait_text("ssh needs your input");
     wait_sm(&terminal, "45");
@@ -237,10 +222,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
     }
     let fake = FakeNvml::new("[[gpu]]\nsm = 35\n");
     let sshd = Sshd::start(&fake, "");
-    let copy = sshd
-        .at("home/.cache/gputop")
-        .join(env!("CARGO_PKG_VERSION"))
-        .join("gputop");
+    let copy = sshd.at("home/.cache/gputop").join(env!("CARGO_PKG_VERSION")).join("gputop");
     let (code, message) = refusal(&sshd, &["--no-push", "far"]);
     assert_eq!((code, copy.exists()), (Some(2), false), "{message}");
     assert!(
@@ -303,10 +285,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
         assert_eq!(code, Some(2), "{message}");
         message
     };
-    let message = refused(
-        "mac",
-        b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs",
-    );
+    let message = refused("mac", b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs");
     assert!(message.contains("mac`: not a Linux program"), "{message}");
     // The machine byte of an ELF file (elf(5)): here, one that the remote host cannot run.
     let mut other = own.clone();
@@ -321,17 +300,12 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     let message = refused("true", &fs::read("/bin/true").unwrap());
     let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));
     assert!(message.contains(&expected), "{message}");
-    let folder = sshd
-        .at("home/.cache/gputop")
-        .join(env!("CARGO_PKG_VERSION"));
+    let folder = sshd.at("home/.cache/gputop").join(env!("CARGO_PKG_VERSION"));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     let push = format!("--push={}", env!("CARGO_BIN_EXE_gputop"));
     let terminal = sshd.dashboard().args([&push, "far"]).start();
     wait_sm(&terminal, "36");
-    assert_eq!(
-        fs::metadata(folder.join("gputop")).unwrap().len(),
-        own.len() as u64
-    );
+    assert_eq!(fs::metadata(folder.join("gputop")).unwrap().len(), own.len() as u64);
 }
 
 #[test]
@@ -359,10 +333,7 @@ impl HostileHost {
     fn start(fake: &FakeNvml) -> Self {
         let login = tempfile::tempdir().unwrap();
         let forced = format!("ForceCommand {}", login.path().join("login").display());
-        Self {
-            sshd: Sshd::start(fake, &forced),
-            login,
-        }
+        Self { sshd: Sshd::start(fake, &forced), login }
     }
 
     fn home(&self) -> PathBuf {
@@ -378,15 +349,7 @@ impl HostileHost {
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let tape = self.sshd.at("tape.gpt.zst");
-        let args = [
-            "--push",
-            "--force",
-            "--for",
-            "1s",
-            "-o",
-            tape.to_str().unwrap(),
-            "far",
-        ];
+        let args = ["--push", "--force", "--for", "1s", "-o", tape.to_str().unwrap(), "far"];
         refusal(&self.sshd, &args)
     }
 
@@ -425,10 +388,7 @@ fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
 
     // Hostile tools that come first in the PATH, and files in the current directory.
     let evil = "#!/bin/sh\n: > \"$EVIL\"\nexec /usr/bin/false\n";
-    for (folder, names) in [
-        ("my tools", "sh cat mkdir chmod mv rm cksum"),
-        ("here", "sh gputop"),
-    ] {
+    for (folder, names) in [("my tools", "sh cat mkdir chmod mv rm cksum"), ("here", "sh gputop")] {
         fs::create_dir(home.join(folder)).unwrap();
         for name in names.split(' ') {
             let path = home.join(folder).join(name);
@@ -478,10 +438,7 @@ fn existing_push_target_is_replaced_or_refused() {
         let (code, message) = host.push(lines);
         assert_eq!(code, Some(2), "{lines}: {message}");
         assert!(message.contains(why), "{lines}: {message}");
-        assert!(
-            message.contains("cannot copy gputop to far"),
-            "{lines}: {message}"
-        );
+        assert!(message.contains("cannot copy gputop to far"), "{lines}: {message}");
     };
     refused("unset HOME", "HOME is not set on that host");
     refused("HOME=here", "HOME is not set on that host");
@@ -506,16 +463,10 @@ fn ssh_login_errors_are_passed_on() {
     let (code, message) = refusal(&sshd, &["far"]);
     assert_eq!(code, Some(2));
     assert!(message.contains("Permission denied"), "{message}");
-    assert!(
-        message.ends_with("gputop: ssh to far failed with exit code 255\n"),
-        "{message}"
-    );
+    assert!(message.ends_with("gputop: ssh to far failed with exit code 255\n"), "{message}");
     fs::write(sshd.at("known"), "").unwrap();
     let (_, message) = refusal(&sshd, &["far"]);
-    assert!(
-        message.contains("Host key verification failed"),
-        "{message}"
-    );
+    assert!(message.contains("Host key verification failed"), "{message}");
     let (_, message) = refusal(&sshd, &["127.0.0.1:1"]);
     assert!(message.contains("Connection refused"), "{message}");
 }
@@ -541,9 +492,7 @@ fn agents(sshd: &Sshd) -> usize {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     pids.filter(|pid| {
         let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
-        let is_agent = read("cmdline")
-            .split(|byte| *byte == 0)
-            .any(|word| word == b"agent");
+        let is_agent = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"agent");
         is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
     })
     .count()

@@ -36,9 +36,7 @@ pub fn is_available() -> bool {
 
 fn ssh_keygen(file: &Path) {
     let mut command = Command::new("ssh-keygen");
-    command
-        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-        .arg(file);
+    command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file);
     assert!(command.status().unwrap().success());
 }
 
@@ -63,11 +61,8 @@ impl Sshd {
             fs::create_dir_all("/run/sshd").unwrap();
         }
         let port = free_port();
-        let mut environment = format!(
-            "HOME={} PATH={}:/usr/bin:/bin",
-            at("home").display(),
-            at("bin").display()
-        );
+        let mut environment =
+            format!("HOME={} PATH={}:/usr/bin:/bin", at("home").display(), at("bin").display());
         for (name, value) in fake.env() {
             environment += &format!(" {name}={}", value.to_string_lossy());
         }
@@ -83,15 +78,9 @@ impl Sshd {
         server.args(["-D", "-e", "-f"]).arg(at("sshd.conf"));
         server.stderr(fs::File::create(at("sshd.log")).unwrap());
         let server = server.stdin(Stdio::null()).spawn().unwrap();
-        let sshd = Self {
-            server,
-            folder,
-            port,
-        };
+        let sshd = Self { server, folder, port };
         sshd.write_client("");
-        wait_until("sshd", || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        wait_until("sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         sshd
     }
 
@@ -107,11 +96,7 @@ impl Sshd {
     /// its `ssh` is a script that names this file.
     pub fn write_client(&self, more: &str) {
         let key = fs::read_to_string(self.at("host.pub")).unwrap();
-        write(
-            self.at("known"),
-            &format!("[127.0.0.1]:{} {key}", self.port),
-            0o600,
-        );
+        write(self.at("known"), &format!("[127.0.0.1]:{} {key}", self.port), 0o600);
         let configuration = format!(
             "{more}\nHost far\n HostName 127.0.0.1\n Port {}\n\nHost *\n IdentityFile {}\n IdentitiesOnly yes\n\
              \x20UserKnownHostsFile {}\n GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n LogLevel ERROR\n",
@@ -120,10 +105,8 @@ impl Sshd {
             self.at("known").display(),
         );
         write(self.at("ssh.conf"), &configuration, 0o600);
-        let script = format!(
-            "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
-            self.at("ssh.conf").display()
-        );
+        let script =
+            format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", self.at("ssh.conf").display());
         write(self.at("client/ssh"), &script, 0o755);
     }
 
@@ -166,18 +149,12 @@ impl Sshd {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn children(pid: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect()
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 impl Drop for Sshd {

@@ -33,27 +33,18 @@ fn of_demo(args: &[&str]) -> String {
 #[test]
 fn summarises_the_built_in_recording() {
     let text = of_demo(&[]);
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!("demo", text);
 }
 
 #[test]
 fn json_has_bytes_shares_and_first_fixes() {
     let json: Value = serde_json::from_str(&of_demo(&["--json"])).unwrap();
-    assert_eq!(
-        (&json["schema"], &json["samples"]),
-        (&1.into(), &236.into())
-    );
+    assert_eq!((&json["schema"], &json["samples"]), (&1.into(), &236.into()));
     let gpu = &json["gpus"][0];
     assert_eq!(gpu["total_bytes"], 150_754_820_096_u64);
     let (peak, unused) = (&gpu["used"]["peak_bytes"], &gpu["unused_bytes"]);
-    assert_eq!(
-        peak.as_u64().unwrap() + unused.as_u64().unwrap(),
-        150_754_820_096
-    );
+    assert_eq!(peak.as_u64().unwrap() + unused.as_u64().unwrap(), 150_754_820_096);
     // 27.1 Wh, as integrated by hand from the powers in the recording.
     let joules = json["gpus"][1]["energy"]["joules"].as_f64().unwrap();
     assert!((97_000.0..98_500.0).contains(&joules), "{joules}");
@@ -69,11 +60,7 @@ fn json_has_bytes_shares_and_first_fixes() {
 #[test]
 fn html_is_one_file_that_loads_nothing() {
     let html = of_demo(&["--html"]);
-    assert_eq!(
-        html.matches("<svg ").count(),
-        4 + 6,
-        "charts of GPUs and pools"
-    );
+    assert_eq!(html.matches("<svg ").count(), 4 + 6, "charts of GPUs and pools");
     assert!(html.contains("An exclamation mark is an incident."));
     let mut rest = html.as_str();
     // The only address is the name of SVG's namespace.
@@ -93,12 +80,7 @@ fn html_is_one_file_that_loads_nothing() {
 #[test]
 fn markdown_has_a_table_for_each_part() {
     let markdown = of_demo(&["--markdown"]);
-    for heading in [
-        "# demo.gpt.zst\n",
-        "\n## GPUs\n",
-        "\n## Processes\n",
-        "\n## Incidents\n",
-    ] {
+    for heading in ["# demo.gpt.zst\n", "\n## GPUs\n", "\n## Processes\n", "\n## Incidents\n"] {
         assert!(markdown.contains(heading), "{markdown}");
     }
     assert!(markdown.contains("| 0 | 140G |"), "{markdown}");
@@ -121,10 +103,7 @@ fn compares_two_runs_figure_by_figure() {
         let mut subjects = json["subjects"].as_array().unwrap().iter();
         let subject = subjects.find(|s| s["title"].as_str().unwrap().starts_with(title));
         let mut figures = subject.unwrap()["figures"].as_array().unwrap().iter();
-        figures
-            .find(|figure| figure["name"] == name)
-            .unwrap()
-            .clone()
+        figures.find(|figure| figure["name"] == name).unwrap().clone()
     };
     let duration = find("Recording", "duration_ms");
     assert_eq!(duration["difference"], 60_000);
@@ -174,10 +153,7 @@ fn run_prints_a_summary_of_the_command_and_keeps_the_recording() {
     );
     let fake = FakeNvml::h200s(2, "");
     let option = format!("--summary={}", file.display());
-    let mut command = command(
-        &fake,
-        ["run", "--no-hook", &option, "--", "sh", "-c", &script],
-    );
+    let mut command = command(&fake, ["run", "--no-hook", &option, "--", "sh", "-c", &script]);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guarded(command.spawn().unwrap());
     wait_until("the command", || pid.exists());
@@ -198,20 +174,11 @@ fn run_prints_a_summary_of_the_command_and_keeps_the_recording() {
     let mut printed = String::new();
     let mut stderr = child.0.stderr.take().unwrap();
     stderr.read_to_string(&mut printed).unwrap();
-    assert!(
-        printed.contains(&format!("PID {} sh: ", number.trim())),
-        "{printed}"
-    );
+    assert!(printed.contains(&format!("PID {} sh: ", number.trim())), "{printed}");
     assert!(printed.contains("peak VRAM 3.0G"), "{printed}");
     // Only the GPU of the command is mentioned.
-    assert!(
-        printed.contains("GPU 0: ") && !printed.contains("GPU 1: "),
-        "{printed}"
-    );
-    assert!(
-        printed.ends_with(&format!("Recording: {path}\n")),
-        "{printed}"
-    );
+    assert!(printed.contains("GPU 0: ") && !printed.contains("GPU 1: "), "{printed}");
+    assert!(printed.ends_with(&format!("Recording: {path}\n")), "{printed}");
     assert!(printed.trim().lines().count() <= 10, "{printed}");
     // The recording was completed.
     let json: Value = serde_json::from_str(&text(&["--json", &path])).unwrap();

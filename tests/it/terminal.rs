@@ -38,35 +38,19 @@ impl Launch {
     /// Uses the environment of a plain 256-colour terminal, whatever runs the tests.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let mut command = CommandBuilder::new(program);
-        for name in [
-            "NO_COLOR",
-            "COLORTERM",
-            "TMUX",
-            "STY",
-            "COLUMNS",
-            "LINES",
-            "LC_ALL",
-            "LC_CTYPE",
-        ] {
+        for name in
+            ["NO_COLOR", "COLORTERM", "TMUX", "STY", "COLUMNS", "LINES", "LC_ALL", "LC_CTYPE"]
+        {
             command.env_remove(name);
         }
-        for name in [
-            "XDG_CONFIG_HOME",
-            "XDG_STATE_HOME",
-            "XDG_DATA_HOME",
-            "XDG_CACHE_HOME",
-        ] {
+        for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"] {
             command.env_remove(name);
         }
         // A backtrace would push the expected text off the screen, and a debug build takes a second to make one.
         command.env("RUST_BACKTRACE", "0");
         command.env("TERM", "xterm-256color");
         command.env("LANG", "C.UTF-8");
-        Self {
-            command,
-            rows: 24,
-            cols: 80,
-        }
+        Self { command, rows: 24, cols: 80 }
     }
 
     pub fn shell(script: &str) -> Self {
@@ -113,12 +97,7 @@ impl Launch {
 }
 
 fn size(rows: u16, cols: u16) -> PtySize {
-    PtySize {
-        rows,
-        cols,
-        pixel_width: 0,
-        pixel_height: 0,
-    }
+    PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }
 }
 
 /// The kernel may report a size of 0, but the parsed screen needs at least one cell.
@@ -210,10 +189,7 @@ impl Terminal {
     /// Resizes the window. The program gets a SIGWINCH.
     pub fn resize(&self, rows: u16, cols: u16) {
         let mut state = self.output.lock();
-        state
-            .screen
-            .screen_mut()
-            .set_size(positive(rows), positive(cols));
+        state.screen.screen_mut().set_size(positive(rows), positive(cols));
         self.master.resize(size(rows, cols)).unwrap();
     }
 
@@ -255,10 +231,8 @@ impl Terminal {
 
     fn wait(&self, wanted: impl Fn(&State) -> bool) -> bool {
         let state = self.output.lock();
-        let waited = self
-            .output
-            .changed
-            .wait_timeout_while(state, DEADLINE, |state| !wanted(state));
+        let waited =
+            self.output.changed.wait_timeout_while(state, DEADLINE, |state| !wanted(state));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -361,11 +335,7 @@ impl Drawing {
     /// Returns the bytes that can be shown now that these have arrived.
     fn whole(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
-        let last = |mark: &[u8]| {
-            self.held
-                .windows(mark.len())
-                .rposition(|window| window == mark)
-        };
+        let last = |mark: &[u8]| self.held.windows(mark.len()).rposition(|window| window == mark);
         let show = match (last(Self::BEGIN), last(Self::END)) {
             (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
             _ => self.held.len(),

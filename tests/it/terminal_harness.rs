@@ -31,10 +31,7 @@ fn the_size_is_known_and_changes() {
     terminal.wait_text("11 55");
     terminal.resize(12, 66);
     terminal.wait_text("12 66");
-    assert_eq!(
-        terminal.screen().size(),
-        (12.try_into().unwrap(), 66.try_into().unwrap())
-    );
+    assert_eq!(terminal.screen().size(), (12.try_into().unwrap(), 66.try_into().unwrap()));
 }
 
 #[test]
@@ -75,12 +72,7 @@ fn a_screen_left_in_disorder_is_noticed() {
         terminal.assert_restored();
     }));
     let message = *wrong.unwrap_err().downcast::<String>().unwrap();
-    for part in [
-        "alternate screen",
-        "hidden cursor",
-        "mouse reports",
-        "raw mode",
-    ] {
+    for part in ["alternate screen", "hidden cursor", "mouse reports", "raw mode"] {
         assert!(message.contains(part), "{message}");
     }
     let terminal = Launch::shell(&format!("{raw}; {back}")).start();
@@ -95,10 +87,7 @@ fn failed_wait_shows_the_screen() {
         terminal.wait_text("never");
     }));
     let message = *failed.unwrap_err().downcast::<String>().unwrap();
-    assert!(
-        message.contains("waited for the text \"never\""),
-        "{message}"
-    );
+    assert!(message.contains("waited for the text \"never\""), "{message}");
     assert!(message.contains("something else"), "{message}");
 }
 

@@ -58,12 +58,7 @@ fn wait_stopped(terminal: &Terminal) {
 #[test]
 fn fatal_signals_give_the_terminal_back_and_end_it() {
     let fake = FakeNvml::h200s(1, "");
-    for signal in [
-        Signal::SIGABRT,
-        Signal::SIGSEGV,
-        Signal::SIGBUS,
-        Signal::SIGQUIT,
-    ] {
+    for signal in [Signal::SIGABRT, Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGQUIT] {
         let terminal = dashboard(&fake).start();
         wait_overview(&terminal);
         // Also after a suspension, when the terminal was set up again.
@@ -197,10 +192,7 @@ fn a_panic_beside_the_loop_leaves_the_screen_alone() {
     let terminal = failing_screen("thread");
     terminal.wait_text("still here");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
-    assert!(
-        !raw.contains("a test asked for"),
-        "it was written over the screen"
-    );
+    assert!(!raw.contains("a test asked for"), "it was written over the screen");
     terminal.send("\x03");
     assert_exited_cleanly(&terminal, 0);
 }
@@ -292,10 +284,7 @@ fn a_burst_of_a_hundred_sizes_ends_in_the_last_one() {
 
 /// Runs gputop from a shell that can close its streams.
 fn behind_a_shell(fake: &FakeNvml, line: &str) -> Launch {
-    let line = line.replace(
-        "GPUTOP",
-        &format!("{} -i {INTERVAL}", env!("CARGO_BIN_EXE_gputop")),
-    );
+    let line = line.replace("GPUTOP", &format!("{} -i {INTERVAL}", env!("CARGO_BIN_EXE_gputop")));
     Launch::shell(&line).envs(fake.env()).size(40, 120)
 }
 
@@ -333,10 +322,7 @@ fn a_terminal_that_vanishes_ends_it() {
     let name = ptsname_r(&master).unwrap();
     let open = || {
         let mut options = fs::OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .custom_flags(OFlag::O_NOCTTY.bits());
+        options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits());
         options.open(&name).unwrap()
     };
     let slave = open();
@@ -373,11 +359,7 @@ fn closed_stdout_is_reported_on_stderr() {
     let fake = FakeNvml::h200s(1, "");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let out = command(&fake, [""; 0])
-        .stdout(writer)
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
+    let out = command(&fake, [""; 0]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert_eq!(
         String::from_utf8(out.stderr).unwrap(),
@@ -436,9 +418,7 @@ fn without_colour_only_weight_and_reversal_are_used() {
     let process = RealProcess::start("train.py");
     let fake = busy_machine(&process);
     for launch in [
-        dashboard(&fake)
-            .env("NO_COLOR", "1")
-            .env("COLORTERM", "truecolor"),
+        dashboard(&fake).env("NO_COLOR", "1").env("COLORTERM", "truecolor"),
         dashboard(&fake).env("TERM", "dumb"),
     ] {
         let terminal = launch.start();
@@ -447,20 +427,13 @@ fn without_colour_only_weight_and_reversal_are_used() {
         assert!(styles.iter().any(|s| s == "7"), "nothing is reversed");
         // Reset, bold, reverse, their ends, and ends of colours that never started.
         let plain = ["", "0", "1", "7", "22", "27", "39", "49", "59", "39;49"];
-        let coloured: Vec<_> = styles
-            .iter()
-            .filter(|s| !plain.contains(&s.as_str()))
-            .collect();
+        let coloured: Vec<_> = styles.iter().filter(|s| !plain.contains(&s.as_str())).collect();
         assert!(coloured.is_empty(), "{coloured:?}");
     }
     // The same check finds colours where there are some.
     let terminal = dashboard(&fake).start();
     visit_everything(&terminal);
-    assert!(
-        styles(&terminal.raw())
-            .iter()
-            .any(|s| s.starts_with("38;5;"))
-    );
+    assert!(styles(&terminal.raw()).iter().any(|s| s.starts_with("38;5;")));
 }
 
 #[test]
@@ -487,17 +460,11 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
     let no_library = [("GPUTOP_NVML", "/nowhere/libnvidia-ml.so.1".into())].to_vec();
     let mismatch = FakeNvml::new("[driver]\ninit = \"mismatch\"");
     for variables in [no_library, mismatch.env(), FakeNvml::new("").env()] {
-        let doctor = gputop(["doctor", "--json"])
-            .envs(variables.clone())
-            .output()
-            .unwrap();
+        let doctor = gputop(["doctor", "--json"]).envs(variables.clone()).output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let reason = report["checks"][0]["found"].as_str().unwrap();
 
-        let terminal = Launch::gputop()
-            .envs(variables.clone())
-            .size(40, 160)
-            .start();
+        let terminal = Launch::gputop().envs(variables.clone()).size(40, 160).start();
         terminal.wait_text("REPLAY demo");
         // Wrapped between words where the line is too narrow.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -516,32 +483,22 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         let out = gputop([""; 0]).envs(variables).output().unwrap();
         assert_eq!(out.status.code(), Some(1));
         assert_eq!(String::from_utf8(out.stdout).unwrap(), "");
-        assert_eq!(
-            String::from_utf8(out.stderr).unwrap(),
-            format!("gputop: {reason}\n")
-        );
+        assert_eq!(String::from_utf8(out.stderr).unwrap(), format!("gputop: {reason}\n"));
     }
 }
 
 /// Over a slow link, an unchanged screen must cost little: the clock, the host's values, and one column of each chart.
 #[test]
 fn a_frame_of_an_unchanged_overview_is_small() {
-    let processes: Vec<RealProcess> = (0..8)
-        .map(|i| RealProcess::start(&format!("rank{i}")))
-        .collect();
-    let scenario = processes
-        .iter()
-        .fold("[[gpu]]\nsm = 90\n".repeat(8), |text, process| {
-            text + &on_gpu(0, process, "used = \"9 GiB\"\nsm = 11")
-        });
+    let processes: Vec<RealProcess> =
+        (0..8).map(|i| RealProcess::start(&format!("rank{i}"))).collect();
+    let scenario = processes.iter().fold("[[gpu]]\nsm = 90\n".repeat(8), |text, process| {
+        text + &on_gpu(0, process, "used = \"9 GiB\"\nsm = 11")
+    });
     let fake = FakeNvml::new(&scenario);
     let terminal = dashboard(&fake).size(24, 80).start();
     terminal.wait_for(
-        |s| {
-            crate::screen_tables::processes(s)
-                .iter()
-                .any(|row| row.cell("SM%") == "11")
-        },
+        |s| crate::screen_tables::processes(s).iter().any(|row| row.cell("SM%") == "11"),
         "the figures that come last",
     );
     let settled = terminal.bytes_written();

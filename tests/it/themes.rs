@@ -38,11 +38,7 @@ fn light(colour: Color) -> LinearRgb {
     };
     parts.map(|part| {
         let part = f64::from(part) / 255.0;
-        if part <= 0.04045 {
-            part / 12.92
-        } else {
-            ((part + 0.055) / 1.055).powf(2.4)
-        }
+        if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
     })
 }
 
@@ -62,11 +58,7 @@ fn lab(colour: LinearRgb) -> [f64; 3] {
     let x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47;
     let z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.088_83;
     let bend = |t: f64| {
-        if t > 0.008_856 {
-            t.cbrt()
-        } else {
-            7.787 * t + 16.0 / 116.0
-        }
+        if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 }
     };
     let (x, y, z) = (bend(x), bend(luminance(colour)), bend(z));
     [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
@@ -76,10 +68,7 @@ fn lab(colour: LinearRgb) -> [f64; 3] {
 type VisionMatrix = [[f64; 3]; 3];
 
 const VISION_TYPES: [(&str, VisionMatrix); 3] = [
-    (
-        "most people",
-        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-    ),
+    ("most people", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     (
         "protanopia",
         [
@@ -118,15 +107,8 @@ fn theme(palette: Palette) -> Theme {
 
 /// Returns the foreground and the background of a style.
 fn style_colours(style: Style, (background, text): (Color, Color)) -> (LinearRgb, LinearRgb) {
-    let (front, back) = (
-        light(style.fg.unwrap_or(text)),
-        light(style.bg.unwrap_or(background)),
-    );
-    if style.add_modifier.contains(Modifier::REVERSED) {
-        (back, front)
-    } else {
-        (front, back)
-    }
+    let (front, back) = (light(style.fg.unwrap_or(text)), light(style.bg.unwrap_or(background)));
+    if style.add_modifier.contains(Modifier::REVERSED) { (back, front) } else { (front, back) }
 }
 
 #[track_caller]
@@ -167,10 +149,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
             let row = theme.style(Role::Cursor).bg;
             let on_row = row.map_or(21.0, |row| contrast(front, light(row)));
             if role.contrast == ContrastClass::Text && role.role != Role::Banner && on_row < 3.0 {
-                wrong.push(format!(
-                    "{}: {} under the cursor: {on_row:.2}",
-                    def.name, role.name
-                ));
+                wrong.push(format!("{}: {} under the cursor: {on_row:.2}", def.name, role.name));
             }
         }
     }
@@ -187,19 +166,8 @@ fn mono_theme_has_no_colour() {
 }
 
 const STATES: [Role; 3] = [Role::Good, Role::Warn, Role::Bad];
-const MEMORY: [Role; 5] = [
-    Role::Allocated,
-    Role::Idle,
-    Role::Active,
-    Role::OtherVram,
-    Role::Free,
-];
-const VRAM: [Role; 4] = [
-    Role::Processes,
-    Role::Unattributed,
-    Role::Driver,
-    Role::Free,
-];
+const MEMORY: [Role; 5] = [Role::Allocated, Role::Idle, Role::Active, Role::OtherVram, Role::Free];
+const VRAM: [Role; 4] = [Role::Processes, Role::Unattributed, Role::Driver, Role::Free];
 
 #[test]
 fn states_and_the_parts_of_a_bar_differ() {

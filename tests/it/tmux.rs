@@ -67,30 +67,17 @@ impl Tmux {
         command.arg("-S").arg(self.socket());
         command.arg("-f").arg(self.dir.path().join("tmux.conf"));
         command.args(args).current_dir(self.dir.path());
-        for name in [
-            "TMUX",
-            "TMUX_PANE",
-            "COLORTERM",
-            "NO_COLOR",
-            "XDG_CONFIG_HOME",
-            "ENV",
-        ] {
+        for name in ["TMUX", "TMUX_PANE", "COLORTERM", "NO_COLOR", "XDG_CONFIG_HOME", "ENV"] {
             command.env_remove(name);
         }
         command.env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
-        command
-            .env("HOME", self.dir.path())
-            .env("TERM", "xterm-256color");
+        command.env("HOME", self.dir.path()).env("TERM", "xterm-256color");
         command
     }
 
     #[track_caller]
     fn run(&self, args: &[&str]) -> String {
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = self.command(args).output().unwrap();
+        let Output { status, stdout, stderr } = self.command(args).output().unwrap();
         let message = String::from_utf8_lossy(&stderr);
         assert!(status.success(), "tmux {args:?}: {message}");
         String::from_utf8(stdout).unwrap()
@@ -113,10 +100,7 @@ impl Tmux {
             if wanted(&screen) {
                 return;
             }
-            assert!(
-                Instant::now() < deadline,
-                "waited for {what}; the pane:\n{screen}"
-            );
+            assert!(Instant::now() < deadline, "waited for {what}; the pane:\n{screen}");
             thread::sleep(PAUSE);
         }
     }
@@ -132,19 +116,14 @@ impl Tmux {
     /// Returns tmux's flags for the pane.
     fn flags(&self) -> String {
         let flags = "alt #{alternate_on} cursor #{cursor_flag} mouse #{mouse_any_flag} keys #{keypad_cursor_flag}";
-        self.run(&["display-message", "-p", flags])
-            .trim()
-            .to_owned()
+        self.run(&["display-message", "-p", flags]).trim().to_owned()
     }
 
     /// Quits gputop, and checks that the shell is restored.
     #[track_caller]
     fn leave(&self) {
         self.keys(&["q"]);
-        self.wait_for(
-            |screen| screen.starts_with(PROMPT),
-            "the prompt at the top again",
-        );
+        self.wait_for(|screen| screen.starts_with(PROMPT), "the prompt at the top again");
         assert_eq!(self.flags(), "alt 0 cursor 1 mouse 0 keys 0");
         // Lines are edited and echoed again.
         self.keys(&["-l", "echo $((6 * 7))x"]);
@@ -174,19 +153,10 @@ fn is_drawn(screen: &str, width: usize, height: usize) -> bool {
     let has = |word: &str| lines.iter().any(|line| line.contains(word));
     let parts: &[&str] = match (width, height) {
         (40, 6) => &["2xH200", "live", "0 █"],
-        _ => &[
-            "2xH200",
-            "live 200ms",
-            "USED",
-            "COMMAND",
-            "train.py",
-            "q quit",
-        ],
+        _ => &["2xH200", "live 200ms", "USED", "COMMAND", "train.py", "q quit"],
     };
     let fits = lines.iter().all(|line| line.chars().count() <= width);
-    let last = lines
-        .get(height - 1)
-        .is_some_and(|line| !line.trim().is_empty());
+    let last = lines.get(height - 1).is_some_and(|line| !line.trim().is_empty());
     lines.len() == height && fits && last && parts.iter().all(|part| has(part))
 }
 
@@ -223,10 +193,7 @@ fn dashboard_survives_tmux_detach() {
     terminal.wait_text("33.0");
     // The pane follows a terminal of another size.
     terminal.resize(25, 80);
-    terminal.wait_for(
-        |screen| is_drawn(&without_status(screen), 80, 24),
-        "the dashboard at 80x24",
-    );
+    terminal.wait_for(|screen| is_drawn(&without_status(screen), 80, 24), "the dashboard at 80x24");
     terminal.send("\x02d");
     terminal.wait_exit();
     tmux.leave();
@@ -259,10 +226,7 @@ fn copy_fills_the_tmux_buffer() {
         let arrived = |_: &str| tmux.run(&["show-buffer"]) == process;
         tmux.wait_for(arrived, &format!("{process} in the buffer"));
         tmux.keys(&["Enter"]);
-        tmux.wait_for(
-            |screen| screen.contains("On the GPU"),
-            "the process's screen",
-        );
+        tmux.wait_for(|screen| screen.contains("On the GPU"), "the process's screen");
         tmux.keys(&["q"]);
         tmux.leave();
     }
@@ -278,17 +242,13 @@ fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
     let is_on = |words: &'static str| {
         move |screen: &vt100::Screen| {
             let text = screen.contents();
-            text.lines()
-                .any(|line| line.starts_with('▸') && line.contains(words))
+            text.lines().any(|line| line.starts_with('▸') && line.contains(words))
         }
     };
     terminal.wait_for(is_on("  0 "), "the cursor on GPU 0");
     terminal.send("\x1b[<65;10;10M");
     terminal.wait_for(is_on("  1 "), "the cursor on GPU 1, by the wheel");
-    let row = terminal
-        .text()
-        .lines()
-        .position(|line| line.contains("train.py"));
+    let row = terminal.text().lines().position(|line| line.contains("train.py"));
     let press = format!("\x1b[<0;10;{0}M\x1b[<0;10;{0}m", row.unwrap() + 1);
     terminal.send(&press);
     terminal.wait_for(is_on("train.py"), "the cursor on the process, by a press");
@@ -303,15 +263,9 @@ fn doctor_lists_tmux_limitations() {
         return;
     };
     let program = env!("CARGO_BIN_EXE_gputop");
-    tmux.keys(&[
-        "-l",
-        &format!("clear; {program} doctor | grep -A1 clipboard"),
-    ]);
+    tmux.keys(&["-l", &format!("clear; {program} doctor | grep -A1 clipboard")]);
     tmux.keys(&["Enter"]);
-    tmux.wait_for(
-        |screen| screen.contains("set-clipboard external"),
-        "the option",
-    );
+    tmux.wait_for(|screen| screen.contains("set-clipboard external"), "the option");
 }
 
 #[test]

@@ -64,10 +64,8 @@ fn directories() -> Vec<PathBuf> {
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     entries
 }
@@ -94,9 +92,7 @@ fn load(path: &Path) -> Option<Recorded> {
 }
 
 fn dump(version: &str, name: &str) -> Dump {
-    let path = directories()[0]
-        .join(version)
-        .join(format!("{name}.dump.zst"));
+    let path = directories()[0].join(version).join(format!("{name}.dump.zst"));
     Dump::from_bytes(&std::fs::read(path).unwrap()).unwrap()
 }
 
@@ -180,11 +176,7 @@ fn assert_segments(map: &PoolMap, truth: &[TruthSegment], at: &str) {
         assert_eq!(segment.size, Bytes(truth.total_size), "{at}");
         assert_eq!(segment.stream, truth.stream, "{at}");
         assert_eq!(segment.expandable, truth.expandable == Some(1), "{at}");
-        let own = if truth.large == 1 {
-            PoolKind::Large
-        } else {
-            PoolKind::Small
-        };
+        let own = if truth.large == 1 { PoolKind::Large } else { PoolKind::Small };
         match truth.pool {
             Some((0, 0)) => assert_eq!(segment.pool, own, "{at}"),
             Some((a, b)) => {
@@ -204,23 +196,15 @@ fn assert_segments(map: &PoolMap, truth: &[TruthSegment], at: &str) {
 
 fn truth_blocks(segment: &TruthSegment) -> Vec<(u64, u64, BlockState, Option<u64>)> {
     let mut address = segment.address;
-    let blocks = segment
-        .blocks
-        .iter()
-        .map(|&TruthBlock(size, allocated, active, requested)| {
-            let state = match (allocated, active) {
-                (1, _) => BlockState::Allocated,
-                (_, 1) => BlockState::Active,
-                _ => BlockState::Free,
-            };
-            address += size;
-            (
-                address - size,
-                size,
-                state,
-                requested.filter(|_| allocated == 1),
-            )
-        });
+    let blocks = segment.blocks.iter().map(|&TruthBlock(size, allocated, active, requested)| {
+        let state = match (allocated, active) {
+            (1, _) => BlockState::Allocated,
+            (_, 1) => BlockState::Active,
+            _ => BlockState::Free,
+        };
+        address += size;
+        (address - size, size, state, requested.filter(|_| allocated == 1))
+    });
     blocks.collect()
 }
 
@@ -277,10 +261,7 @@ fn foreign_library_with_the_same_name_is_reported() {
         }
     }
     assert_eq!(Attached::attach(damaged).unwrap_err(), Failure::NotTorch);
-    assert_eq!(
-        Attached::attach(Dump::default()).unwrap_err(),
-        Failure::NotTorch
-    );
+    assert_eq!(Attached::attach(Dump::default()).unwrap_err(), Failure::NotTorch);
 }
 
 /// Offset of the first pool in torch 2.6.
@@ -291,9 +272,7 @@ const SHIFT: u64 = 24;
 
 /// Returns a dump of an unknown build: everything after the statistics is shifted, by an offset that no real build has.
 fn unknown_build() -> Dump {
-    let recorded = recorded()
-        .find(|r| r.version == "2.6.0" && r.name == "mixed")
-        .unwrap();
+    let recorded = recorded().find(|r| r.version == "2.6.0" && r.name == "mixed").unwrap();
     let mut dump = recorded.dump;
     for truth in &recorded.truth.stats {
         let device = device_of(&mut dump, truth);
@@ -317,24 +296,16 @@ fn unknown_build() -> Dump {
 
 fn range_at(dump: &mut Dump, at: u64) -> (u64, &mut [u8]) {
     let mut ranges = dump.bytes_mut();
-    ranges
-        .find(|(address, bytes)| (*address..address + bytes.len() as u64).contains(&at))
-        .unwrap()
+    ranges.find(|(address, bytes)| (*address..address + bytes.len() as u64).contains(&at)).unwrap()
 }
 
 /// Returns the address of the device with these statistics, found by its allocated bytes.
 fn device_of(dump: &mut Dump, truth: &TruthStats) -> u64 {
     let words = &truth.arrays["allocated_bytes"];
     let words: [[i64; 4]; 3] = serde_json::from_value(words.clone()).unwrap();
-    let words: Vec<u8> = words
-        .as_flattened()
-        .iter()
-        .flat_map(|w| w.to_le_bytes())
-        .collect();
+    let words: Vec<u8> = words.as_flattened().iter().flat_map(|w| w.to_le_bytes()).collect();
     let mut found = dump.bytes_mut().filter_map(|(address, bytes)| {
-        let at = bytes
-            .windows(words.len())
-            .position(|window| window == words)?;
+        let at = bytes.windows(words.len()).position(|window| window == words)?;
         Some(address + at as u64 - 40 - 4 * 96)
     });
     found.next().unwrap()
@@ -342,9 +313,7 @@ fn device_of(dump: &mut Dump, truth: &TruthStats) -> u64 {
 
 #[test]
 fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
-    let recorded = recorded()
-        .find(|r| r.version == "2.6.0" && r.name == "mixed")
-        .unwrap();
+    let recorded = recorded().find(|r| r.version == "2.6.0" && r.name == "mixed").unwrap();
     let mut attached = Attached::attach(unknown_build()).unwrap();
     assert!(attached.library().starts_with("unknown torch build"));
     for (stats, truth) in attached.stats().unwrap().iter().zip(&recorded.truth.stats) {
@@ -354,12 +323,7 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
     }
 
     let mut other = unknown_build();
-    let block = recorded
-        .truth
-        .segments
-        .iter()
-        .find(|s| s.device == 0)
-        .unwrap();
+    let block = recorded.truth.segments.iter().find(|s| s.device == 0).unwrap();
     let size = (block.blocks[0].0).to_le_bytes();
     let address = block.address.to_le_bytes();
     // One block has another size, as if the size field were somewhere else.
@@ -484,11 +448,7 @@ fn inflict(dump: &mut Dump, places: &[(usize, Damage)]) {
 }
 
 fn read_everything(dump: Dump) {
-    let memory = Metered {
-        dump,
-        calls: Cell::default(),
-        bytes: Cell::default(),
-    };
+    let memory = Metered { dump, calls: Cell::default(), bytes: Cell::default() };
     let Ok(mut attached) = Attached::attach(memory) else {
         return;
     };

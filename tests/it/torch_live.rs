@@ -42,16 +42,10 @@ fn from_dump() -> Attached<Dump> {
 pub fn allocated_bytes() -> u64 {
     let allocated = from_dump().stats().unwrap()[0].allocated_bytes;
     let words = [allocated.all, allocated.small].map(|s| [s.current, s.peak, s.allocated, s.freed]);
-    let words: Vec<u8> = words
-        .as_flattened()
-        .iter()
-        .flat_map(|word| word.to_le_bytes())
-        .collect();
+    let words: Vec<u8> = words.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut dump = Dump::from_bytes(&std::fs::read(dump_path()).unwrap()).unwrap();
     let mut found = dump.bytes_mut().filter_map(|(address, bytes)| {
-        let at = bytes
-            .windows(words.len())
-            .position(|window| window == words)?;
+        let at = bytes.windows(words.len()).position(|window| window == words)?;
         Some(address + at as u64)
     });
     found.next().unwrap()
@@ -61,10 +55,7 @@ fn key(pid: Pid) -> ProcessKey {
     let stat = procfs::process::Process::new(pid.0.try_into().unwrap())
         .and_then(|process| process.stat())
         .unwrap();
-    ProcessKey {
-        pid,
-        start: StartTicks(stat.starttime),
-    }
+    ProcessKey { pid, start: StartTicks(stat.starttime) }
 }
 
 /// Waits until `condition` returns a value. Fails the test on a timeout.
@@ -155,11 +146,7 @@ fn a_half_written_device_is_left_out_until_the_writer_is_done() {
     let current = u64::try_from(whole[0].allocated_bytes.all.current).unwrap();
     target.poke(mutex, 1);
     target.poke(at, current - 512);
-    assert_eq!(
-        live.stats().unwrap(),
-        whole[1..],
-        "small and large do not add up to all"
-    );
+    assert_eq!(live.stats().unwrap(), whole[1..], "small and large do not add up to all");
     assert_eq!(live.map(0), Err(Failure::Busy));
     target.poke(at, current);
     // A thread was stopped inside the lock, but the data that the lock guards is consistent.
@@ -185,9 +172,7 @@ fn an_allocator_that_is_being_changed_is_attached_to_later() {
 
 #[test]
 fn target_in_a_pid_namespace_is_read_by_its_outer_pid() {
-    let probe = Command::new("unshare")
-        .args(["--pid", "--fork", "--mount", "true"])
-        .output();
+    let probe = Command::new("unshare").args(["--pid", "--fork", "--mount", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         // Needs root, and a kernel that allows it.
         return;
@@ -234,23 +219,15 @@ fn process_is_detached_after_exec() {
     let sampler = start_sampler();
     let key = key(target.pid());
     sampler.watch(vec![key]);
-    wait_until("pools of both devices", || {
-        (request_pools(&sampler).list.len() == 2).then_some(())
-    });
+    wait_until("pools of both devices", || (request_pools(&sampler).list.len() == 2).then_some(()));
     target.exec();
     wait_until("the other program", || {
         let unread = request_pools(&sampler).unread;
-        unread
-            .iter()
-            .any(|u| u.process == key && u.why.reason == Reason::Unsupported)
-            .then_some(())
+        unread.iter().any(|u| u.process == key && u.why.reason == Reason::Unsupported).then_some(())
     });
     assert!(request_pools(&sampler).list.is_empty());
     assert_eq!(live.stats(), Err(Failure::Changed));
-    assert_eq!(
-        ask_map(&sampler, key).unwrap_err(),
-        Failure::NotTorch.missing()
-    );
+    assert_eq!(ask_map(&sampler, key).unwrap_err(), Failure::NotTorch.missing());
 }
 
 #[test]
@@ -259,9 +236,7 @@ fn sampler_delivers_pools_maps_and_the_exit() {
     let sampler = start_sampler();
     let key = key(target.pid());
     sampler.watch(vec![key]);
-    let pools = wait_until("pools", || {
-        Some(request_pools(&sampler)).filter(|p| p.list.len() == 2)
-    });
+    let pools = wait_until("pools", || Some(request_pools(&sampler)).filter(|p| p.list.len() == 2));
     let truth = from_dump().stats().unwrap();
     for (pool, stats) in pools.list.iter().zip(&truth) {
         assert_eq!((pool.process, pool.ordinal), (key, stats.ordinal));
@@ -270,10 +245,7 @@ fn sampler_delivers_pools_maps_and_the_exit() {
         assert_eq!(pool.stats.reserved.min(), pool.stats.reserved.max());
         assert!(pool.stats.largest_free_block.get().is_some());
         let current = stats.allocated_bytes.all.current;
-        assert_eq!(
-            pool.stats.allocated.last(),
-            Bytes(u64::try_from(current).unwrap())
-        );
+        assert_eq!(pool.stats.allocated.last(), Bytes(u64::try_from(current).unwrap()));
     }
     let map = ask_map(&sampler, key).unwrap();
     assert!(map.exact && map.process == key);
@@ -285,13 +257,8 @@ fn sampler_delivers_pools_maps_and_the_exit() {
     });
     assert!(pools.list.is_empty());
     sampler.watch(Vec::new());
-    wait_until("nothing watched", || {
-        request_pools(&sampler).unread.is_empty().then_some(())
-    });
-    assert_eq!(
-        ask_map(&sampler, key).unwrap_err(),
-        Failure::NotWatched.missing()
-    );
+    wait_until("nothing watched", || request_pools(&sampler).unread.is_empty().then_some(()));
+    assert_eq!(ask_map(&sampler, key).unwrap_err(), Failure::NotWatched.missing());
 }
 
 #[test]
@@ -326,10 +293,7 @@ fn the_command_prints_what_it_read_in_text_and_json() {
     let truth = from_dump().stats().unwrap()[0];
     assert_eq!(device["ordinal"], 0);
     assert_eq!(device["exact"], true);
-    assert_eq!(
-        device["stats"]["reserved_bytes"]["peak"],
-        truth.reserved_bytes.all.peak
-    );
+    assert_eq!(device["stats"]["reserved_bytes"]["peak"], truth.reserved_bytes.all.peak);
     assert_eq!(device["stats"]["num_ooms"], truth.num_ooms);
     assert!(device["segments"][0]["blocks"][0]["state"].is_string());
     assert!(
@@ -338,10 +302,7 @@ fn the_command_prints_what_it_read_in_text_and_json() {
 
     let output = gputop(target.pid(), &[]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("torch 2.3 to 2.9") && text.contains("device 1"),
-        "{text}"
-    );
+    assert!(text.contains("torch 2.3 to 2.9") && text.contains("device 1"), "{text}");
 }
 
 #[test]
@@ -361,9 +322,7 @@ fn exited_process_exits_2() {
     let pid = sleeper.pid();
     sleeper.0.kill().unwrap();
     // A zombie that has not been reaped: there is nothing to read either.
-    wait_until("the zombie", || {
-        (gputop(pid, &[]).status.code() == Some(2)).then_some(())
-    });
+    wait_until("the zombie", || (gputop(pid, &[]).status.code() == Some(2)).then_some(()));
     sleeper.0.wait().unwrap();
     let output = gputop(pid, &["--json"]);
     assert_eq!(output.status.code(), Some(2));
@@ -398,10 +357,7 @@ fn other_users_process_is_denied_with_a_fix() {
     let devices = &json(&output)["devices"];
     assert_eq!(devices["missing"], "denied");
     let hint = devices["hint"].as_str().unwrap();
-    assert!(
-        hint.contains("sudo gputop") && hint.contains("as its user"),
-        "{hint}"
-    );
+    assert!(hint.contains("sudo gputop") && hint.contains("as its user"), "{hint}");
 }
 
 #[test]
@@ -419,10 +375,7 @@ fn a_process_that_made_itself_unreadable_is_denied_to_its_own_user() {
             let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
             let mut other = Command::new(&binary);
             other.args(arguments).env("GPUTOP_TEST_UNDUMPABLE", "1");
-            other
-                .env("GPUTOP_TEST_DUMP", &dump)
-                .env("TMPDIR", "/tmp")
-                .uid(NOBODY);
+            other.env("GPUTOP_TEST_DUMP", &dump).env("TMPDIR", "/tmp").uid(NOBODY);
             other.stdin(Stdio::piped()).stdout(Stdio::piped());
             *command = other;
         }

@@ -38,9 +38,7 @@ impl Target {
     }
 
     pub fn start_with(dump: &Path, adjust: impl Fn(&mut Command)) -> Self {
-        (0..10)
-            .find_map(|_| Self::try_start(dump, &adjust))
-            .expect("a free place")
+        (0..10).find_map(|_| Self::try_start(dump, &adjust)).expect("a free place")
     }
 
     fn try_start(dump: &Path, adjust: &impl Fn(&mut Command)) -> Option<Self> {
@@ -87,9 +85,7 @@ impl Target {
     pub fn fork(&mut self) -> u32 {
         writeln!(self.stdin, "fork").unwrap();
         let mut lines = (&mut self.answers).lines().map_while(Result::ok);
-        lines
-            .find_map(|line| line.strip_prefix("forked ")?.parse().ok())
-            .expect("a copy")
+        lines.find_map(|line| line.strip_prefix("forked ")?.parse().ok()).expect("a copy")
     }
 
     pub fn kill(&mut self) {
@@ -212,18 +208,12 @@ fn inhabit(mut dump: Dump) {
         // SAFETY: all pages of the range were mapped above, writable, and hold no Rust object.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
     }
-    maps.iter()
-        .filter(|map| map.executable)
-        .for_each(make_executable);
+    maps.iter().filter(|map| map.executable).for_each(make_executable);
 }
 
 fn place(address: u64, len: u64, file: Option<(&File, u64)>) {
     let (descriptor, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
-    let anonymous = if file.is_some() {
-        0
-    } else {
-        libc::MAP_ANONYMOUS
-    };
+    let anonymous = if file.is_some() { 0 } else { libc::MAP_ANONYMOUS };
     let wanted = address as *mut libc::c_void;
     // SAFETY: MAP_FIXED_NOREPLACE maps over nothing that is there; kernels before 4.17 take it as a hint, and the
     // result is compared.
@@ -246,11 +236,7 @@ fn make_executable(map: &Mapping) {
     let len = usize::try_from(map.end - map.start).unwrap();
     // SAFETY: a range that `place` mapped; nothing in it is written from now on.
     let done = unsafe {
-        libc::mprotect(
-            map.start as *mut libc::c_void,
-            len,
-            libc::PROT_READ | libc::PROT_EXEC,
-        )
+        libc::mprotect(map.start as *mut libc::c_void, len, libc::PROT_READ | libc::PROT_EXEC)
     };
     assert_eq!(done, 0);
 }

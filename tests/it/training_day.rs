@@ -92,10 +92,8 @@ impl Day {
             at: Mono(BOOT),
             list: Arc::new((0..PROCESSES).map(process).collect()),
         });
-        day.frame.pools = Some(Pools {
-            list: Arc::new((0..GPUS).map(pool).collect()),
-            ..Pools::default()
-        });
+        day.frame.pools =
+            Some(Pools { list: Arc::new((0..GPUS).map(pool).collect()), ..Pools::default() });
         day
     }
 
@@ -109,10 +107,7 @@ impl Day {
             gpu: GpuUuid(uuid(number / 8).into()).into(),
             ..Pool::default()
         });
-        self.frame.pools = Some(Pools {
-            list: Arc::new(list.collect()),
-            ..Pools::default()
-        });
+        self.frame.pools = Some(Pools { list: Arc::new(list.collect()), ..Pools::default() });
         self
     }
 
@@ -177,18 +172,9 @@ impl Day {
         gpu.temperature = Celsius(warm as i32).into();
         gpu.memory_temperature = Celsius((warm + 9 + dice.between(0, 1)) as i32).into();
         let capped = watts > 672_000;
-        let clock = if capped {
-            1_980 - 15 * dice.between(0, 9)
-        } else {
-            1_980
-        };
+        let clock = if capped { 1_980 - 15 * dice.between(0, 9) } else { 1_980 };
         gpu.sm_clock = MegaHertz(clock as u32).into();
-        gpu.throttle = if capped {
-            vec![Throttle::SwPowerCap]
-        } else {
-            vec![]
-        }
-        .into();
+        gpu.throttle = if capped { vec![Throttle::SwPowerCap] } else { vec![] }.into();
         if second.is_multiple_of(2) {
             gpu.processes_at = Some(Mono(now.0 - dice.between(1, 12) as u64));
         }
@@ -239,11 +225,7 @@ impl Day {
             let trainer = i.is_multiple_of(8);
             // The kernel counts ticks of 10 ms over an interval that is never exactly a second.
             if trainer || (second / 2 + i as u64).is_multiple_of(2) {
-                let ticks = if trainer {
-                    dice.between(98, 240)
-                } else {
-                    dice.between(12, 80)
-                };
+                let ticks = if trainer { dice.between(98, 240) } else { dice.between(12, 80) };
                 let interval = 1.0 + dice.between(-3_000, 3_000) as f64 / 1_000_000.0;
                 process.cpu = Percent::rounded(ticks as f64 / interval).into();
                 let pages = dice.between(-900, 1_000);
@@ -268,10 +250,7 @@ impl Day {
             // A second contains a whole step, from the weights alone to all activations. Its extremes repeat with the
             // batch length, but its last sample does not.
             let length = dice.between(0, 4) as u64;
-            let (low, high) = (
-                Bytes::mib(48_310),
-                Bytes(83_100 * MIB + length * 96_469_504),
-            );
+            let (low, high) = (Bytes::mib(48_310), Bytes(83_100 * MIB + length * 96_469_504));
             let last = Bytes(low.0 + dice.roll() % 70_000_000 * 512);
             let stats = &mut pool.stats;
             stats.allocated = Sampled(low, high, last);
@@ -292,12 +271,7 @@ impl Day {
 fn uuid(index: u32) -> String {
     let mut dice = Random(0xA5A5_0000 + u64::from(index));
     let (a, b) = (dice.roll(), dice.roll());
-    format!(
-        "GPU-{:08x}-{:04x}-4b1d-9c0e-{:012x}",
-        a as u32,
-        b as u16,
-        a ^ b
-    )
+    format!("GPU-{:08x}-{:04x}-4b1d-9c0e-{:012x}", a as u32, b as u16, a ^ b)
 }
 
 fn gpu(index: u32) -> Gpu {
@@ -305,10 +279,7 @@ fn gpu(index: u32) -> Gpu {
         index,
         uuid: GpuUuid(uuid(index).into()),
         name: "NVIDIA H200".into(),
-        health: Health {
-            state: HealthState::Answering,
-            ..Health::default()
-        },
+        health: Health { state: HealthState::Answering, ..Health::default() },
         board: Arc::new(board(index)),
         encoder: Percent(0.0).into(),
         decoder: Percent(0.0).into(),
@@ -339,12 +310,7 @@ fn gpu(index: u32) -> Gpu {
             .map(|p| GpuProcess {
                 pid: pid(p),
                 process: Some(key(p)),
-                vram: Bytes::mib(if p % 8 == 0 {
-                    104_722
-                } else {
-                    518 + u64::from(p) * 3
-                })
-                .into(),
+                vram: Bytes::mib(if p % 8 == 0 { 104_722 } else { 518 + u64::from(p) * 3 }).into(),
                 sm: Percent(0.0).into(),
                 memory_bandwidth: Percent(0.0).into(),
                 ..GpuProcess::default()
@@ -399,10 +365,7 @@ fn pid(i: u32) -> Pid {
 }
 
 pub fn key(i: u32) -> ProcessKey {
-    ProcessKey {
-        pid: pid(i),
-        start: StartTicks(310_000 + u64::from(i) * 7),
-    }
+    ProcessKey { pid: pid(i), start: StartTicks(310_000 + u64::from(i) * 7) }
 }
 
 fn process(i: u32) -> Process {

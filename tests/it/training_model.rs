@@ -64,11 +64,7 @@ impl Cache {
         };
         let address = self.next;
         self.next += length;
-        let kind = if small {
-            PoolKind::Small
-        } else {
-            PoolKind::Large
-        };
+        let kind = if small { PoolKind::Small } else { PoolKind::Large };
         self.segments.insert(address, (length, kind));
         self.put(address, length, None, address, small);
         (small, length, address)
@@ -99,12 +95,7 @@ impl Cache {
     }
 
     fn put(&mut self, at: u64, size: u64, requested: Option<u64>, segment: u64, small: bool) {
-        let held = Held {
-            size,
-            requested,
-            segment,
-            small,
-        };
+        let held = Held { size, requested, segment, small };
         self.blocks.insert(at, held);
         if requested.is_none() {
             self.free.insert((small, size, at));
@@ -132,9 +123,8 @@ impl Trainer {
         let matrix = WIDTH * WIDTH * 2;
         let layer = [3 * matrix, matrix, 4 * matrix, 4 * matrix];
         let vectors = [3, 1, 1, 1, 4, 1, 1, 1].map(|n| n * WIDTH * 2);
-        let mut parameters: Vec<u64> = (0..LAYERS)
-            .flat_map(|_| layer.into_iter().chain(vectors))
-            .collect();
+        let mut parameters: Vec<u64> =
+            (0..LAYERS).flat_map(|_| layer.into_iter().chain(vectors)).collect();
         parameters.extend([50_257 * WIDTH * 2, 1_024 * WIDTH * 2]);
         let mut trainer = Self {
             rank,
@@ -160,13 +150,7 @@ impl Trainer {
         let place = self.dice.between(0, 480) as usize;
         let mut segments = self.step(Some(place));
         segments.retain(|segment| !segment.blocks.is_empty());
-        PoolMap {
-            process: self.process(),
-            ordinal: 0,
-            at,
-            exact: true,
-            segments,
-        }
+        PoolMap { process: self.process(), ordinal: 0, at, exact: true, segments }
     }
 
     pub fn process(&self) -> ProcessKey {
@@ -203,10 +187,7 @@ impl Trainer {
             }
             look(&self.cache);
         }
-        activations
-            .into_iter()
-            .chain(gradients)
-            .for_each(|block| self.cache.release(block));
+        activations.into_iter().chain(gradients).for_each(|block| self.cache.release(block));
         seen
     }
 }
@@ -221,19 +202,12 @@ fn segments(cache: &Cache) -> Vec<Segment> {
             None => BlockState::Free,
         },
     };
-    let segments = cache
-        .segments
-        .iter()
-        .map(|(&address, &(size, pool))| Segment {
-            address,
-            size: Bytes(size),
-            pool,
-            blocks: cache
-                .blocks
-                .range(address..address + size)
-                .map(block)
-                .collect(),
-            ..Segment::default()
-        });
+    let segments = cache.segments.iter().map(|(&address, &(size, pool))| Segment {
+        address,
+        size: Bytes(size),
+        pool,
+        blocks: cache.blocks.range(address..address + size).map(block).collect(),
+        ..Segment::default()
+    });
     segments.collect()
 }

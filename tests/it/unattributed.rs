@@ -33,9 +33,7 @@ fn single_part(fake: &FakeNvml) -> (String, Vec<u64>, String) {
 }
 
 fn listed(pid: u32) -> FakeNvml {
-    FakeNvml::new(&format!(
-        "[[gpu]]\n[[process]]\npid = {pid}\ngpu = 0\nused = \"20 GiB\"\n"
-    ))
+    FakeNvml::new(&format!("[[gpu]]\n[[process]]\npid = {pid}\ngpu = 0\nused = \"20 GiB\"\n"))
 }
 
 #[test]
@@ -74,10 +72,7 @@ fn unclaimed_memory_says_what_is_known() {
         comm.is_ok_and(|comm| comm == "nvidia-cuda-mps\n")
     });
     let (cause, pids, _) = single_part(&FakeNvml::new("[[gpu]]\ncontext = \"5 GiB\"\n"));
-    assert_eq!(
-        (&*cause, pids),
-        ("mps_server", vec![u64::from(server.pid())])
-    );
+    assert_eq!((&*cause, pids), ("mps_server", vec![u64::from(server.pid())]));
 }
 
 #[test]
@@ -124,9 +119,8 @@ fn a_leader_that_left_its_threads_behind_is_counted_with_them() {
             .unwrap(),
     );
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    let pid = lines
-        .map_while(Result::ok)
-        .find_map(|line| line.strip_prefix("leader ")?.parse().ok());
+    let pid =
+        lines.map_while(Result::ok).find_map(|line| line.strip_prefix("leader ")?.parse().ok());
     let pid: u32 = pid.expect("its PID");
     wait_until("a leader that has ended", || state(pid) == Some('Z'));
     let (cause, pids, sentence) = single_part(&listed(pid));

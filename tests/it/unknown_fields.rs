@@ -48,10 +48,7 @@ fn an_unknown_reason_and_a_value_of_another_kind_cost_one_number() {
     assert_eq!(gpu.temperature.why().unwrap().reason, Reason::Unknown);
     assert_eq!(gpu.fan.why().unwrap().reason, Reason::Unknown);
     assert_eq!(gpu.pstate.why().unwrap().reason, Reason::Unknown);
-    assert_eq!(
-        gpu.throttle,
-        vec![Throttle::SwPowerCap, Throttle::Unknown].into()
-    );
+    assert_eq!(gpu.throttle, vec![Throttle::SwPowerCap, Throttle::Unknown].into());
     assert_eq!(gpu.memory.total, Bytes(1024).into());
     assert_eq!(gpu.memory.used.why().unwrap().reason, Reason::Unknown);
     assert_eq!(gpu.memory.free, Reading::Missing(Reason::Denied.into()));
@@ -68,16 +65,10 @@ fn unknown_fields_and_variants_of_a_frame_are_passed_over() {
     }))
     .unwrap();
     assert_eq!(frame.gpus[0].health.state, HealthState::Unknown);
-    assert_eq!(
-        frame.gpus[0].processes.value().unwrap()[0].vram,
-        Bytes(5).into()
-    );
+    assert_eq!(frame.gpus[0].processes.value().unwrap()[0].vram, Bytes(5).into());
     let key = ProcessKey::new(9, 1);
     assert_eq!(frame.process(key).unwrap().state, RunState::Unknown);
-    let recycled = ProcessKey {
-        start: StartTicks(2),
-        ..key
-    };
+    let recycled = ProcessKey { start: StartTicks(2), ..key };
     assert_eq!(frame.process(recycled), None);
 }
 
@@ -136,10 +127,7 @@ fn incident_omits_unknown_values_and_reads_later_versions() {
     };
     incident.fields.requested_bytes = Some(5_242_880_000);
     let text = serde_json::to_value(&incident).unwrap();
-    assert_eq!(
-        text["fields"],
-        json!({"requested_bytes": 5_242_880_000_u64})
-    );
+    assert_eq!(text["fields"], json!({"requested_bytes": 5_242_880_000_u64}));
     assert!(text.get("uid").is_none());
     assert_eq!(serde_json::from_value::<Incident>(text).unwrap(), incident);
 

@@ -42,10 +42,7 @@ impl Victim {
         let programs = root.path().join("bin");
         fs::create_dir(&programs).unwrap();
         symlink("/bin/false", programs.join("ssh")).unwrap();
-        let mut victim = Self {
-            root,
-            uid: String::new(),
-        };
+        let mut victim = Self { root, uid: String::new() };
         let script = format!("echo '{OOM}' >&2; exit 3");
         let mut run = victim.gputop(&FakeNvml::new(""), &["run", "sh", "-c", &script]);
         // A file, so that gputop reads what the command writes to it.
@@ -96,16 +93,8 @@ impl Victim {
 
 /// Appends the hostile text to every value that a person reads.
 fn poison(value: &mut Value) {
-    const READ: [&str; 8] = [
-        "title",
-        "headline",
-        "text",
-        "command",
-        "host",
-        "why_first",
-        "for",
-        "change",
-    ];
+    const READ: [&str; 8] =
+        ["title", "headline", "text", "command", "host", "why_first", "for", "change"];
     match value {
         Value::Array(items) => items.iter_mut().for_each(poison),
         Value::Object(fields) => {
@@ -141,21 +130,14 @@ fn collect(command: &clap::Command, path: &[String], uid: &str, calls: &mut Vec<
     let missing = format!("missing{HOSTILE}");
     for word in [HOSTILE, &missing, uid] {
         calls.push(with(&[word]));
-        let has = |name| {
-            command
-                .get_arguments()
-                .any(|arg| arg.get_long() == Some(name))
-        };
+        let has = |name| command.get_arguments().any(|arg| arg.get_long() == Some(name));
         for format in ["json", "markdown"] {
             if has(format) {
                 calls.push(with(&[&format!("--{format}"), word]));
             }
         }
     }
-    for arg in command
-        .get_arguments()
-        .filter(|arg| arg.get_action().takes_values())
-    {
+    for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
         if let Some(long) = arg.get_long() {
             for word in [HOSTILE, uid] {
                 calls.push(with(&[&format!("--{long}={HOSTILE}"), word]));
@@ -163,10 +145,7 @@ fn collect(command: &clap::Command, path: &[String], uid: &str, calls: &mut Vec<
             calls.push(with(&[&format!("--{long}={missing}/")]));
         }
     }
-    for sub in command
-        .get_subcommands()
-        .filter(|sub| sub.get_name() != "help")
-    {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         collect(sub, &with(&[sub.get_name()]), uid, calls);
     }
 }
@@ -259,10 +238,7 @@ fn no_subcommand_prints_control_characters_from_outside() {
 fn stored_incidents_print_as_valid_json_and_with_our_own_colors_only() {
     let victim = Victim::new();
     let shown = victim
-        .gputop(
-            &FakeNvml::new(""),
-            &["incidents", "show", "--json", &victim.uid],
-        )
+        .gputop(&FakeNvml::new(""), &["incidents", "show", "--json", &victim.uid])
         .output()
         .unwrap();
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();

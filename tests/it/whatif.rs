@@ -35,20 +35,9 @@ fn stderr_text(out: &Output) -> String {
 fn under_its_own_settings_a_program_reserves_what_it_reserved() {
     for (name, conf) in [
         (NATIVE, ""),
-        (
-            "torch-2.15/expandable.pickle",
-            "expandable_segments:True,max_split_size_mb:512",
-        ),
+        ("torch-2.15/expandable.pickle", "expandable_segments:True,max_split_size_mb:512"),
     ] {
-        let document = json(&[
-            &data(name),
-            "--torch",
-            "2.15",
-            "--conf",
-            conf,
-            "--device",
-            "0",
-        ]);
+        let document = json(&[&data(name), "--torch", "2.15", "--conf", conf, "--device", "0"]);
         let device = &document["devices"][0];
         let played = device["settings"].as_array().unwrap().last().unwrap();
         assert_eq!(played["conf"], conf, "{name}");
@@ -83,10 +72,7 @@ fn default_remedies_of_the_release_are_tried() {
             "roundup_power2_divisions:4"
         ]
     );
-    assert_eq!(
-        played[3]["no_effect"],
-        "no effect without a memory fraction"
-    );
+    assert_eq!(played[3]["no_effect"], "no effect without a memory fraction");
     // The card is larger than the failed request in the recording.
     assert!(played.iter().all(|played| played["oom"].is_null()));
     assert!(played[0]["fits_bytes"].as_u64() > Some(190 << 30));
@@ -114,15 +100,10 @@ fn whatif_prints_a_table() {
 fn the_card_of_a_process_is_what_nvml_says_of_it() {
     let target = Target::start(&dump_path());
     let pid = target.pid().to_string();
-    let process = format!(
-        "[[process]]\npid = {pid}\ngpu = 0\nused = {}\n",
-        3_u64 << 30
-    );
+    let process = format!("[[process]]\npid = {pid}\ngpu = 0\nused = {}\n", 3_u64 << 30);
     let fake = FakeNvml::new(&format!("[[gpu]]\nused = \"4 GiB\"\n{process}"));
     let run = |args: &[&str]| {
-        let out = command(&fake, [&["whatif", &pid, "--json"], args].concat())
-            .output()
-            .unwrap();
+        let out = command(&fake, [&["whatif", &pid, "--json"], args].concat()).output().unwrap();
         assert!(out.status.success(), "{}", stderr_text(&out));
         serde_json::from_slice::<Value>(&out.stdout).unwrap()["devices"][0].clone()
     };
@@ -134,10 +115,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
     let card = bytes("card_bytes");
     assert!(card > 130 << 30, "{device}");
     let fits = device["settings"][0]["fits_bytes"].as_u64().unwrap();
-    assert!(
-        fits < card - bytes("outside_bytes") && fits > card / 2,
-        "{device}"
-    );
+    assert!(fits < card - bytes("outside_bytes") && fits > card / 2, "{device}");
     // The size given by the user takes precedence.
     let with_card_size = run(&["--card", "24GiB"]);
     assert_eq!(with_card_size["card_bytes"], 24_u64 << 30);
@@ -146,10 +124,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
     let none: Value = serde_json::from_slice(&none.stdout).unwrap();
     let card = &none["devices"][0]["card_bytes"];
     assert_eq!(card["missing"], "unsupported", "{card}");
-    assert!(
-        card["hint"].as_str().is_some_and(|hint| !hint.is_empty()),
-        "{card}"
-    );
+    assert!(card["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{card}");
 }
 
 #[test]
@@ -164,36 +139,23 @@ fn mistyped_settings_get_the_nearest_name() {
             &["--conf", "expandable_segments:yes"],
             "`yes` is not a valid value for `expandable_segments`: expected `True` or `False`",
         ),
-        (
-            &["--conf", "max_split_size_mb"],
-            "write options as `key:value`",
-        ),
+        (&["--conf", "max_split_size_mb"], "write options as `key:value`"),
         (
             &["--conf", "expandable_segments:True", "--torch", "2.0"],
             "`expandable_segments` requires torch 2.1, but this is 2.0",
         ),
-        (
-            &["--conf", "backend:cudaMallocAsync"],
-            "cannot be simulated",
-        ),
+        (&["--conf", "backend:cudaMallocAsync"], "cannot be simulated"),
         (&["--card", "24"], "unit missing; use"),
         (
             &["--conf", "max_split_size_mb:20"],
             "`20` is not a valid value for `max_split_size_mb`: expected a whole number of MiB above 20",
         ),
-        (
-            &["--card", "1GiB", "--outside", "2GiB"],
-            "no memory left for the allocator",
-        ),
+        (&["--card", "1GiB", "--outside", "2GiB"], "no memory left for the allocator"),
         (&["--torch", "new"], "not a PyTorch release; use 2.8"),
     ] {
         let out = whatif(&[&[file.as_str()], args].concat());
         assert_eq!(out.status.code(), Some(2), "{args:?}");
-        assert!(
-            stderr_text(&out).contains(with_card_size),
-            "{args:?}: {}",
-            stderr_text(&out)
-        );
+        assert!(stderr_text(&out).contains(with_card_size), "{args:?}: {}", stderr_text(&out));
     }
     for (source, with_card_size) in [
         ("no/such.pickle", "no such file"),
@@ -202,11 +164,7 @@ fn mistyped_settings_get_the_nearest_name() {
     ] {
         let out = whatif(&[source]);
         assert_eq!(out.status.code(), Some(2), "{source}");
-        assert!(
-            stderr_text(&out).contains(with_card_size),
-            "{source}: {}",
-            stderr_text(&out)
-        );
+        assert!(stderr_text(&out).contains(with_card_size), "{source}: {}", stderr_text(&out));
     }
     let out = whatif(&[&file, "--device", "7"]);
     assert_eq!(out.status.code(), Some(1));

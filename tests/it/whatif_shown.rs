@@ -44,10 +44,7 @@ fn pinned() -> Trace {
         ops.push(alloc(block + 1, 60));
     }
     ops.push(alloc(100, 400));
-    Trace {
-        ops,
-        ..Trace::default()
-    }
+    Trace { ops, ..Trace::default() }
 }
 
 fn device(ordinal: u32, trace: &Trace, room: Room) -> Device {
@@ -86,11 +83,7 @@ struct Shown {
 
 impl Shown {
     fn open(devices: Vec<Device>) -> Self {
-        let document = Document {
-            schema: 1,
-            source: "train.pickle".into(),
-            devices,
-        };
+        let document = Document { schema: 1, source: "train.pickle".into(), devices };
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         Self {
@@ -114,14 +107,8 @@ impl Shown {
 
 /// Returns two devices: the default fails on one, and the other has room for everything.
 fn two() -> Vec<Device> {
-    let room = |mib| Room {
-        card: Bytes::mib(mib),
-        outside: Bytes::mib(400),
-    };
-    vec![
-        device(0, &pinned(), room(4600)),
-        device(1, &pinned(), room(9000)),
-    ]
+    let room = |mib| Room { card: Bytes::mib(mib), outside: Bytes::mib(400) };
+    vec![device(0, &pinned(), room(4600)), device(1, &pinned(), room(9000))]
 }
 
 #[test]
@@ -149,10 +136,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
     legend(&shown, "d roundup_power2_divisions:4  █ allocated");
     shown.key(KeyCode::Char(']'));
     legend(&shown, "device 1 (2 of 2)");
-    legend(
-        &shown,
-        "GPU memory 8.79 GiB, 400.00 MiB of it outside the allocator",
-    );
+    legend(&shown, "GPU memory 8.79 GiB, 400.00 MiB of it outside the allocator");
     shown.key(KeyCode::Char('['));
     legend(&shown, "device 0 (1 of 2)");
     for letter in "xTKLMSdiwtCsIpW!/ ".chars() {
@@ -164,10 +148,7 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
     let Effect::Copy(copied) = copied else {
         panic!("nothing was copied");
     };
-    assert_eq!(
-        copied.text,
-        "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:4"
-    );
+    assert_eq!(copied.text, "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:4");
     // Copied text covers the screen until the next key.
     shown.key(KeyCode::Esc);
     let left = shown.key(KeyCode::Char('q'));
@@ -197,14 +178,9 @@ fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
 
 #[test]
 fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/snapshots/torch-2.15/native.pickle"
-    );
-    let terminal = Launch::gputop()
-        .args(["whatif", file])
-        .size(24, 100)
-        .start();
+    let file =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/snapshots/torch-2.15/native.pickle");
+    let terminal = Launch::gputop().args(["whatif", file]).size(24, 100).start();
     terminal.wait_text("a default");
     terminal.send("?");
     terminal.wait_text("Help: What if");

@@ -33,10 +33,7 @@ use crate::training_model::Trainer;
 const ALL_ARRIVED: &str = "{\"frames\":1000000}\n{\"later\":1}\nnot JSON\n";
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Returns the bytes that an agent writes for these updates, in order.
@@ -62,9 +59,7 @@ fn encode_with_incidents(
     };
     let input = BufReader::new(Cursor::new(ALL_ARRIVED));
     let serving = serve(source, incidents, input, &mut output, || {});
-    runtime()
-        .block_on(async { tokio::join!(feeding, serving).1 })
-        .unwrap();
+    runtime().block_on(async { tokio::join!(feeding, serving).1 }).unwrap();
     output
 }
 
@@ -73,10 +68,7 @@ fn incidents_follow_the_hello() {
     let (replies, stored) = tokio::sync::mpsc::unbounded_channel();
     replies.send(Update::IncidentList(Vec::new())).unwrap();
     let (asked, _requests) = std::sync::mpsc::channel();
-    let incidents = IncidentRequests {
-        asked,
-        replies: stored,
-    };
+    let incidents = IncidentRequests { asked, replies: stored };
     let hello = Update::Hello(Arc::new(training_day::hello()));
     let frame = Update::Frame(Arc::new(Day::new().next().clone()));
     let output = encode_with_incidents([hello, frame], Some(incidents));
@@ -158,14 +150,8 @@ pub fn all_kinds() -> Vec<Update> {
     vec![
         Update::Hello(Arc::new(training_day::hello())),
         Update::Frame(Arc::new(day.next().clone())),
-        Update::Event(Event {
-            seq: 7,
-            ..Event::default()
-        }),
-        Update::FailureMap(Arc::new(FailureMap {
-            since: Mono(90_000),
-            map: map.clone(),
-        })),
+        Update::Event(Event { seq: 7, ..Event::default() }),
+        Update::FailureMap(Arc::new(FailureMap { since: Mono(90_000), map: map.clone() })),
         Update::Map(Arc::new(map)),
         Update::Detail(key(), Box::new(Ok(Default::default()))),
         Update::Detail(key(), Box::new(Err(why()))),
@@ -197,28 +183,17 @@ fn every_update_survives_the_wire() {
     assert_eq!(received.len(), reported.len());
     assert_same(&received, &reported);
     // Only the newest map update is sent, so this one is sent separately.
-    let no_map = [Update::NoMap(
-        (key(), 3),
-        Missing::new(Reason::Denied, "of another user"),
-    )];
+    let no_map = [Update::NoMap((key(), 3), Missing::new(Reason::Denied, "of another user"))];
     assert_same(&read_bytes(&encode_updates(no_map.clone())).0, &no_map);
     let why = Missing::new(Reason::Denied, "of another user");
     let no_holders = [Update::Holders(key(), Arc::new(Err(why)))];
-    assert_same(
-        &read_bytes(&encode_updates(no_holders.clone())).0,
-        &no_holders,
-    );
+    assert_same(&read_bytes(&encode_updates(no_holders.clone())).0, &no_holders);
 }
 
 #[test]
 fn event_is_reported_once_across_agent_restarts() {
-    let event = |agent: &str, seq| {
-        Update::Event(Event {
-            agent: agent.into(),
-            seq,
-            ..Event::default()
-        })
-    };
+    let event =
+        |agent: &str, seq| Update::Event(Event { agent: agent.into(), seq, ..Event::default() });
     let hello = || Update::Hello(Arc::new(training_day::hello()));
     let reported = [hello(), event("a", 3), event("a", 4), event("b", 0)];
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -227,9 +202,7 @@ fn event_is_reported_once_across_agent_restarts() {
     let again = reported.into_iter().chain([hello()]);
     assert_same(&received, &again.collect::<Vec<_>>());
     // A slow reader may see the start of one more connection.
-    let events = received
-        .iter()
-        .filter(|one| matches!(one, Update::Event(_)));
+    let events = received.iter().filter(|one| matches!(one, Update::Event(_)));
     assert_eq!(events.count(), 3);
 }
 
@@ -244,10 +217,7 @@ fn failed_allocations_during_a_lost_link_are_reported_later() {
         list[0].stats.num_ooms = num_ooms;
         process = list[0].process;
         frame.pools.as_mut().unwrap().list = Arc::new(list);
-        let hello = gputop::model::host::Hello {
-            agent: agent.into(),
-            ..training_day::hello()
-        };
+        let hello = gputop::model::host::Hello { agent: agent.into(), ..training_day::hello() };
         let reported = [Update::Hello(hello.into()), Update::Frame(frame.into())];
         std::fs::write(at(&format!("said{number}")), encode_updates(reported)).unwrap();
     }
@@ -277,11 +247,8 @@ fn failed_allocations_during_a_lost_link_are_reported_later() {
 fn a_machine_that_has_slept_connects_anew_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(
-        at("said"),
-        encode_updates([Update::Hello(Arc::new(training_day::hello()))]),
-    )
-    .unwrap();
+    std::fs::write(at("said"), encode_updates([Update::Hello(Arc::new(training_day::hello()))]))
+        .unwrap();
     let (starts, message) = (at("starts"), at("said"));
     // The remote host answers once and hangs. After that it never answers, and the delay between attempts grows.
     let via = format!(
@@ -297,9 +264,8 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
     };
     let slept = Arc::new(AtomicU64::new(7));
     let clock = Arc::clone(&slept);
-    let source = remote::start_with(connection, move || {
-        Duration::from_secs(clock.load(Ordering::Relaxed))
-    });
+    let source =
+        remote::start_with(connection, move || Duration::from_secs(clock.load(Ordering::Relaxed)));
     let mut source = source.unwrap();
     let started = || std::fs::read(at("starts")).map_or(0, |lines| lines.len());
     runtime().block_on(async {
@@ -307,10 +273,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
         let since = Instant::now();
         slept.fetch_add(3_600, Ordering::Relaxed);
         wait_until("another attempt", || started() > 1);
-        assert!(
-            since.elapsed() < Duration::from_secs(5),
-            "it was waited for"
-        );
+        assert!(since.elapsed() < Duration::from_secs(5), "it was waited for");
         let is_far = |update: &Update| match update {
             Update::Link(Link::Lost { again_in, .. }) => again_in.0 > 2_900,
             _ => false,
@@ -319,10 +282,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
         let (before, since) = (started(), Instant::now());
         slept.fetch_add(60, Ordering::Relaxed);
         wait_until("another attempt", || started() > before);
-        assert!(
-            since.elapsed() < Duration::from_secs(2),
-            "it was waited for"
-        );
+        assert!(since.elapsed() < Duration::from_secs(2), "it was waited for");
     });
 }
 
@@ -355,9 +315,7 @@ fn eight_gpus_and_sixty_four_processes_take_less_than_10_kilobytes_a_second() {
 fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
     let mut trainers: Vec<Trainer> = (0..7).map(Trainer::new).collect();
     let mut map = |second: u64| {
-        let maps = trainers
-            .iter_mut()
-            .map(|trainer| trainer.map(Mono(second * 1_000)));
+        let maps = trainers.iter_mut().map(|trainer| trainer.map(Mono(second * 1_000)));
         let segments = maps.flat_map(|map| map.segments).collect();
         PoolMap {
             process: key(),
@@ -367,14 +325,8 @@ fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
             ..PoolMap::default()
         }
     };
-    let blocks: usize = map(0)
-        .segments
-        .iter()
-        .map(|segment| segment.blocks.len())
-        .sum();
-    let maps: Vec<Update> = (0..20)
-        .map(|second| Update::Map(Arc::new(map(second))))
-        .collect();
+    let blocks: usize = map(0).segments.iter().map(|segment| segment.blocks.len()).sum();
+    let maps: Vec<Update> = (0..20).map(|second| Update::Map(Arc::new(map(second)))).collect();
     let one = encode_updates(maps.iter().take(1).cloned()).len();
     let each = (encode_updates(maps.clone()).len() - one) / (maps.len() - 1);
     println!("{blocks} blocks: {each} bytes a map");
@@ -411,11 +363,8 @@ fn endless_line_is_refused_without_memory() {
     let window = zstd::zstd_safe::CParameter::WindowLog(18);
     encoder.set_parameter(window).unwrap();
     std::io::Write::write_all(&mut encoder, b"{\"reply\":{\"notice\":\"").unwrap();
-    std::io::copy(
-        &mut std::io::Read::take(std::io::repeat(b'y'), 100 << 20),
-        &mut encoder,
-    )
-    .unwrap();
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(b'y'), 100 << 20), &mut encoder)
+        .unwrap();
     let greeting = gputop::source::remote::greeting::greeting();
     let bytes = [greeting.as_bytes(), &encoder.finish().unwrap()].concat();
     assert!(bytes.len() < 1 << 20);
@@ -429,11 +378,7 @@ fn a_window_that_is_larger_than_agreed_is_refused() {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     let window = zstd::zstd_safe::CParameter::WindowLog(27);
     encoder.set_parameter(window).unwrap();
-    std::io::copy(
-        &mut std::io::Read::take(std::io::repeat(b'\n'), 1 << 20),
-        &mut encoder,
-    )
-    .unwrap();
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(b'\n'), 1 << 20), &mut encoder).unwrap();
     let greeting = gputop::source::remote::greeting::greeting();
     let (_, why) = read_bytes(&[greeting.as_bytes(), &encoder.finish().unwrap()].concat());
     assert!(why.starts_with("the received data is damaged"), "{why}");

@@ -25,10 +25,9 @@ pub fn check_exits() -> Check {
                 if is_root() { "" } else { "your " }
             ),
         ),
-        ExitSources::Nothing(why) => (
-            false,
-            format!("detected within 2 s, but without an exit code: {why}"),
-        ),
+        ExitSources::Nothing(why) => {
+            (false, format!("detected within 2 s, but without an exit code: {why}"))
+        }
     };
     let fix = match works {
         true => "",
@@ -47,10 +46,7 @@ pub fn check_oom_killer() -> Check {
     };
     let sources = oom::sources(paths, log.clone());
     let (works, found) = match sources.as_slice() {
-        [] => (
-            false,
-            "OOM-kill victims cannot be identified on this system".to_owned(),
-        ),
+        [] => (false, "OOM-kill victims cannot be identified on this system".to_owned()),
         sources => (true, format!("victims from {}", sources.join(", "))),
     };
     Check {
@@ -67,19 +63,10 @@ pub fn check_oom_killer() -> Check {
 pub fn check_kernel_log() -> Check {
     let path = kernel_log_path();
     let (works, found, fix) = match KernelLog::open(&path) {
-        Ok(_) => (
-            true,
-            format!("reads {} for Xids and OOM kills", path.display()),
-            Vec::new(),
-        ),
+        Ok(_) => (true, format!("reads {} for Xids and OOM kills", path.display()), Vec::new()),
         Err(why) => (false, why.to_string(), fixes(&why, is_root())),
     };
-    Check {
-        name: "kernel log",
-        works,
-        found,
-        fix,
-    }
+    Check { name: "kernel log", works, found, fix }
 }
 
 /// Checks for Xid events. `supported` is the number of GPUs that report Xids, and the total number of GPUs.
@@ -90,10 +77,7 @@ pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
             false,
             "not reported by the driver for these GPUs; the kernel log may have them".to_owned(),
         ),
-        Some((some, all)) => (
-            true,
-            format!("reported by the driver for {some} of {all} GPUs"),
-        ),
+        Some((some, all)) => (true, format!("reported by the driver for {some} of {all} GPUs")),
     };
     Check::new("Xid events", works, found, "")
 }

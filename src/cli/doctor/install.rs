@@ -75,11 +75,9 @@ fn check_path(program: &Path, folders: &[PathBuf]) -> Check {
             format!("finds a different gputop first: {}", first.display()),
             format!("export PATH={folder}:$PATH"),
         ),
-        None => (
-            false,
-            "does not contain gputop".to_owned(),
-            format!("export PATH={folder}:$PATH"),
-        ),
+        None => {
+            (false, "does not contain gputop".to_owned(), format!("export PATH={folder}:$PATH"))
+        }
     };
     Check::new("PATH", works, found, &fix)
 }
@@ -97,9 +95,7 @@ fn shares(program: &Path) -> Vec<PathBuf> {
 }
 
 fn check_files(name: &'static str, shares: &[PathBuf], files: &[&str], fix: &str) -> Check {
-    let mut paths = files
-        .iter()
-        .flat_map(|file| shares.iter().map(move |share| share.join(file)));
+    let mut paths = files.iter().flat_map(|file| shares.iter().map(move |share| share.join(file)));
     match paths.find(|path| path.exists()) {
         Some(path) => Check::new(name, true, path.display().to_string(), ""),
         None => Check::new(name, false, "not found in the usual folders", fix),
@@ -120,10 +116,7 @@ mod tests {
         }
         let program = own.join("gputop").canonicalize().expect("a path");
         let check = check_path(&program, &[first.clone(), own.clone()]);
-        assert!(
-            !check.works && check.found.contains("/a/gputop"),
-            "{check:?}"
-        );
+        assert!(!check.works && check.found.contains("/a/gputop"), "{check:?}");
         assert!(check_path(&program, &[own, first]).works);
         assert!(!check_path(&program, &[]).works);
     }

@@ -54,11 +54,7 @@ impl Check {
             name,
             works,
             found: found.into(),
-            fix: if fix.is_empty() {
-                Vec::new()
-            } else {
-                vec![fix.to_owned()]
-            },
+            fix: if fix.is_empty() { Vec::new() } else { vec![fix.to_owned()] },
         }
     }
 }
@@ -119,12 +115,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
 }
 
 fn report(checks: Vec<Check>, schedule: Vec<Call>) -> Report {
-    Report {
-        schema: 1,
-        version: env!("CARGO_PKG_VERSION"),
-        checks,
-        schedule,
-    }
+    Report { schema: 1, version: env!("CARGO_PKG_VERSION"), checks, schedule }
 }
 
 fn print_report(args: &Args, report: &Report) -> Result<u8> {
@@ -154,11 +145,9 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
     let started = Instant::now();
     std::thread::spawn(move || {
         let library = Library::new(std::env::var_os(LIBRARY_VARIABLE));
-        let answer = library
-            .acquire()
-            .map_err(|e| NvmlFailure::from(&e))
-            .and_then(
-                |nvml| match nvml.device_count().map_err(|e| NvmlFailure::from(&e))? {
+        let answer =
+            library.acquire().map_err(|e| NvmlFailure::from(&e)).and_then(|nvml| {
+                match nvml.device_count().map_err(|e| NvmlFailure::from(&e))? {
                     0 => Err(NvmlFailure::NoGpus),
                     count => {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
@@ -171,16 +160,13 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                             xids: crate::collect::nvml::xid::supported(&nvml),
                         })
                     }
-                },
-            );
+                }
+            });
         let _ = send.send(answer);
     });
     let name = "NVIDIA driver";
     match answer.recv_timeout(DRIVER_TIMEOUT) {
-        Ok(Ok(answer)) => (
-            Check::new(name, true, answer.summary.clone(), ""),
-            Some(answer),
-        ),
+        Ok(Ok(answer)) => (Check::new(name, true, answer.summary.clone(), ""), Some(answer)),
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
             let check = Check::new(name, false, trouble.reason(), "");
@@ -197,21 +183,17 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 
 fn check_namespace() -> Check {
     let (works, found, fix) = match hello().namespace {
-        PidNamespace::Host => (
-            true,
-            "in the host's PID namespace, which the driver's PIDs refer to",
-            "",
-        ),
+        PidNamespace::Host => {
+            (true, "in the host's PID namespace, which the driver's PIDs refer to", "")
+        }
         PidNamespace::Container => (
             false,
             "in a container, where the driver's PIDs are not valid; local processes are found by their open device files",
             "docker run --pid=host …, or run gputop on the host",
         ),
-        PidNamespace::Unknown => (
-            false,
-            "cannot read /proc/self/ns/pid, so the driver's PIDs are not used",
-            "",
-        ),
+        PidNamespace::Unknown => {
+            (false, "cannot read /proc/self/ns/pid, so the driver's PIDs are not used", "")
+        }
     };
     Check::new("process names and owners", works, found, fix)
 }
@@ -231,10 +213,9 @@ fn when(due: Due) -> String {
     let seconds = |ms: crate::model::units::Millis| ms.0 / 1_000;
     match due {
         Due::Tick => "every sample".into(),
-        Due::MemoryChanged(ms) => format!(
-            "when used memory changes, and at least every {} s",
-            seconds(ms)
-        ),
+        Due::MemoryChanged(ms) => {
+            format!("when used memory changes, and at least every {} s", seconds(ms))
+        }
         Due::Every(ms) => format!("every {} s", seconds(ms)),
         Due::Focused(ms) => format!("every {} s while the GPU's screen is open", seconds(ms)),
         Due::Once => "once".into(),
@@ -261,9 +242,7 @@ fn text(report: &Report) -> String {
     }
     let _ = writeln!(out, "\nNVML calls for each GPU, on one thread per GPU:");
     for call in &report.schedule {
-        let cost = call
-            .microseconds
-            .map_or("-".into(), |us| format!("{us} us"));
+        let cost = call.microseconds.map_or("-".into(), |us| format!("{us} us"));
         let _ = writeln!(out, "{cost:>10}  {}\n            {}", call.name, call.when);
     }
     out

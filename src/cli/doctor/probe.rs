@@ -37,10 +37,8 @@ fn readiness_by_gpu(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)>
 }
 
 fn summary(gpus: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
-    let ready: Vec<&ProbeReadiness> = gpus
-        .iter()
-        .filter_map(|(_, readiness)| readiness.as_ref().ok())
-        .collect();
+    let ready: Vec<&ProbeReadiness> =
+        gpus.iter().filter_map(|(_, readiness)| readiness.as_ref().ok()).collect();
     let mut parts = Vec::new();
     if !ready.is_empty() {
         let min: Option<Bytes> = ready.iter().filter_map(|gpu| gpu.headroom).min();
@@ -86,30 +84,18 @@ mod tests {
 
     #[test]
     fn prints_clauses_that_apply_to_several_gpus_once() {
-        let ready = || ProbeReadiness {
-            headroom: Some(Bytes::gib(2)),
-            without: Vec::new(),
-        };
+        let ready = || ProbeReadiness { headroom: Some(Bytes::gib(2)), without: Vec::new() };
         let old = ProbeReadiness {
-            without: vec![(
-                Policy::Pool,
-                "driver or GPU does not support memory pools".into(),
-            )],
+            without: vec![(Policy::Pool, "driver or GPU does not support memory pools".into())],
             ..ready()
         };
-        assert_eq!(
-            summary(&[(0, Ok(ready()))]),
-            (true, "available, leaves 2.00 GiB free".into())
-        );
+        assert_eq!(summary(&[(0, Ok(ready()))]), (true, "available, leaves 2.00 GiB free".into()));
         let full = || Err("0.20 GiB are free".to_owned());
         assert_eq!(
             summary(&[(0, Ok(ready())), (1, full()), (2, Ok(old)), (3, full())]).1,
             "available on 2 of 4 GPUs, leaves 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
              GPU 2: no stream-ordered pool: driver or GPU does not support memory pools"
         );
-        assert_eq!(
-            summary(&[(0, full()), (1, full())]),
-            (false, "0.20 GiB are free".into())
-        );
+        assert_eq!(summary(&[(0, full()), (1, full())]), (false, "0.20 GiB are free".into()));
     }
 }

@@ -19,20 +19,13 @@ pub fn check_allocators() -> Check {
 
 pub fn check_hook() -> Check {
     let (works, found) = match hook::install() {
-        Ok(path) => (
-            true,
-            hook_text(&path, access::ptrace_scope(Path::new("/proc"))),
-        ),
-        Err(error) => (
-            false,
-            format!("cannot be installed in the cache or state directory: {error}"),
-        ),
+        Ok(path) => (true, hook_text(&path, access::ptrace_scope(Path::new("/proc")))),
+        Err(error) => {
+            (false, format!("cannot be installed in the cache or state directory: {error}"))
+        }
     };
-    let fix = if works {
-        ""
-    } else {
-        "export XDG_CACHE_HOME=DIRECTORY    (a directory that you own)"
-    };
+    let fix =
+        if works { "" } else { "export XDG_CACHE_HOME=DIRECTORY    (a directory that you own)" };
     Check::new("Python hook", works, found, fix)
 }
 
@@ -74,17 +67,8 @@ pub fn check_open_files() -> Check {
         true => "",
         false => ". At the limit, exits are detected up to 2 s late and some logs are not followed",
     };
-    let fix = if works {
-        ""
-    } else {
-        "ulimit -Hn 65536    (as root, before starting gputop)"
-    };
-    Check::new(
-        "open files",
-        works,
-        format!("limit {now}{raised}{effect}"),
-        fix,
-    )
+    let fix = if works { "" } else { "ulimit -Hn 65536    (as root, before starting gputop)" };
+    Check::new("open files", works, format!("limit {now}{raised}{effect}"), fix)
 }
 
 pub fn check_ssh() -> Check {
@@ -94,16 +78,9 @@ pub fn check_ssh() -> Check {
             let version = version.split(',').next().unwrap_or_default().trim();
             (true, format!("reached with {version}"))
         }
-        Err(_) => (
-            false,
-            "ssh is not installed; without it, only `via:COMMAND` works".into(),
-        ),
+        Err(_) => (false, "ssh is not installed; without it, only `via:COMMAND` works".into()),
     };
-    let fix = if works {
-        ""
-    } else {
-        "sudo apt install openssh-client"
-    };
+    let fix = if works { "" } else { "sudo apt install openssh-client" };
     Check::new("remote hosts", works, found, fix)
 }
 

@@ -51,16 +51,10 @@ fn check_size(size: Option<(u16, u16)>) -> Check {
 fn check_colours(environment: &TerminalEnvironment) -> Check {
     let term = visible(environment.term.as_bytes(), 40);
     let (works, found, fix) = match environment.palette() {
-        Palette::None if environment.term == "dumb" => (
-            false,
-            "none, because TERM=dumb".to_owned(),
-            "export TERM=xterm-256color",
-        ),
-        Palette::None => (
-            false,
-            "none, because NO_COLOR is set".to_owned(),
-            "unset NO_COLOR",
-        ),
+        Palette::None if environment.term == "dumb" => {
+            (false, "none, because TERM=dumb".to_owned(), "export TERM=xterm-256color")
+        }
+        Palette::None => (false, "none, because NO_COLOR is set".to_owned(), "unset NO_COLOR"),
         Palette::Sixteen => (
             true,
             format!("16 colours of the terminal (TERM={term})"),
@@ -91,10 +85,7 @@ fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
         Ok(value) => Check::new(
             CLIPBOARD,
             true,
-            format!(
-                "with tmux (set-clipboard {})",
-                visible(value.as_bytes(), 20)
-            ),
+            format!("with tmux (set-clipboard {})", visible(value.as_bytes(), 20)),
             "tmux set -s set-clipboard on    (for a gputop over ssh from this tmux)",
         ),
         Err(why) => Check::new(
@@ -127,24 +118,13 @@ mod tests {
             (colours("xterm", "truecolor"), true, ""),
             (check_characters(false), false, "export LC_ALL=C.UTF-8"),
             (check_characters(true), true, ""),
-            (
-                check_tmux_clipboard(Ok("external\n")),
-                true,
-                "tmux set -s set-clipboard on",
-            ),
+            (check_tmux_clipboard(Ok("external\n")), true, "tmux set -s set-clipboard on"),
             (check_tmux_clipboard(Ok("on\n")), true, ""),
-            (
-                check_tmux_clipboard(Err(&"exited".into())),
-                false,
-                "unset TMUX",
-            ),
+            (check_tmux_clipboard(Err(&"exited".into())), false, "unset TMUX"),
         ] {
             let fixes = check.fix.join("\n");
             assert_eq!(check.works, works, "{check:?}");
-            assert!(
-                fixes.starts_with(fix) && fixes.is_empty() == fix.is_empty(),
-                "{check:?}"
-            );
+            assert!(fixes.starts_with(fix) && fixes.is_empty() == fix.is_empty(), "{check:?}");
         }
     }
 }

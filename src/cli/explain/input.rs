@@ -36,11 +36,7 @@ pub fn logs(
     let mut logs = Vec::new();
     let count = files.len();
     for (number, file) in (1..).zip(files) {
-        let position = if count > 1 {
-            format!("{number} of {count}: ")
-        } else {
-            String::new()
-        };
+        let position = if count > 1 { format!("{number} of {count}: ") } else { String::new() };
         match read_file(catalogue, &file, &position, progress) {
             Ok((findings, None)) => logs.push(findings),
             // Keep the findings read before the error.
@@ -76,17 +72,12 @@ fn read_file(
     progress: &mut Progress,
 ) -> io::Result<(LogFindings, Option<io::Error>)> {
     let file = File::open(path)?;
-    let size = file
-        .metadata()
-        .ok()
-        .filter(std::fs::Metadata::is_file)
-        .map(|m| m.len());
+    let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
     let name = path.display().to_string();
     let mut reader = LogReader::new(catalogue, &name);
     progress.next_input(&format!("{position}{name}"), size);
-    let fault = decompressed(file)
-        .and_then(|mut input| feed(&mut reader, &mut input, progress))
-        .err();
+    let fault =
+        decompressed(file).and_then(|mut input| feed(&mut reader, &mut input, progress)).err();
     Ok((reader.finish(), fault))
 }
 
@@ -132,9 +123,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut V
         Ok(entries) => entries,
         Err(error) => return faults.push(message(folder, &error)),
     };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort_by_key(|path| by_number(path));
     for path in paths {
         match path.symlink_metadata() {
@@ -149,23 +138,10 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut V
 
 /// Returns a sort key for file names that puts `rank_2` before `rank_10`.
 fn by_number(path: &Path) -> (String, u64, PathBuf) {
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let at = name
-        .find(|c: char| c.is_ascii_digit())
-        .unwrap_or(name.len());
-    let digits: String = name[at..]
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    (
-        name[..at].to_owned(),
-        digits.parse().unwrap_or(0),
-        path.to_owned(),
-    )
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let at = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+    let digits: String = name[at..].chars().take_while(char::is_ascii_digit).collect();
+    (name[..at].to_owned(), digits.parse().unwrap_or(0), path.to_owned())
 }
 
 fn message(path: &Path, error: &io::Error) -> String {

@@ -21,14 +21,8 @@ pub fn add(logs: &mut [LogFindings]) {
     let mut files = HashMap::new();
     for log in logs {
         let folder = Path::new(&log.file).parent().map(Path::to_owned);
-        let of_errors = log
-            .sightings
-            .iter_mut()
-            .map(|sighting| &mut sighting.frames);
-        let plain = log
-            .tracebacks
-            .iter_mut()
-            .map(|traceback| &mut traceback.frames);
+        let of_errors = log.sightings.iter_mut().map(|sighting| &mut sighting.frames);
+        let plain = log.tracebacks.iter_mut().map(|traceback| &mut traceback.frames);
         for frames in of_errors.chain(plain) {
             if let Some(frame) = frames.iter_mut().rev().find(|frame| frame.is_users()) {
                 frame.source = function(frame, folder.as_deref(), &mut files);
@@ -45,23 +39,18 @@ fn function(
     let code = frame.code.as_deref()?.trim();
     let named = Path::new(&frame.file);
     // Also try the log's directory, because the program may have been started there.
-    let beside = folder
-        .filter(|_| named.is_relative())
-        .map(|f| f.join(named));
-    [Some(named.to_owned()), beside]
-        .into_iter()
-        .flatten()
-        .find_map(|path| {
-            if !files.contains_key(&path) && files.len() >= MAX_FILES {
-                return None;
-            }
-            let read = |path: &PathBuf| {
-                let bytes = user_files::read(path, MAX_FILE_BYTES).ok()?;
-                String::from_utf8(bytes).ok()
-            };
-            let text = files.entry(path.clone()).or_insert_with(|| read(&path));
-            excerpt(text.as_deref()?, frame.line, code)
-        })
+    let beside = folder.filter(|_| named.is_relative()).map(|f| f.join(named));
+    [Some(named.to_owned()), beside].into_iter().flatten().find_map(|path| {
+        if !files.contains_key(&path) && files.len() >= MAX_FILES {
+            return None;
+        }
+        let read = |path: &PathBuf| {
+            let bytes = user_files::read(path, MAX_FILE_BYTES).ok()?;
+            String::from_utf8(bytes).ok()
+        };
+        let text = files.entry(path.clone()).or_insert_with(|| read(&path));
+        excerpt(text.as_deref()?, frame.line, code)
+    })
 }
 
 /// Returns the source lines from the start of the function to just after line `number`, if that line is `code`.

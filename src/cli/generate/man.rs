@@ -65,11 +65,7 @@ fn sections() -> Result<Roff> {
     )]);
     for def in SETTINGS {
         let name = format!("{} = {}", def.name, def.example);
-        entry(
-            &mut roff,
-            bold(name),
-            &format!("{} (default: {})", def.help, def.default),
-        );
+        entry(&mut roff, bold(name), &format!("{} (default: {})", def.help, def.default));
     }
     for def in TABLES {
         let name = format!("[{}]  {}", def.name, def.example);
@@ -77,11 +73,7 @@ fn sections() -> Result<Roff> {
     }
     roff.control("SH", ["ENVIRONMENT"]);
     for def in SETTINGS {
-        entry(
-            &mut roff,
-            bold(def.variable),
-            &format!("The setting {}", def.name),
-        );
+        entry(&mut roff, bold(def.variable), &format!("The setting {}", def.name));
     }
     for (name, help) in VARIABLES {
         entry(&mut roff, bold(*name), help);
@@ -94,11 +86,7 @@ fn sections() -> Result<Roff> {
     for def in ACTIONS {
         let keys = def.keys.iter().map(|key| show_key(key));
         let keys = keys.collect::<Vec<_>>().join(", ");
-        entry(
-            &mut roff,
-            bold(keys),
-            &format!("{} ({})", def.help, def.name),
-        );
+        entry(&mut roff, bold(keys), &format!("{} ({})", def.help, def.name));
     }
     Ok(roff)
 }
@@ -119,10 +107,7 @@ mod tests {
         for (path, line) in [
             (&[][..], "gputop explain slurm\\-81234.out"),
             (&["once"], "gputop once \\-\\-csv > sample.csv"),
-            (
-                &["config", "print"],
-                "gputop config print \\-\\-theme light",
-            ),
+            (&["config", "print"], "gputop config print \\-\\-theme light"),
         ] {
             let path: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
             let page = page(program(), &path).expect("a page");

@@ -48,20 +48,11 @@ enum Command {
 
 /// Environment variables that do not correspond to a setting, each with a description (no final period).
 const VARIABLES: &[(&str, &str)] = &[
-    (
-        CONFIG_VARIABLE,
-        "Configuration file to read, as with --config",
-    ),
+    (CONFIG_VARIABLE, "Configuration file to read, as with --config"),
     #[cfg(local)]
-    (
-        LIBRARY_VARIABLE,
-        "NVML library to load instead of the system's",
-    ),
+    (LIBRARY_VARIABLE, "NVML library to load instead of the system's"),
     #[cfg(local)]
-    (
-        KERNEL_LOG_VARIABLE,
-        "File to read the kernel log from instead of /dev/kmsg",
-    ),
+    (KERNEL_LOG_VARIABLE, "File to read the kernel log from instead of /dev/kmsg"),
     (
         log::LEVEL_VARIABLE,
         "Minimum level of messages in gputop/gputop.log in the state directory: `error`, `warn`, `info`, `debug`",
@@ -103,8 +94,5 @@ fn hosts(groups: &[Group]) -> String {
     let named = std::env::var_os("HOME").map(|home| ssh_config::hosts(home.as_ref()));
     let groups = groups.iter().map(|group| group.name.as_str());
     let hosts = groups.chain(named.iter().flatten().map(String::as_str));
-    hosts
-        .filter(is_plain)
-        .map(|host| format!("{host}\n"))
-        .collect()
+    hosts.filter(is_plain).map(|host| format!("{host}\n")).collect()
 }

@@ -57,13 +57,12 @@ fn arg_usage(arg: &Arg) -> String {
     if flags.is_empty() {
         return arg.to_string();
     }
-    let value = arg
-        .get_value_names()
-        .filter(|_| arg.get_action().takes_values())
-        .map(|names| match arg.is_require_equals_set() {
+    let value = arg.get_value_names().filter(|_| arg.get_action().takes_values()).map(|names| {
+        match arg.is_require_equals_set() {
             true => format!("[={}]", names.join(" ")),
             false => format!(" {}", names.join(" ")),
-        });
+        }
+    });
     flags.join(", ") + &value.unwrap_or_default()
 }
 
@@ -98,18 +97,10 @@ fn settings(out: &mut String) {
         ]
     };
     let rows: Vec<_> = SETTINGS.iter().map(row).collect();
-    table(
-        out,
-        &["key", "variable", "flag", "default", "meaning"],
-        &rows,
-    );
+    table(out, &["key", "variable", "flag", "default", "meaning"], &rows);
     out.push_str("\nTables, which must come after all other settings:\n\n");
     let row = |def: &&crate::cli::settings::definition::TableDef| {
-        vec![
-            code(&format!("[{}]", def.name)),
-            code(def.example),
-            def.help.to_owned(),
-        ]
+        vec![code(&format!("[{}]", def.name)), code(def.example), def.help.to_owned()]
     };
     let rows: Vec<_> = TABLES.iter().map(row).collect();
     table(out, &["table", "example", "meaning"], &rows);
@@ -131,11 +122,7 @@ fn keys(out: &mut String) {
             Scope::Screens | Scope::Program => "",
             Scope::Recording => " (in a recording)",
         };
-        vec![
-            code(def.name),
-            keys.join(" "),
-            format!("{}{only}", def.help),
-        ]
+        vec![code(def.name), keys.join(" "), format!("{}{only}", def.help)]
     };
     let rows: Vec<_> = ACTIONS.iter().map(row).collect();
     table(out, &["action", "keys", "meaning"], &rows);

@@ -159,10 +159,7 @@ mod tests {
             ("conf/.c.conf", "Host hidden\n"),
             ("conf/a.txt", "Host other\n"),
         ]);
-        assert_eq!(
-            hosts(home.path()),
-            ["gpu1", "gpu2", "gpu3", "inner", "a", "b"]
-        );
+        assert_eq!(hosts(home.path()), ["gpu1", "gpu2", "gpu3", "inner", "a", "b"]);
         assert!(hosts(Path::new("/nowhere")).is_empty());
     }
 

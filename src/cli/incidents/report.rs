@@ -70,10 +70,7 @@ pub(super) fn text(record: &Record) -> String {
     let log = excerpt.unwrap_or(&incident.quote.text);
     let _ = writeln!(out, "\n## Log\n\n{}", fenced("", log));
     let host = incident.host.as_deref().unwrap_or_default();
-    anonymous(
-        &String::from_utf8_lossy(&redact::text(out.as_bytes())),
-        host,
-    )
+    anonymous(&String::from_utf8_lossy(&redact::text(out.as_bytes())), host)
 }
 
 /// Removes the host name from a report, and user names from paths.
@@ -103,10 +100,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     options.write(true).create_new(true).mode(0o600);
     match options.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!(
-                "cannot write {}: the file exists. Name another file",
-                path.display()
-            )
+            bail!("cannot write {}: the file exists. Name another file", path.display())
         }
         file => file
             .and_then(|mut file| file.write_all(text.as_bytes()))

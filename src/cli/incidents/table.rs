@@ -18,11 +18,7 @@ const MAX_COLUMN: usize = 24;
 
 /// Returns the table of incidents, newest first, with lines truncated to `width` if given.
 pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> String {
-    let rows: Vec<[String; 5]> = entries
-        .iter()
-        .rev()
-        .map(|entry| cells(entry, zone))
-        .collect();
+    let rows: Vec<[String; 5]> = entries.iter().rev().map(|entry| cells(entry, zone)).collect();
     let widths: Vec<usize> = (0..TITLES.len())
         .map(|at| {
             let cells = rows.iter().map(|row| row[at].width());

@@ -71,12 +71,8 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     }
     let host_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
-    let connections = prepare_all(
-        targets,
-        settings.interval,
-        &args.push,
-        AllowedActions::default(),
-    );
+    let connections =
+        prepare_all(targets, settings.interval, &args.push, AllowedActions::default());
     std::fs::create_dir_all(&folder)?;
     let total = Arc::new(Total::default());
     let (stop, stopped) = watch::channel(());
@@ -95,9 +91,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
         recordings.spawn(async move {
             let name = host.name.clone();
             let result = host.record(&total, stopped).await;
-            result
-                .inspect_err(|error| notify(Some(&name), &format!("{error}")))
-                .is_ok()
+            result.inspect_err(|error| notify(Some(&name), &format!("{error}"))).is_ok()
         });
     }
     drop(stopped);
@@ -171,12 +165,8 @@ impl PendingHost {
                     discard(&self.path);
                 }
             })?;
-            total
-                .frames
-                .fetch_add(recording.frames - frames, Ordering::Relaxed);
-            total
-                .bytes
-                .fetch_add(recording.recorder.bytes() - bytes, Ordering::Relaxed);
+            total.frames.fetch_add(recording.frames - frames, Ordering::Relaxed);
+            total.bytes.fetch_add(recording.recorder.bytes() - bytes, Ordering::Relaxed);
             if !has_more {
                 break;
             }
@@ -244,18 +234,11 @@ mod tests {
             "via:ssh ../../x --- gputop agent",
             "10.0.0.7",
         ];
-        let targets: Vec<Target> = words
-            .iter()
-            .map(|word| Target::parse(word).expect("a target"))
-            .collect();
+        let targets: Vec<Target> =
+            words.iter().map(|word| Target::parse(word).expect("a target")).collect();
         let names = file_names(&targets);
-        let stems = [
-            "gpu1",
-            "me-gpu1-22",
-            "ssh-x-gputop-agent",
-            "ssh-x-gputop-agent-2",
-            "10-0-0-7",
-        ];
+        let stems =
+            ["gpu1", "me-gpu1-22", "ssh-x-gputop-agent", "ssh-x-gputop-agent-2", "10-0-0-7"];
         assert_eq!(names, stems.map(|stem| format!("{stem}{ENDING}")));
     }
 }

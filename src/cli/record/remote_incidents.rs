@@ -33,10 +33,7 @@ impl RemoteIncidentEvents {
 
     /// Returns the event for a remote incident, or `None` if the incident happened before the recording began.
     pub fn event(&mut self, incident: &RemoteIncident) -> Option<Event> {
-        let (now, record) = (
-            self.now.as_ref()?,
-            Record::from_remote(incident)?.recorded(),
-        );
+        let (now, record) = (self.now.as_ref()?, Record::from_remote(incident)?.recorded());
         let key = &record.key;
         if key.boot_id != self.boot_id || key.first < self.since? {
             return None;

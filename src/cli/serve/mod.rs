@@ -78,10 +78,7 @@ impl Args {
             None => true,
         };
         let labels = PROCESS_LABELS.iter().filter(|label| is_chosen(label.name));
-        Options {
-            labels: labels.collect(),
-            max_processes: self.processes,
-        }
+        Options { labels: labels.collect(), max_processes: self.processes }
     }
 }
 
@@ -112,11 +109,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         Some(address) => Some(bind(address).await?),
         None => None,
     };
-    let interval = if args.once {
-        ONCE_INTERVAL
-    } else {
-        settings.interval
-    };
+    let interval = if args.once { ONCE_INTERVAL } else { settings.interval };
     let (stop, stopped) = watch::channel(());
     let mut followers = JoinSet::new();
     let mut hosts = Vec::new();
@@ -172,10 +165,7 @@ fn sources(
     }
     #[cfg(not(local))]
     if targets.is_empty() {
-        bail!(
-            "cannot serve this host: {}. Name a host: `gputop serve HOST`",
-            super::NO_COLLECTORS
-        );
+        bail!("cannot serve this host: {}. Name a host: `gputop serve HOST`", super::NO_COLLECTORS);
     }
     let connections = prepare_all(targets, interval, push, AllowedActions::default());
     let sources = connections.into_iter().map(|connection| {

@@ -161,24 +161,16 @@ struct Cache {
 
 impl Page {
     pub fn new(hosts: Vec<Host>, options: Options) -> Self {
-        Self {
-            hosts,
-            options,
-            cache: Mutex::default(),
-        }
+        Self { hosts, options, cache: Mutex::default() }
     }
 
     pub fn text(&self, format: Format) -> Bytes {
         let hosts = self.hosts.iter().map(|(_, latest)| latest.borrow());
-        let shown: Vec<(u64, HostState)> = hosts
-            .map(|status| (status.updates, status.state()))
-            .collect();
+        let shown: Vec<(u64, HostState)> =
+            hosts.map(|status| (status.updates, status.state())).collect();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.shown != shown {
-            *cache = Cache {
-                shown,
-                ..Cache::default()
-            };
+            *cache = Cache { shown, ..Cache::default() };
         }
         let text = match format {
             Format::OpenMetrics => &mut cache.open_metrics,

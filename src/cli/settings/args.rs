@@ -69,10 +69,7 @@ pub struct ConfigArgs {
 
 impl ConfigArgs {
     pub fn flags(&self) -> Flags {
-        Flags {
-            config: self.config.clone(),
-            ..Flags::default()
-        }
+        Flags { config: self.config.clone(), ..Flags::default() }
     }
 }
 
@@ -235,9 +232,7 @@ impl TypedValueParser for ThemeNames {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let auto = PossibleValue::new(AUTO).help("chosen from NO_COLOR, COLORTERM and TERM");
-        let built_in = PALETTES
-            .iter()
-            .map(|def| PossibleValue::new(def.name).help(def.help));
+        let built_in = PALETTES.iter().map(|def| PossibleValue::new(def.name).help(def.help));
         Some(Box::new(iter::once(auto).chain(built_in)))
     }
 }

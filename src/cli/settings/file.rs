@@ -38,10 +38,7 @@ pub enum Origin {
 
 impl Origin {
     pub fn error(&self, what: impl ToString) -> SettingError {
-        SettingError::Invalid {
-            origin: self.clone(),
-            what: what.to_string(),
-        }
+        SettingError::Invalid { origin: self.clone(), what: what.to_string() }
     }
 }
 
@@ -85,10 +82,7 @@ impl ConfigPath {
     /// The flag may name any file, even for root. A file owned by another user is rejected if named by the variable,
     /// which may come from that user through `sudo -E`: the file's `on_incident` would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
-        let explicit = |path| Self {
-            path,
-            is_explicit: true,
-        };
+        let explicit = |path| Self { path, is_explicit: true };
         if let Some(path) = flag {
             return Ok(explicit(path.to_owned()));
         }
@@ -97,10 +91,7 @@ impl ConfigPath {
             refuse_other_users(&std::path::absolute(&path).unwrap_or_else(|_| path.clone()))?;
             return Ok(explicit(path));
         }
-        Ok(Self {
-            path: directory(Base::Config, "config.toml")?,
-            is_explicit: false,
-        })
+        Ok(Self { path: directory(Base::Config, "config.toml")?, is_explicit: false })
     }
 }
 
@@ -194,14 +185,10 @@ impl Written {
                 let groups = BTreeMap::<Spanned<String>, Vec<Spanned<String>>>::deserialize(value)
                     .map_err(wrong_type(HOSTS.example))?;
                 for (name, hosts) in groups {
-                    let hosts: Vec<_> = hosts
-                        .iter()
-                        .map(|h| (&**h.get_ref(), at(h.span())))
-                        .collect();
+                    let hosts: Vec<_> =
+                        hosts.iter().map(|h| (&**h.get_ref(), at(h.span()))).collect();
                     let origin = at(name.span());
-                    written
-                        .groups
-                        .push(group(name.into_inner(), &hosts, origin)?);
+                    written.groups.push(group(name.into_inner(), &hosts, origin)?);
                 }
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
                 let raw = match def.kind {
@@ -228,9 +215,8 @@ impl Written {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, SettingError> {
         let flags = flags.into_iter();
-        let mut values: Vec<_> = flags
-            .map(|(def, raw)| (def, raw, Origin::Flag(def.flag)))
-            .collect();
+        let mut values: Vec<_> =
+            flags.map(|(def, raw)| (def, raw, Origin::Flag(def.flag))).collect();
         for def in SETTINGS {
             // Treat an empty environment variable as unset.
             if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
@@ -275,8 +261,7 @@ impl Written {
     }
 
     pub fn origin(&self, def: &SettingDef) -> Origin {
-        self.get(def)
-            .map_or(Origin::Default, |(.., origin)| origin.clone())
+        self.get(def).map_or(Origin::Default, |(.., origin)| origin.clone())
     }
 }
 
@@ -302,33 +287,20 @@ fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group
         }
         hosts.push(host);
     }
-    Ok(Group {
-        name,
-        hosts,
-        origin,
-    })
+    Ok(Group { name, hosts, origin })
 }
 
 /// Reads a text file written by the user. `what` names the file in error messages.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
     let read = || {
         let mut text = String::new();
-        let read = File::open(path)?
-            .take(MAX_BYTES + 1)
-            .read_to_string(&mut text)?;
+        let read = File::open(path)?.take(MAX_BYTES + 1).read_to_string(&mut text)?;
         if read as u64 > MAX_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "larger than 1 MiB",
-            ));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than 1 MiB"));
         }
         Ok(text)
     };
-    read().map_err(|why| SettingError::Unreadable {
-        what,
-        path: path.to_owned(),
-        why,
-    })
+    read().map_err(|why| SettingError::Unreadable { what, path: path.to_owned(), why })
 }
 
 #[cfg(test)]
@@ -357,13 +329,7 @@ mod tests {
             format!("{} = {raw} ({origin})", def.name)
         };
         let values: Vec<String> = file.values.iter().map(value).collect();
-        assert_eq!(
-            values,
-            [
-                "ascii = true (c.toml, line 3)",
-                "interval = \"2s\" (c.toml, line 2)"
-            ]
-        );
+        assert_eq!(values, ["ascii = true (c.toml, line 3)", "interval = \"2s\" (c.toml, line 2)"]);
         let keys: Vec<_> = file.bindings.iter().map(|(b, _)| b.keys.len()).collect();
         assert_eq!(keys, [1, 2]);
         let groups: Vec<_> = file.groups.iter().map(ToString::to_string).collect();
@@ -409,25 +375,16 @@ mod tests {
                 "[hosts]\nall = [\"gpu1\",\n\"gpu1\"]",
                 "3: `gpu1` is listed twice in `all`; remove one",
             ),
-            (
-                "[hosts]\n\nall = []",
-                "3: group `all` is empty; add hosts as [user@]host[:port]",
-            ),
+            ("[hosts]\n\nall = []", "3: group `all` is empty; add hosts as [user@]host[:port]"),
             (
                 "[hosts]\ndemo = [\"gpu1\"]",
                 "2: group name `demo` is a subcommand; use another name",
             ),
         ] {
-            assert_eq!(
-                parse(text).expect_err(text),
-                format!("c.toml, line {message}")
-            );
+            assert_eq!(parse(text).expect_err(text), format!("c.toml, line {message}"));
         }
         let syntax = parse("theme = \"dark\"\ninterval = soon").expect_err("no TOML");
-        assert!(
-            syntax.starts_with("c.toml, line 2: invalid TOML: "),
-            "{syntax}"
-        );
+        assert!(syntax.starts_with("c.toml, line 2: invalid TOML: "), "{syntax}");
     }
 
     #[test]
@@ -455,9 +412,7 @@ mod tests {
             let text = text.to_owned();
             let variable = move |name: &str| (name == "GPUTOP_ASCII").then(|| text.clone());
             let written = Written::default().overridden(Vec::new(), &variable);
-            written
-                .map(|written| written.switch(&ASCII))
-                .map_err(|error| error.to_string())
+            written.map(|written| written.switch(&ASCII)).map_err(|error| error.to_string())
         };
         assert_eq!(ascii("1"), Ok(Some(true)));
         assert_eq!(ascii("false"), Ok(Some(false)));

@@ -92,20 +92,12 @@ impl Settings {
         };
         let file = config.as_ref().map(Written::read).transpose()?;
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-        let written = file
-            .unwrap_or_default()
-            .overridden(flags.values.clone(), &variable)?;
+        let written = file.unwrap_or_default().overridden(flags.values.clone(), &variable)?;
         let config = config.map(|config| config.path);
-        let themes = config
-            .as_deref()
-            .map_or_else(Themes::default, Themes::beside);
+        let themes = config.as_deref().map_or_else(Themes::default, Themes::beside);
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
-        Ok(Self {
-            unread,
-            config,
-            ..settings
-        })
+        Ok(Self { unread, config, ..settings })
     }
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
@@ -141,10 +133,8 @@ impl Settings {
         let on_exit = written.switch(&ON_EXIT).unwrap_or(false);
         for (def, is_on) in [(&ON_IDLE, on_idle.is_some()), (&ON_EXIT, on_exit)] {
             if is_on && on_incident.is_none() {
-                let what = format!(
-                    "{} needs a command; set {} as well",
-                    def.name, ON_INCIDENT.name
-                );
+                let what =
+                    format!("{} needs a command; set {} as well", def.name, ON_INCIDENT.name);
                 return Err(written.origin(def).error(what));
             }
         }
@@ -161,9 +151,7 @@ impl Settings {
             on_incident,
             on_idle,
             on_exit,
-            probe_interval: written
-                .parsed(&PROBE_INTERVAL, quantities::probe_interval)?
-                .flatten(),
+            probe_interval: written.parsed(&PROBE_INTERVAL, quantities::probe_interval)?.flatten(),
             groups: written.groups.clone(),
             unread: None,
             config: None,
@@ -204,10 +192,7 @@ impl Settings {
             (&ASCII, is_ascii.into()),
             (&MOUSE, self.mouse.into()),
             (&READONLY, self.readonly.into()),
-            (
-                &ON_INCIDENT,
-                self.on_incident.clone().unwrap_or_default().into(),
-            ),
+            (&ON_INCIDENT, self.on_incident.clone().unwrap_or_default().into()),
             (&ON_IDLE, on_idle.into()),
             (&ON_EXIT, self.on_exit.into()),
             (&PROBE_INTERVAL, probe_interval.into()),
@@ -223,13 +208,7 @@ impl Settings {
 
 fn density(text: &str) -> Result<Density, String> {
     let names = DENSITIES.iter().map(|(name, _)| *name);
-    let unknown = || {
-        format!(
-            "unknown density `{}`; {}",
-            quoted(text),
-            instead_of(text, names)
-        )
-    };
+    let unknown = || format!("unknown density `{}`; {}", quoted(text), instead_of(text, names));
     Density::named(text).ok_or_else(unknown)
 }
 
@@ -280,11 +259,7 @@ mod tests {
                 Palette::Dark,
                 false,
             ),
-            (
-                environment(None, "", "screen", "C.utf8"),
-                Palette::Sixteen,
-                false,
-            ),
+            (environment(None, "", "screen", "C.utf8"), Palette::Sixteen, false),
             (environment(None, "", "dumb", "C"), Palette::None, true),
             (environment(None, "", "xterm", ""), Palette::Sixteen, true),
         ];
@@ -297,11 +272,7 @@ mod tests {
             );
             let theme = settings.expect("defaults").theme;
             assert_eq!(theme.colours, Colours::built_in(palette), "{environment:?}");
-            assert_eq!(
-                theme.glyphs == crate::tui::theme::ASCII,
-                ascii,
-                "{environment:?}"
-            );
+            assert_eq!(theme.glyphs == crate::tui::theme::ASCII, ascii, "{environment:?}");
         }
     }
 }

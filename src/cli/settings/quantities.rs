@@ -16,21 +16,15 @@ struct DurationRange {
 }
 
 /// Range of the sampling interval. NVML calls are too expensive to repeat more often than every 100 ms.
-const INTERVAL: DurationRange = DurationRange {
-    name: "interval",
-    range: 100..=3_600_000,
-    hint: "use 100ms to 1h",
-};
+const INTERVAL: DurationRange =
+    DurationRange { name: "interval", range: 100..=3_600_000, hint: "use 100ms to 1h" };
 const PROBE_INTERVAL: DurationRange = DurationRange {
     name: "probe interval",
     range: 10_000..=86_400_000,
     hint: "use 10s to 24h, or off",
 };
-const IDLE_TIME: DurationRange = DurationRange {
-    name: "idle time",
-    range: 10_000..=86_400_000,
-    hint: "use 10s to 24h, or off",
-};
+const IDLE_TIME: DurationRange =
+    DurationRange { name: "idle time", range: 10_000..=86_400_000, hint: "use 10s to 24h, or off" };
 const MAP_INTERVAL: DurationRange = DurationRange {
     name: "map interval",
     range: 1_000..=86_400_000,
@@ -38,19 +32,13 @@ const MAP_INTERVAL: DurationRange = DurationRange {
 };
 /// Range of the time for which a probe fills the GPU.
 #[cfg(local)]
-const TIME_LIMIT: DurationRange = DurationRange {
-    name: "time limit",
-    range: 10..=60_000,
-    hint: "use 10ms to 1m",
-};
+const TIME_LIMIT: DurationRange =
+    DurationRange { name: "time limit", range: 10..=60_000, hint: "use 10ms to 1m" };
 
 /// Range of the interval of `gputop memory --watch`. Each reading takes up to 2 s.
 #[cfg(local)]
-const WATCH_INTERVAL: DurationRange = DurationRange {
-    name: "interval",
-    range: 1_000..=3_600_000,
-    hint: "use 1s to 1h",
-};
+const WATCH_INTERVAL: DurationRange =
+    DurationRange { name: "interval", range: 1_000..=3_600_000, hint: "use 1s to 1h" };
 
 impl DurationRange {
     /// Parses a duration: `1s`, `500ms`, `2m`, or a number of seconds. Returns `None` for `off`.
@@ -61,14 +49,9 @@ impl DurationRange {
             return Ok(None);
         }
         let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        let with_unit = if is_number {
-            format!("{text}s")
-        } else {
-            text.to_owned()
-        };
-        let span: SignedDuration = with_unit
-            .parse()
-            .map_err(|_| format!("`{shown}` is not a duration; {hint}"))?;
+        let with_unit = if is_number { format!("{text}s") } else { text.to_owned() };
+        let span: SignedDuration =
+            with_unit.parse().map_err(|_| format!("`{shown}` is not a duration; {hint}"))?;
         match u64::try_from(span.as_millis()) {
             Ok(ms) if range.contains(&ms) => Ok(Some(Millis(ms))),
             _ => Err(format!("{name} {shown} is out of range; {hint}")),
@@ -182,17 +165,7 @@ mod tests {
         }
         let error = size_argument("24").expect_err("no unit");
         assert!(error.contains("`24GiB`"), "{error}");
-        for wrong in [
-            "",
-            "M",
-            "1x",
-            "-1",
-            "1.2.3",
-            "1 GiB more",
-            "1e3",
-            "9999T",
-            "4 pages",
-        ] {
+        for wrong in ["", "M", "1x", "-1", "1.2.3", "1 GiB more", "1e3", "9999T", "4 pages"] {
             assert!(size_argument(wrong).is_err(), "{wrong}");
         }
     }

@@ -39,29 +39,16 @@ impl TerminalEnvironment {
     }
 
     pub fn clipboard(&self) -> Clipboard {
-        if self.tmux {
-            Clipboard::Tmux
-        } else {
-            Clipboard::Terminal
-        }
+        if self.tmux { Clipboard::Tmux } else { Clipboard::Terminal }
     }
 
     pub fn palette(&self) -> Palette {
-        if self
-            .no_color
-            .as_ref()
-            .is_some_and(|value| !value.is_empty())
-            || self.term == "dumb"
-        {
+        if self.no_color.as_ref().is_some_and(|value| !value.is_empty()) || self.term == "dumb" {
             return Palette::None;
         }
         let has_truecolor = matches!(self.colorterm.as_str(), "truecolor" | "24bit")
             || self.term.ends_with("-direct");
-        if has_truecolor {
-            Palette::Dark
-        } else {
-            Palette::Sixteen
-        }
+        if has_truecolor { Palette::Dark } else { Palette::Sixteen }
     }
 }
 

@@ -20,9 +20,7 @@ pub struct Themes {
 
 impl Themes {
     pub fn beside(config: &Path) -> Self {
-        Self {
-            folder: config.parent().map(|folder| folder.join("themes")),
-        }
+        Self { folder: config.parent().map(|folder| folder.join("themes")) }
     }
 
     /// Returns the names of the user's own themes.
@@ -47,11 +45,7 @@ impl Themes {
         };
         let unknown = || {
             let instead = instead_of(name, names());
-            origin.error(format!(
-                "unknown {} `{}`; {instead}",
-                THEME.name,
-                quoted(name)
-            ))
+            origin.error(format!("unknown {} `{}`; {instead}", THEME.name, quoted(name)))
         };
         let palette = Palette::named(name).ok_or_else(unknown)?;
         Ok(Colours::built_in(palette))

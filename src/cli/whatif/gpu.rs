@@ -30,10 +30,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
     for trace in traces {
         let pool = pools(&frame, pid).find(|pool| pool.ordinal == trace.device);
         let Some(memory) = pool.and_then(|pool| memory(&frame, pool)) else {
-            missing = Some(Missing::new(
-                Reason::Unknown,
-                "the GPU of the process is not known",
-            ));
+            missing = Some(Missing::new(Reason::Unknown, "the GPU of the process is not known"));
             continue;
         };
         let (Some(total), Some(free)) = (memory.total.get(), memory.free.get()) else {
@@ -42,9 +39,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
             continue;
         };
         // CUDA's total excludes memory reserved by the driver.
-        let card = total
-            .0
-            .saturating_sub(memory.reserved.get().unwrap_or_default().0);
+        let card = total.0.saturating_sub(memory.reserved.get().unwrap_or_default().0);
         let own = trace.recorded.reserved_peak.unwrap_or_default();
         let outside = card.saturating_sub(free.0).saturating_sub(own.0);
         trace.recorded.card = Some(Bytes(card));

@@ -27,9 +27,7 @@ pub(super) fn of_process(
     };
     let traces = maps.iter().map(|map| of_map(map, recorded.clone()));
     let mut traces: Vec<Trace> = traces.collect();
-    let why = needs_card
-        .then(|| gpu::add_device_memory(pid, &mut traces))
-        .flatten();
+    let why = needs_card.then(|| gpu::add_device_memory(pid, &mut traces)).flatten();
     Ok((traces, why))
 }
 
@@ -55,10 +53,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     Trace {
         device: map.ordinal,
         start,
-        recorded: Recorded {
-            reserved_peak: Some(Bytes(reserved)),
-            ..recorded
-        },
+        recorded: Recorded { reserved_peak: Some(Bytes(reserved)), ..recorded },
         ..Trace::default()
     }
 }

@@ -50,13 +50,8 @@ pub(super) struct Context<'a> {
 
 type Start = fn(&Context<'_>) -> io::Result<Box<dyn Collector>>;
 
-const COLLECTORS: &[Start] = &[
-    start_details,
-    start_probes,
-    start_python,
-    start_holders,
-    start_logs,
-];
+const COLLECTORS: &[Start] =
+    &[start_details, start_probes, start_python, start_holders, start_logs];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
 
@@ -186,18 +181,13 @@ fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
 
 impl HolderReader {
     fn new(jobs: Sender<HolderJob>) -> Self {
-        Self {
-            jobs,
-            last: Mutex::new(None),
-        }
+        Self { jobs, last: Mutex::new(None) }
     }
 
     /// Starts a reading unless one of the same process is running. Cancels a running reading of a different process.
     fn request(&self, wanted: Option<ProcessKey>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let under_way = last
-            .as_ref()
-            .and_then(|(key, flag)| Some((*key, flag.upgrade()?)));
+        let under_way = last.as_ref().and_then(|(key, flag)| Some((*key, flag.upgrade()?)));
         if let Some((key, cancelled)) = under_way {
             if wanted == Some(key) {
                 return;
@@ -278,10 +268,7 @@ mod tests {
 
     #[test]
     fn a_reading_is_cancelled_by_a_request_for_another_process_or_none() {
-        let key = |pid| ProcessKey {
-            pid: Pid(pid),
-            start: StartTicks(7),
-        };
+        let key = |pid| ProcessKey { pid: Pid(pid), start: StartTicks(7) };
         let (jobs, inbox) = mpsc::channel();
         let reader = HolderReader::new(jobs);
         let next = || inbox.try_recv().ok();

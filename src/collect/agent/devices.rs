@@ -22,19 +22,12 @@ pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process
     let reported = pools.reported.iter().map(Device::of_reported);
     let devices: Vec<Device> = read.chain(reported).collect();
     let gpu_of = |device: Device| gpu_of(device, &devices, gpus, processes);
-    let list = pools.list.iter().map(|pool| Pool {
-        gpu: gpu_of(Device::of(pool)),
-        ..pool.clone()
-    });
-    let reported = pools.reported.iter().map(|pool| ReportedPool {
-        gpu: gpu_of(Device::of_reported(pool)),
-        ..pool.clone()
-    });
-    Pools {
-        list: Arc::new(list.collect()),
-        reported: Arc::new(reported.collect()),
-        ..pools
-    }
+    let list = pools.list.iter().map(|pool| Pool { gpu: gpu_of(Device::of(pool)), ..pool.clone() });
+    let reported = pools
+        .reported
+        .iter()
+        .map(|pool| ReportedPool { gpu: gpu_of(Device::of_reported(pool)), ..pool.clone() });
+    Pools { list: Arc::new(list.collect()), reported: Arc::new(reported.collect()), ..pools }
 }
 
 /// Device of a process, identified by the process's own ordinal.
@@ -57,11 +50,7 @@ impl Device {
     /// Returns the device of a reported pool. A pool without reported sizes is treated as in use.
     fn of_reported(pool: &ReportedPool) -> Self {
         let held = pool.reserved.get().or(pool.allocated.get());
-        Self {
-            process: pool.process,
-            ordinal: pool.ordinal,
-            is_in_use: held != Some(Bytes(0)),
-        }
+        Self { process: pool.process, ordinal: pool.ordinal, is_in_use: held != Some(Bytes(0)) }
     }
 }
 
@@ -71,16 +60,10 @@ fn gpu_of(
     gpus: &BTreeMap<u32, Gpu>,
     processes: &[Process],
 ) -> Reading<GpuUuid> {
-    let Device {
-        process: key,
-        ordinal,
-        ..
-    } = device;
+    let Device { process: key, ordinal, .. } = device;
     let process = processes.iter().find(|p| p.key == key);
     let contexts = contexts_of(key, process, gpus);
-    let visible = process
-        .and_then(|p| p.visible_devices.value())
-        .map(Vec::as_slice);
+    let visible = process.and_then(|p| p.visible_devices.value()).map(Vec::as_slice);
     let guess = nth_visible(ordinal, visible, gpus);
     if let Some(guess) = guess.filter(|uuid| contexts.contains(uuid)) {
         return Reading::Value(guess.clone());
@@ -139,22 +122,9 @@ mod tests {
 
     fn gpus(with_context: &[u32]) -> BTreeMap<u32, Gpu> {
         let gpu = |index: u32| {
-            let listed = GpuProcess {
-                pid: KEY.pid,
-                process: Some(KEY),
-                ..GpuProcess::default()
-            };
-            let list = if with_context.contains(&index) {
-                vec![listed]
-            } else {
-                Vec::new()
-            };
-            Gpu {
-                index,
-                uuid: uuid(index),
-                processes: list.into(),
-                ..Gpu::default()
-            }
+            let listed = GpuProcess { pid: KEY.pid, process: Some(KEY), ..GpuProcess::default() };
+            let list = if with_context.contains(&index) { vec![listed] } else { Vec::new() };
+            Gpu { index, uuid: uuid(index), processes: list.into(), ..Gpu::default() }
         };
         (0..4).map(|index| (index, gpu(index))).collect()
     }
@@ -164,16 +134,8 @@ mod tests {
     }
 
     fn pool(ordinal: u32, reserved: u64) -> Pool {
-        let stats = PoolStats {
-            reserved: Sampled::new(Bytes(reserved)),
-            ..PoolStats::default()
-        };
-        Pool {
-            process: KEY,
-            ordinal,
-            stats,
-            ..Pool::default()
-        }
+        let stats = PoolStats { reserved: Sampled::new(Bytes(reserved)), ..PoolStats::default() };
+        Pool { process: KEY, ordinal, stats, ..Pool::default() }
     }
 
     fn assign(
@@ -185,21 +147,10 @@ mod tests {
             Some(entries) => Reading::Value(entries.iter().map(|&e| e.to_owned()).collect()),
             None => Reading::default(),
         };
-        let process = Process {
-            key: KEY,
-            visible_devices,
-            ..Process::default()
-        };
-        let pools = Pools {
-            list: Arc::new(pools),
-            ..Pools::default()
-        };
+        let process = Process { key: KEY, visible_devices, ..Process::default() };
+        let pools = Pools { list: Arc::new(pools), ..Pools::default() };
         let assigned = assign_gpus(pools, &gpus(contexts), &[process]);
-        assigned
-            .list
-            .iter()
-            .map(|pool| pool.gpu.value().cloned())
-            .collect()
+        assigned.list.iter().map(|pool| pool.gpu.value().cloned()).collect()
     }
 
     #[test]
@@ -208,10 +159,7 @@ mod tests {
             assign(Some(&["3", "1"]), &[1, 3], vec![pool(0, 1), pool(1, 1)]),
             [Some(uuid(3)), Some(uuid(1))]
         );
-        assert_eq!(
-            assign(Some(&["GPU-2"]), &[2], vec![pool(0, 1)]),
-            [Some(uuid(2))]
-        );
+        assert_eq!(assign(Some(&["GPU-2"]), &[2], vec![pool(0, 1)]), [Some(uuid(2))]);
         assert_eq!(
             assign(None, &[0, 1], vec![pool(0, 1), pool(1, 1)]),
             [Some(uuid(0)), Some(uuid(1))]
@@ -220,10 +168,7 @@ mod tests {
 
     #[test]
     fn assigns_gpus_to_reported_pools_as_to_read_ones() {
-        let process = Process {
-            key: KEY,
-            ..Process::default()
-        };
+        let process = Process { key: KEY, ..Process::default() };
         let reported = |ordinal, allocated: u64| ReportedPool {
             process: KEY,
             ordinal,
@@ -231,23 +176,14 @@ mod tests {
             ..ReportedPool::default()
         };
         let assign = |list: Vec<Pool>, reported: Vec<ReportedPool>| {
-            let pools = Pools {
-                list: Arc::new(list),
-                reported: Arc::new(reported),
-                ..Pools::default()
-            };
+            let pools =
+                Pools { list: Arc::new(list), reported: Arc::new(reported), ..Pools::default() };
             let assigned = assign_gpus(pools, &gpus(&[2]), std::slice::from_ref(&process));
-            let gpus = assigned
-                .reported
-                .iter()
-                .map(|pool| pool.gpu.value().cloned());
+            let gpus = assigned.reported.iter().map(|pool| pool.gpu.value().cloned());
             gpus.collect::<Vec<_>>()
         };
         // Two frameworks on the same device are on the same GPU.
-        assert_eq!(
-            assign(vec![pool(0, 1)], vec![reported(0, 1)]),
-            [Some(uuid(2))]
-        );
+        assert_eq!(assign(vec![pool(0, 1)], vec![reported(0, 1)]), [Some(uuid(2))]);
         assert_eq!(assign(vec![pool(1, 1)], vec![reported(0, 1)]), [None]);
         assert_eq!(assign(vec![], vec![reported(0, 0)]), [None]);
     }
@@ -256,9 +192,6 @@ mod tests {
     fn ignores_visible_devices_that_the_driver_contradicts() {
         // The program set CUDA_VISIBLE_DEVICES itself: its only context is on GPU 2.
         assert_eq!(assign(None, &[2], vec![pool(0, 1)]), [Some(uuid(2))]);
-        assert_eq!(
-            assign(None, &[2, 3], vec![pool(0, 1), pool(1, 1)]),
-            [None, None]
-        );
+        assert_eq!(assign(None, &[2, 3], vec![pool(0, 1), pool(1, 1)]), [None, None]);
     }
 }

@@ -19,11 +19,7 @@ use crate::protocol::Update;
 
 impl Agent {
     pub(super) fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {
-        let event = XidReport {
-            gpu,
-            number,
-            at: now_mono(),
-        };
+        let event = XidReport { gpu, number, at: now_mono() };
         if let Some(xid) = self.xids.event(event, self.log.is_ok()) {
             self.announce_driver_xid(xid);
         }
@@ -31,26 +27,11 @@ impl Agent {
 
     pub(super) fn take_xid_line(&mut self, line: XidLine) {
         let has_bus_id = |gpu: &&Gpu| gpu.board.pci_bus.value() == Some(&line.pci_bus);
-        let gpu = self
-            .gpus
-            .values()
-            .find(has_bus_id)
-            .map(|gpu| gpu.uuid.clone());
-        let gpu = self.xids.line(XidReport {
-            gpu,
-            number: line.number,
-            at: now_mono(),
-        });
-        let pid = line
-            .pid
-            .get()
-            .filter(|_| self.hello.namespace == PidNamespace::Host);
+        let gpu = self.gpus.values().find(has_bus_id).map(|gpu| gpu.uuid.clone());
+        let gpu = self.xids.line(XidReport { gpu, number: line.number, at: now_mono() });
+        let pid = line.pid.get().filter(|_| self.hello.namespace == PidNamespace::Host);
         let process = pid.and_then(|pid| self.last_seen.with_pid(pid, &self.processes.list));
-        let xid = Xid {
-            number: line.number,
-            text: line.text.into(),
-            pid: line.pid,
-        };
+        let xid = Xid { number: line.number, text: line.text.into(), pid: line.pid };
         self.announce(process, gpu, Observation::Xid(xid));
     }
 
@@ -74,9 +55,7 @@ impl Agent {
             return;
         }
         let now = now_mono();
-        let last_seen = self
-            .last_seen
-            .take(found.process, &self.processes.list, now);
+        let last_seen = self.last_seen.take(found.process, &self.processes.list, now);
         let Some((last, peak)) = last_seen else {
             return;
         };
@@ -137,10 +116,7 @@ impl Agent {
     }
 
     pub(super) fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {
-        let change = HealthChange {
-            state: health.state,
-            detail: health.detail.clone(),
-        };
+        let change = HealthChange { state: health.state, detail: health.detail.clone() };
         self.announce(None, Some(gpu.clone()), Observation::Health(change));
     }
 

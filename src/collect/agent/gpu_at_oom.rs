@@ -35,12 +35,8 @@ impl AtOom {
         let is_answered = |(_, uuid, at): &(_, GpuUuid, Mono)| *uuid == gpu.uuid && gpu.at >= *at;
         let answered = self.pending.extract_if(.., |pending| is_answered(pending));
         let answered: Vec<_> = answered.collect();
-        let in_time = answered
-            .into_iter()
-            .filter(|(_, _, at)| gpu.at.since(*at) <= MAX_LAG);
-        in_time
-            .map(|(process, _, at)| (process, at_oom(gpu, gpu.at.since(at))))
-            .collect()
+        let in_time = answered.into_iter().filter(|(_, _, at)| gpu.at.since(*at) <= MAX_LAG);
+        in_time.map(|(process, _, at)| (process, at_oom(gpu, gpu.at.since(at)))).collect()
     }
 }
 
@@ -50,11 +46,7 @@ fn at_oom(gpu: &Gpu, lag: Millis) -> GpuAtOom {
         list.sort_by_key(|process| std::cmp::Reverse(process.vram.get()));
         list.truncate(MAX_PROCESSES);
     }
-    GpuAtOom {
-        memory: gpu.memory.clone(),
-        processes,
-        lag,
-    }
+    GpuAtOom { memory: gpu.memory.clone(), processes, lag }
 }
 
 #[cfg(test)]
@@ -62,11 +54,7 @@ mod tests {
     use super::*;
 
     fn gpu(name: &str, at: u64) -> Gpu {
-        Gpu {
-            uuid: GpuUuid(name.into()),
-            at: Mono(at),
-            ..Gpu::default()
-        }
+        Gpu { uuid: GpuUuid(name.into()), at: Mono(at), ..Gpu::default() }
     }
 
     #[test]

@@ -59,10 +59,7 @@ impl Kernel {
             if sections.send(Section::Hook(self.hook.read())).is_err() {
                 return;
             }
-            if sections
-                .send(Section::Kernel(Box::new((host, readout))))
-                .is_err()
-            {
+            if sections.send(Section::Kernel(Box::new((host, readout)))).is_err() {
                 return;
             }
         }

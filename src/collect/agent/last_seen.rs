@@ -61,8 +61,7 @@ impl LastSeen {
             }
         }
         self.peaks.retain(|_, peak| at.since(peak.seen) < RETENTION);
-        self.reported
-            .retain(|_, reported| at.since(*reported) < RETENTION);
+        self.reported.retain(|_, reported| at.since(*reported) < RETENTION);
     }
 
     pub fn peaks(&self) -> &HashMap<ProcessKey, Peak> {
@@ -81,8 +80,7 @@ impl LastSeen {
                 self.departed.insert(process.key, (at, process.clone()));
             }
         }
-        self.departed
-            .retain(|_, (left, _)| at.since(*left) < RETENTION);
+        self.departed.retain(|_, (left, _)| at.since(*left) < RETENTION);
         while self.departed.len() > MAX_DEPARTED {
             let oldest = self.departed.iter().min_by_key(|(_, (left, _))| *left);
             let Some(key) = oldest.map(|(key, _)| *key) else {
@@ -118,13 +116,7 @@ impl LastSeen {
     pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
         let at = list.binary_search_by_key(&pid, |process| process.key.pid);
         let listed = at.ok().map(|at| list[at].key);
-        let departed = || {
-            self.departed
-                .keys()
-                .rev()
-                .find(|key| key.pid == pid)
-                .copied()
-        };
+        let departed = || self.departed.keys().rev().find(|key| key.pid == pid).copied();
         listed.filter(|key| has_start(*key)).or_else(departed)
     }
 

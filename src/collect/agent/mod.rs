@@ -170,9 +170,7 @@ impl Agent {
     }
 
     fn all_reported(&self, due: Mono) -> bool {
-        self.gpus
-            .values()
-            .all(|gpu| gpu.at >= due || gpu.health.state != HealthState::Answering)
+        self.gpus.values().all(|gpu| gpu.at >= due || gpu.health.state != HealthState::Answering)
     }
 
     /// Applies sections from the inbox until `done` returns true or the deadline passes.
@@ -312,11 +310,8 @@ impl Agent {
         let mut silent = Vec::new();
         for gpu in self.gpus.values_mut() {
             if gpu.health.state == HealthState::Answering && now.since(gpu.at) > limit {
-                gpu.health = Health {
-                    state: HealthState::Silent,
-                    since: Some(gpu.at),
-                    detail: None,
-                };
+                gpu.health =
+                    Health { state: HealthState::Silent, since: Some(gpu.at), detail: None };
                 silent.push((gpu.uuid.clone(), gpu.health.clone()));
             }
         }
@@ -329,11 +324,7 @@ impl Agent {
                 index,
                 uuid: placeholder_uuid(index),
                 name: "GPU that has not answered yet".into(),
-                health: Health {
-                    state: HealthState::Silent,
-                    since: Some(now),
-                    detail: None,
-                },
+                health: Health { state: HealthState::Silent, since: Some(now), detail: None },
                 ..Gpu::default()
             });
         }
@@ -358,28 +349,13 @@ impl Agent {
                 .values()
                 .filter_map(|g| Some((g.board.minor.get()?, g.uuid.clone())))
                 .collect();
-            return ReadRequest {
-                pids: Vec::new(),
-                devices,
-                leftovers: false,
-            };
+            return ReadRequest { pids: Vec::new(), devices, leftovers: false };
         }
-        let listed = self
-            .gpus
-            .values()
-            .filter_map(|g| g.processes.value())
-            .flatten();
+        let listed = self.gpus.values().filter_map(|g| g.processes.value()).flatten();
         let pids = listed.map(|process| process.pid).collect();
         let processes = &self.processes.list;
-        let leftovers = self
-            .gpus
-            .values()
-            .any(|gpu| needs_leftover_search(gpu, processes));
-        ReadRequest {
-            pids,
-            devices: Vec::new(),
-            leftovers,
-        }
+        let leftovers = self.gpus.values().any(|gpu| needs_leftover_search(gpu, processes));
+        ReadRequest { pids, devices: Vec::new(), leftovers }
     }
 
     /// Links the driver's entries to processes by PID. Requires that both lists are from the same tick and PID
@@ -404,10 +380,7 @@ impl Agent {
     fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         self.watch_processes();
         if self.watched.is_empty() {
-            self.take_pools(Pools {
-                at: now,
-                ..Pools::default()
-            });
+            self.take_pools(Pools { at: now, ..Pools::default() });
             return Ok(());
         }
         self.ask_for_map();
@@ -421,9 +394,7 @@ impl Agent {
         } else {
             Duration::from_millis((self.options.interval.0 / 10).clamp(10, 50))
         };
-        self.take_until(inbox, Instant::now() + timeout, |agent| {
-            agent.pools.at >= now
-        })
+        self.take_until(inbox, Instant::now() + timeout, |agent| agent.pools.at >= now)
     }
 
     fn take_pools(&mut self, pools: Pools) {
@@ -432,15 +403,9 @@ impl Agent {
     }
 
     fn watch_processes(&mut self) {
-        let listed = self
-            .gpus
-            .values()
-            .filter_map(|gpu| gpu.processes.value())
-            .flatten();
+        let listed = self.gpus.values().filter_map(|gpu| gpu.processes.value()).flatten();
         let local = self.processes.list.iter();
-        let local = local
-            .filter(|process| !process.open_gpus.is_empty())
-            .map(|p| p.key);
+        let local = local.filter(|process| !process.open_gpus.is_empty()).map(|p| p.key);
         let mut keys: Vec<ProcessKey> = listed
             .filter(|process| process.kind != ContextKind::Graphics)
             .filter_map(|process| process.process)

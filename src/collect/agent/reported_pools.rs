@@ -8,10 +8,7 @@ use crate::model::pool::{Pool, Pools, Unread};
 
 pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
-    let list = pools
-        .list
-        .iter()
-        .chain(reported.torch.iter().filter(unread));
+    let list = pools.list.iter().chain(reported.torch.iter().filter(unread));
     let is_reported = |unread: &Unread| {
         let by_torch = reported.torch.iter().map(|pool| pool.process);
         let by_others = reported.others.iter().map(|pool| pool.process);
@@ -19,14 +16,7 @@ pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     };
     Pools {
         list: Arc::new(list.cloned().collect()),
-        unread: Arc::new(
-            pools
-                .unread
-                .iter()
-                .filter(|u| !is_reported(u))
-                .cloned()
-                .collect(),
-        ),
+        unread: Arc::new(pools.unread.iter().filter(|u| !is_reported(u)).cloned().collect()),
         reported: Arc::new(reported.others.clone()),
         ..pools
     }
@@ -46,10 +36,7 @@ mod tests {
             library: library.to_owned(),
             ..Pool::default()
         };
-        let unread = |pid| Unread {
-            process: key(pid),
-            ..Unread::default()
-        };
+        let unread = |pid| Unread { process: key(pid), ..Unread::default() };
         let pools = Pools {
             list: Arc::new(vec![pool(1, "read")]),
             unread: Arc::new(vec![unread(2), unread(3), unread(4)]),
@@ -57,17 +44,11 @@ mod tests {
         };
         let reported = ReportedPools {
             torch: vec![pool(1, "reported"), pool(2, "reported")],
-            others: vec![ReportedPool {
-                process: key(3),
-                ..ReportedPool::default()
-            }],
+            others: vec![ReportedPool { process: key(3), ..ReportedPool::default() }],
         };
         let all = merge(pools, &reported);
-        let list: Vec<(u32, &str)> = all
-            .list
-            .iter()
-            .map(|pool| (pool.process.pid.0, pool.library.as_str()))
-            .collect();
+        let list: Vec<(u32, &str)> =
+            all.list.iter().map(|pool| (pool.process.pid.0, pool.library.as_str())).collect();
         assert_eq!(list, [(1, "read"), (2, "reported")]);
         assert_eq!(all.reported.len(), 1);
         let unread: Vec<u32> = all.unread.iter().map(|one| one.process.pid.0).collect();

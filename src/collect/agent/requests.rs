@@ -20,9 +20,7 @@ impl Agent {
         };
         if let Err(why) = permission {
             let refused = request.refused(Missing::new(Reason::Denied, why));
-            refused
-                .into_iter()
-                .for_each(|update| self.feed.push(update));
+            refused.into_iter().for_each(|update| self.feed.push(update));
             return;
         }
         match request {
@@ -52,10 +50,7 @@ impl Agent {
     fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
         let send = |key| send_signal(&self.options.proc_root, key, signal);
         let outcomes = processes.into_iter().map(|key| (key, send(key)));
-        self.feed.push(Update::Signalled(Signalled {
-            signal,
-            outcomes: outcomes.collect(),
-        }));
+        self.feed.push(Update::Signalled(Signalled { signal, outcomes: outcomes.collect() }));
     }
 
     pub(super) fn ask_for_map(&self) {

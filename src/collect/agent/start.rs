@@ -57,11 +57,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
     let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
     thread("host").spawn(move || kernel.run(&read_requests, &to_agent))?;
 
-    let collectors = start_collectors(&Context {
-        options: &options,
-        sections: &sections,
-        feed: &feed,
-    })?;
+    let collectors =
+        start_collectors(&Context { options: &options, sections: &sections, feed: &feed })?;
     let exits = start_exits(&options, hello.namespace, sections.clone())?;
     let agent = Agent {
         feed,
@@ -148,10 +145,7 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
 /// Loads the driver repeatedly, because a driver may be installed later, and GPUs may change. Reports each result.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
-        if sections
-            .send(Section::Driver(find_driver(library)))
-            .is_err()
-        {
+        if sections.send(Section::Driver(find_driver(library))).is_err() {
             return;
         }
         std::thread::sleep(DRIVER_INTERVAL);
@@ -184,8 +178,7 @@ fn find_driver(library: &Library) -> Driver {
     Driver {
         version: reading(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
         cuda: reading(
-            nvml.sys_cuda_driver_version()
-                .map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10)),
+            nvml.sys_cuda_driver_version().map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10)),
         ),
         gpus: match nvml.device_count() {
             Ok(0) => Reading::Missing(missing(&NvmlFailure::NoGpus)),

@@ -88,10 +88,7 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let pids: Vec<Pid> = unknown.map(|process| process.key.pid).collect();
     let or = match pids.len() {
         0 => String::new(),
-        _ => format!(
-            ", or held by {} inside it, whose memory use cannot be read",
-            named(&pids)
-        ),
+        _ => format!(", or held by {} inside it, whose memory use cannot be read", named(&pids)),
     };
     Some(Unattributed {
         bytes,
@@ -107,11 +104,7 @@ fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     let reason_of = |entry: &&GpuProcess| {
         let process = facts(entry, context.processes)?;
         let is_unseen = process.key.start == StartTicks(0);
-        process
-            .command
-            .why()
-            .filter(|_| is_unseen)
-            .map(|why| why.reason)
+        process.command.why().filter(|_| is_unseen).map(|why| why.reason)
     };
     let entries = |reason| held(listed(gpu).filter(|entry| reason_of(entry) == Some(reason)));
     let mut parts = Vec::new();
@@ -191,21 +184,13 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         let sentence = format!(
             "{bytes} are not used by any process that the driver lists. gputop is searching for other processes that hold memory."
         );
-        return Some(part(
-            bytes,
-            UnattributedCause::NotRead,
-            Vec::new(),
-            sentence,
-        ));
+        return Some(part(bytes, UnattributedCause::NotRead, Vec::new(), sentence));
     };
     let minor = gpu.board.minor.get();
     let has_open =
         |leftover: &&Leftover| minor.is_some_and(|minor| leftover.minors.contains(&minor));
     let was_listed = |leftover: &&Leftover| {
-        let of_pid = context
-            .peaks
-            .iter()
-            .find(|(key, _)| key.pid == leftover.pid);
+        let of_pid = context.peaks.iter().find(|(key, _)| key.pid == leftover.pid);
         of_pid.is_some_and(|(_, peak)| peak.gpus.contains(&gpu.uuid))
     };
     let is_listed = |pid: Pid| listed(gpu).any(|entry| entry.pid == pid);
@@ -215,17 +200,10 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         .find(|leftover| has_open(leftover) || was_listed(leftover));
     if let Some(zombie) = zombie {
         let sentence = zombie_sentence(bytes, zombie.pid, &zombie.name, zombie.threads());
-        return Some(part(
-            bytes,
-            UnattributedCause::Zombie,
-            vec![zombie.pid],
-            sentence,
-        ));
+        return Some(part(bytes, UnattributedCause::Zombie, vec![zombie.pid], sentence));
     }
     let of = |what: LeftoverKind| {
-        let found = leftovers
-            .iter()
-            .filter(move |leftover| leftover.what == what);
+        let found = leftovers.iter().filter(move |leftover| leftover.what == what);
         found
             .filter(move |leftover| what == LeftoverKind::MpsServer || has_open(leftover))
             .map(|l| l.pid)
@@ -253,21 +231,11 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         "run gputop as root to see more of other users' processes"
     };
     let sentence = format!("{bytes} are not used by any process that the driver lists; {hint}.");
-    Some(part(
-        bytes,
-        UnattributedCause::Unknown,
-        Vec::new(),
-        sentence,
-    ))
+    Some(part(bytes, UnattributedCause::Unknown, Vec::new(), sentence))
 }
 
 fn part(bytes: Bytes, cause: UnattributedCause, pids: Vec<Pid>, sentence: String) -> Unattributed {
-    Unattributed {
-        bytes,
-        cause,
-        pids,
-        sentence,
-    }
+    Unattributed { bytes, cause, pids, sentence }
 }
 
 /// Formats PIDs: `PID 418`, `PID 418, 421 and 3 more`.
@@ -345,10 +313,7 @@ mod tests {
         process: &Process,
         leftovers: &[Leftover],
     ) -> Vec<(UnattributedCause, u64)> {
-        let peak = Peak {
-            gpus: vec![gpu.uuid.clone()],
-            ..Peak::default()
-        };
+        let peak = Peak { gpus: vec![gpu.uuid.clone()], ..Peak::default() };
         let context = GpuContext {
             namespace,
             processes: std::slice::from_ref(process),
@@ -358,10 +323,7 @@ mod tests {
         };
         let parts = explain(gpu, &context);
         assert!(parts.iter().all(|part| part.sentence.ends_with('.')));
-        parts
-            .iter()
-            .map(|part| (part.cause, part.bytes.0 >> 30))
-            .collect()
+        parts.iter().map(|part| (part.cause, part.bytes.0 >> 30)).collect()
     }
 
     fn on_host(leftovers: &[Leftover]) -> Vec<(UnattributedCause, u64)> {
@@ -377,10 +339,7 @@ mod tests {
         let mps = leftover(600, LeftoverKind::MpsServer, &[]);
         assert_eq!(on_host(&[]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(std::slice::from_ref(&mps)), [(Cause::MpsServer, 5)]);
-        assert_eq!(
-            on_host(&[mps.clone(), open.clone()]),
-            [(Cause::HeldOpen, 5)]
-        );
+        assert_eq!(on_host(&[mps.clone(), open.clone()]), [(Cause::HeldOpen, 5)]);
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
         // The first process was seen on this GPU before it exited, the second was never seen, and the third has a
@@ -388,10 +347,7 @@ mod tests {
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);
-        assert_eq!(
-            on_host(&[leftover(500, LeftoverKind::HoldsOpen, &[0])]),
-            [(Cause::Unknown, 5)]
-        );
+        assert_eq!(on_host(&[leftover(500, LeftoverKind::HoldsOpen, &[0])]), [(Cause::Unknown, 5)]);
     }
 
     #[test]

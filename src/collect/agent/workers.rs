@@ -26,13 +26,7 @@ pub(super) struct Workers {
 
 impl Workers {
     pub(super) fn new(library: Arc<Library>, sections: Sender<Section>) -> Self {
-        Self {
-            library,
-            sections,
-            by_index: BTreeMap::new(),
-            xid_thread: None,
-            focus: None,
-        }
+        Self { library, sections, by_index: BTreeMap::new(), xid_thread: None, focus: None }
     }
 
     pub(super) fn len(&self) -> usize {

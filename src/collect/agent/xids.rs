@@ -44,9 +44,7 @@ impl Xids {
             return None;
         }
         self.events.push_back(event);
-        (self.events.len() > MAX_UNMATCHED)
-            .then(|| self.events.pop_front())
-            .flatten()
+        (self.events.len() > MAX_UNMATCHED).then(|| self.events.pop_front()).flatten()
     }
 
     /// Adds a kernel log line, which is always reported. Returns the line's GPU.
@@ -71,9 +69,7 @@ impl Xids {
 
     /// Returns the time at which the next driver event becomes due.
     pub fn next_due(&self) -> Option<Mono> {
-        self.events
-            .front()
-            .map(|event| Mono(event.at.0 + MAX_DISTANCE.0))
+        self.events.front().map(|event| Mono(event.at.0 + MAX_DISTANCE.0))
     }
 
     fn forget_lines(&mut self, now: Mono) {
@@ -92,10 +88,7 @@ fn take_pair(reports: &mut VecDeque<XidReport>, other: &XidReport) -> Option<Xid
     // A report without a GPU matches any GPU, but only if the number is the same.
     let renumbered =
         |report: &XidReport| is_near(report) && report.gpu.is_some() && report.gpu == other.gpu;
-    let at = reports
-        .iter()
-        .position(same)
-        .or_else(|| reports.iter().position(renumbered))?;
+    let at = reports.iter().position(same).or_else(|| reports.iter().position(renumbered))?;
     reports.remove(at)
 }
 
@@ -104,11 +97,7 @@ mod tests {
     use super::*;
 
     fn report(gpu: &str, number: u64, at: u64) -> XidReport {
-        XidReport {
-            gpu: (!gpu.is_empty()).then(|| GpuUuid(gpu.into())),
-            number,
-            at: Mono(at),
-        }
+        XidReport { gpu: (!gpu.is_empty()).then(|| GpuUuid(gpu.into())), number, at: Mono(at) }
     }
 
     #[test]

@@ -8,9 +8,7 @@ use std::path::Path;
 use super::{DriverTrouble, Runtime};
 
 pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
-    let user = User {
-        is_root: user_is_root,
-    };
+    let user = User { is_root: user_is_root };
     match trouble {
         DriverTrouble::NoHardware => vec![
             "monitor the machine that has the GPU: gputop HOST".into(),
@@ -57,10 +55,7 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
         DriverTrouble::NoGpus { slurm: false } => vec![
             "check whether the driver still lists them: cat /proc/driver/nvidia/gpus/*/information"
                 .into(),
-            user.step(
-                "look for the reason in the kernel log",
-                "dmesg | grep -iE 'nvrm|xid'",
-            ),
+            user.step("look for the reason in the kernel log", "dmesg | grep -iE 'nvrm|xid'"),
         ],
         DriverTrouble::NotPassedIn { runtime } => vec![
             container_fixes(*runtime).access.into(),
@@ -70,16 +65,10 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
             vec![container_fixes(*runtime).library.into()]
         }
         DriverTrouble::AccessLost { runtime, .. } => vec![container_fixes(*runtime).restart.into()],
-        DriverTrouble::Wsl {
-            has_device,
-            has_library,
-        } => in_wsl(*has_device, *has_library),
+        DriverTrouble::Wsl { has_device, has_library } => in_wsl(*has_device, *has_library),
         DriverTrouble::Other(_) => vec![
             "check the message of NVIDIA's own tool: nvidia-smi".into(),
-            user.step(
-                "look for the reason in the kernel log",
-                "dmesg | grep -i nvrm",
-            ),
+            user.step("look for the reason in the kernel log", "dmesg | grep -i nvrm"),
         ],
     }
 }
@@ -161,21 +150,16 @@ fn permission(path: &Path, mode: u32, group: &str, user: &User) -> Vec<String> {
     if is_open_to_group && group != "root" {
         fixes.push(user.step(
             &format!("add you to the group {group}, then log in again"),
-            &format!(
-                "usermod -aG {group} {}",
-                if user.is_root { "USER" } else { "$USER" }
-            ),
+            &format!("usermod -aG {group} {}", if user.is_root { "USER" } else { "$USER" }),
         ));
     }
     let open_all = format!("chmod a+rw {}", path.display());
-    fixes.push(user.step(
-        if fixes.is_empty() {
-            "open the device"
-        } else {
-            "or open the device"
-        },
-        &open_all,
-    ));
+    fixes.push(
+        user.step(
+            if fixes.is_empty() { "open the device" } else { "or open the device" },
+            &open_all,
+        ),
+    );
     fixes
 }
 

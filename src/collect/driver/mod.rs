@@ -73,16 +73,9 @@ pub enum DriverTrouble {
     #[error("The NVIDIA kernel module is loaded, but its device file {} is missing.", path.display())]
     NoDeviceFile { path: PathBuf },
     #[error("{}", fix::mismatch(library.as_deref(), kernel.as_deref()))]
-    Mismatch {
-        library: Option<String>,
-        kernel: Option<String>,
-    },
+    Mismatch { library: Option<String>, kernel: Option<String> },
     #[error("No permission to open {} (mode {mode:04o}, group {group}).", path.display())]
-    NoPermission {
-        path: PathBuf,
-        mode: u32,
-        group: String,
-    },
+    NoPermission { path: PathBuf, mode: u32, group: String },
     #[error("The driver denies access, although every user can open the device files.")]
     Refused,
     #[error("The NVIDIA driver works but reports no GPU{}.", if *slurm { ": this Slurm job has no GPU allocated" } else { "" })]
@@ -136,9 +129,7 @@ fn classify(failure: &NvmlFailure, facts: &SystemFacts) -> DriverTrouble {
 fn no_gpus(facts: &SystemFacts) -> DriverTrouble {
     match facts.container {
         Some(runtime) if !facts.has_gpu_file => DriverTrouble::NotPassedIn { runtime },
-        _ => DriverTrouble::NoGpus {
-            slurm: facts.is_slurm_job,
-        },
+        _ => DriverTrouble::NoGpus { slurm: facts.is_slurm_job },
     }
 }
 
@@ -192,23 +183,18 @@ fn no_device(facts: &SystemFacts) -> DriverTrouble {
         return in_container(runtime, facts);
     }
     if facts.module_version.is_some() {
-        let path = PathBuf::from(if facts.has_control_file {
-            "/dev/nvidia0"
-        } else {
-            "/dev/nvidiactl"
-        });
+        let path =
+            PathBuf::from(if facts.has_control_file { "/dev/nvidia0" } else { "/dev/nvidiactl" });
         return DriverTrouble::NoDeviceFile { path };
     }
     if !facts.has_hardware {
         return DriverTrouble::NoHardware;
     }
     match &facts.kernel_without_module {
-        Some(kernel) if !facts.has_nouveau => DriverTrouble::ModuleNotBuilt {
-            kernel: kernel.clone(),
-        },
-        _ => DriverTrouble::ModuleNotLoaded {
-            nouveau: facts.has_nouveau,
-        },
+        Some(kernel) if !facts.has_nouveau => {
+            DriverTrouble::ModuleNotBuilt { kernel: kernel.clone() }
+        }
+        _ => DriverTrouble::ModuleNotLoaded { nouveau: facts.has_nouveau },
     }
 }
 
@@ -226,10 +212,7 @@ fn other_error(text: &str, facts: &SystemFacts) -> DriverTrouble {
 }
 
 fn wsl(facts: &SystemFacts) -> DriverTrouble {
-    DriverTrouble::Wsl {
-        has_device: facts.has_wsl_device,
-        has_library: facts.library.is_some(),
-    }
+    DriverTrouble::Wsl { has_device: facts.has_wsl_device, has_library: facts.library.is_some() }
 }
 
 #[cfg(test)]

@@ -70,9 +70,7 @@ impl SystemFacts {
         let modules = text(root, "proc/modules");
         let lower = kernel.to_ascii_lowercase();
         Self {
-            library_version: library
-                .as_deref()
-                .and_then(|path| library_version(root, path)),
+            library_version: library.as_deref().and_then(|path| library_version(root, path)),
             library,
             module_version: module_version(root),
             kernel_without_module: kernel_without_module(root, &kernel),
@@ -140,19 +138,13 @@ fn version_in_name(name: &str) -> Option<String> {
 /// open kernel module has different text before the version.
 fn module_version(root: &Path) -> Option<String> {
     let text = text(root, "proc/driver/nvidia/version");
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("NVRM version:"))?;
-    line.split_whitespace()
-        .find(|word| is_version(word))
-        .map(str::to_owned)
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    line.split_whitespace().find(|word| is_version(word)).map(str::to_owned)
 }
 
 fn is_version(word: &str) -> bool {
     word.contains('.')
-        && word
-            .split('.')
-            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+        && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Returns the running kernel's version if depmod's list of its modules lacks nvidia. Returns `None` if there is no

@@ -60,22 +60,11 @@ const VERSION: &str = "580.159.03";
 
 #[test]
 fn distinguishes_missing_hardware_library_and_search_path() {
-    assert_eq!(
-        Machine::new().diagnose(&not_found()),
-        DriverTrouble::NoHardware
-    );
-    assert_eq!(
-        Machine::new().gpu().diagnose(&not_found()),
-        DriverTrouble::NoLibrary
-    );
-    let elsewhere = Machine::new()
-        .gpu()
-        .with("usr/local/nvidia/lib64/libnvidia-ml.so.1", "");
+    assert_eq!(Machine::new().diagnose(&not_found()), DriverTrouble::NoHardware);
+    assert_eq!(Machine::new().gpu().diagnose(&not_found()), DriverTrouble::NoLibrary);
+    let elsewhere = Machine::new().gpu().with("usr/local/nvidia/lib64/libnvidia-ml.so.1", "");
     let path = PathBuf::from("/usr/local/nvidia/lib64/libnvidia-ml.so.1");
-    assert_eq!(
-        elsewhere.diagnose(&not_found()),
-        DriverTrouble::LibraryNotOnPath { path }
-    );
+    assert_eq!(elsewhere.diagnose(&not_found()), DriverTrouble::LibraryNotOnPath { path });
 }
 
 #[test]
@@ -98,10 +87,8 @@ fn broken_library_quotes_loader_message() {
 
 #[test]
 fn explains_kernel_module_not_loaded() {
-    let machine = Machine::new()
-        .gpu()
-        .library(VERSION)
-        .with("proc/modules", "ext4 1 0 - Live 0x0\n");
+    let machine =
+        Machine::new().gpu().library(VERSION).with("proc/modules", "ext4 1 0 - Live 0x0\n");
     let trouble = machine.diagnose(&NvmlFailure::DriverNotLoaded);
     assert_eq!(trouble, DriverTrouble::ModuleNotLoaded { nouveau: false });
     assert_eq!(trouble.fix(true), ["modprobe nvidia"]);
@@ -121,10 +108,7 @@ fn explains_kernel_module_not_loaded() {
 #[test]
 fn explains_module_not_built_for_running_kernel() {
     let list = "lib/modules/6.8.0-50-generic/modules.dep";
-    let machine = Machine::new()
-        .gpu()
-        .library(VERSION)
-        .with(list, "kernel/fs/ext4.ko:\n");
+    let machine = Machine::new().gpu().library(VERSION).with(list, "kernel/fs/ext4.ko:\n");
     let kernel = "6.8.0-50-generic".to_owned();
     assert_eq!(
         machine.diagnose(&NvmlFailure::DriverNotLoaded),
@@ -140,10 +124,7 @@ fn explains_module_not_built_for_running_kernel() {
 #[test]
 fn reports_missing_hardware_before_missing_module() {
     let machine = Machine::new().library(VERSION);
-    assert_eq!(
-        machine.diagnose(&NvmlFailure::DriverNotLoaded),
-        DriverTrouble::NoHardware
-    );
+    assert_eq!(machine.diagnose(&NvmlFailure::DriverNotLoaded), DriverTrouble::NoHardware);
 }
 
 #[test]
@@ -164,10 +145,7 @@ fn explains_missing_device_files() {
 
 #[test]
 fn explains_version_mismatch_after_upgrade() {
-    let machine = Machine::new()
-        .gpu()
-        .library("580.159.03")
-        .module("580.95.05");
+    let machine = Machine::new().gpu().library("580.159.03").module("580.95.05");
     let trouble = machine.diagnose(&NvmlFailure::VersionMismatch);
     assert_eq!(
         trouble.reason(),
@@ -188,10 +166,7 @@ fn explains_device_files_restricted_to_group() {
         .device("nvidiactl", 0o666)
         .device("nvidia0", 0o660);
     let trouble = machine.diagnose(&NvmlFailure::NoPermission);
-    assert_eq!(
-        trouble.reason(),
-        "No permission to open /dev/nvidia0 (mode 0660, group video)."
-    );
+    assert_eq!(trouble.reason(), "No permission to open /dev/nvidia0 (mode 0660, group video).");
     assert_eq!(
         trouble.fix(false),
         [
@@ -200,33 +175,17 @@ fn explains_device_files_restricted_to_group() {
         ]
     );
     let open = machine.device("nvidia0", 0o666);
-    assert_eq!(
-        open.diagnose(&NvmlFailure::NoPermission),
-        DriverTrouble::Refused
-    );
+    assert_eq!(open.diagnose(&NvmlFailure::NoPermission), DriverTrouble::Refused);
 }
 
 #[test]
 fn explains_driver_that_reports_no_gpu() {
-    let machine = Machine::new()
-        .gpu()
-        .library(VERSION)
-        .module(VERSION)
-        .device("nvidiactl", 0o666);
-    assert_eq!(
-        machine.diagnose(&NvmlFailure::NoGpus),
-        DriverTrouble::NoGpus { slurm: false }
-    );
-    let job = machine.with(
-        "proc/self/cgroup",
-        "0::/system.slice/slurmstepd.scope/job_7/step_0\n",
-    );
+    let machine = Machine::new().gpu().library(VERSION).module(VERSION).device("nvidiactl", 0o666);
+    assert_eq!(machine.diagnose(&NvmlFailure::NoGpus), DriverTrouble::NoGpus { slurm: false });
+    let job = machine.with("proc/self/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n");
     let trouble = job.diagnose(&NvmlFailure::NoGpus);
     assert_eq!(trouble, DriverTrouble::NoGpus { slurm: true });
-    assert_eq!(
-        trouble.fix(false),
-        ["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop"]
-    );
+    assert_eq!(trouble.fix(false), ["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop"]);
 }
 
 #[test]
@@ -237,21 +196,14 @@ fn explains_container_without_gpu_access() {
     assert_eq!(trouble, DriverTrouble::NotPassedIn { runtime });
     assert!(trouble.fix(false)[0].ends_with("docker run --gpus all"));
     assert_eq!(
-        docker()
-            .library(VERSION)
-            .diagnose(&NvmlFailure::DriverNotLoaded),
+        docker().library(VERSION).diagnose(&NvmlFailure::DriverNotLoaded),
         DriverTrouble::NotPassedIn { runtime }
     );
 
     let half = docker().device("nvidiactl", 0o666).device("nvidia0", 0o666);
-    assert_eq!(
-        half.diagnose(&not_found()),
-        DriverTrouble::LibraryNotPassedIn { runtime }
-    );
+    assert_eq!(half.diagnose(&not_found()), DriverTrouble::LibraryNotPassedIn { runtime });
     let text = "an internal driver error occurred".to_owned();
-    let lost = half
-        .library(VERSION)
-        .diagnose(&NvmlFailure::Other(text.clone()));
+    let lost = half.library(VERSION).diagnose(&NvmlFailure::Other(text.clone()));
     assert_eq!(lost, DriverTrouble::AccessLost { runtime, text });
     assert_eq!(
         Machine::new().with(".dockerenv", "").diagnose(&not_found()),
@@ -268,73 +220,36 @@ fn detects_each_container_runtime() {
             _ => None,
         };
     assert_eq!(of("run/.containerenv", ""), Some(Runtime::Podman));
-    assert_eq!(
-        of("run/secrets/kubernetes.io/x", ""),
-        Some(Runtime::Kubernetes)
-    );
+    assert_eq!(of("run/secrets/kubernetes.io/x", ""), Some(Runtime::Kubernetes));
     assert_eq!(of(".singularity.d/env", ""), Some(Runtime::Apptainer));
-    assert_eq!(
-        of("proc/1/cgroup", "0::/kubepods/besteffort/pod1/x\n"),
-        Some(Runtime::Kubernetes)
-    );
-    assert_eq!(
-        of("proc/1/cgroup", "0::/lxc.payload.web\n"),
-        Some(Runtime::Other)
-    );
+    assert_eq!(of("proc/1/cgroup", "0::/kubepods/besteffort/pod1/x\n"), Some(Runtime::Kubernetes));
+    assert_eq!(of("proc/1/cgroup", "0::/lxc.payload.web\n"), Some(Runtime::Other));
     assert_eq!(of("proc/1/cgroup", "0::/init.scope\n"), None);
 }
 
 #[test]
 fn explains_missing_driver_in_wsl() {
-    let wsl = || {
-        Machine::new().with(
-            "proc/sys/kernel/osrelease",
-            "5.15.153.1-microsoft-standard-WSL2\n",
-        )
-    };
+    let wsl =
+        || Machine::new().with("proc/sys/kernel/osrelease", "5.15.153.1-microsoft-standard-WSL2\n");
     let reason = |machine: Machine| machine.diagnose(&not_found()).reason();
-    assert_eq!(
-        reason(wsl()),
-        "Windows does not pass a GPU to this WSL: /dev/dxg is missing."
-    );
+    assert_eq!(reason(wsl()), "Windows does not pass a GPU to this WSL: /dev/dxg is missing.");
     assert!(
         reason(wsl().device("dxg", 0o666)).contains("driver for WSL is not installed in Windows")
     );
-    let found = wsl()
-        .device("dxg", 0o666)
-        .with("usr/lib/wsl/lib/libnvidia-ml.so.1", "");
+    let found = wsl().device("dxg", 0o666).with("usr/lib/wsl/lib/libnvidia-ml.so.1", "");
     let trouble = found.diagnose(&not_found());
-    assert_eq!(
-        trouble.fix(false),
-        ["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop"]
-    );
+    assert_eq!(trouble.fix(false), ["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop"]);
 }
 
 #[test]
 fn maps_nvml_errors_to_failures() {
-    assert_eq!(
-        NvmlFailure::from(&NvmlError::DriverNotLoaded),
-        NvmlFailure::DriverNotLoaded
-    );
-    assert_eq!(
-        NvmlFailure::from(&NvmlError::LibRmVersionMismatch),
-        NvmlFailure::VersionMismatch
-    );
-    assert!(matches!(
-        NvmlFailure::from(&NvmlError::Unknown),
-        NvmlFailure::Other(_)
-    ));
-    let absent = nvml_wrapper::Nvml::builder()
-        .lib_path("/nowhere/libnvidia-ml.so.1".as_ref())
-        .init();
-    let failure = absent
-        .as_ref()
-        .map_err(NvmlFailure::from)
-        .expect_err("no such file");
-    assert_eq!(
-        Machine::new().gpu().diagnose(&failure),
-        DriverTrouble::NoLibrary
-    );
+    assert_eq!(NvmlFailure::from(&NvmlError::DriverNotLoaded), NvmlFailure::DriverNotLoaded);
+    assert_eq!(NvmlFailure::from(&NvmlError::LibRmVersionMismatch), NvmlFailure::VersionMismatch);
+    assert!(matches!(NvmlFailure::from(&NvmlError::Unknown), NvmlFailure::Other(_)));
+    let absent =
+        nvml_wrapper::Nvml::builder().lib_path("/nowhere/libnvidia-ml.so.1".as_ref()).init();
+    let failure = absent.as_ref().map_err(NvmlFailure::from).expect_err("no such file");
+    assert_eq!(Machine::new().gpu().diagnose(&failure), DriverTrouble::NoLibrary);
 }
 
 #[test]
@@ -348,31 +263,16 @@ fn reasons_end_with_period_and_commands_do_not() {
         DriverTrouble::LibraryNotOnPath { path: path.clone() },
         DriverTrouble::LibraryBroken(text.clone()),
         DriverTrouble::ModuleNotLoaded { nouveau: true },
-        DriverTrouble::ModuleNotBuilt {
-            kernel: text.clone(),
-        },
+        DriverTrouble::ModuleNotBuilt { kernel: text.clone() },
         DriverTrouble::NoDeviceFile { path: path.clone() },
-        DriverTrouble::Mismatch {
-            library: None,
-            kernel: None,
-        },
-        DriverTrouble::NoPermission {
-            path,
-            mode: 0o600,
-            group: "root".into(),
-        },
+        DriverTrouble::Mismatch { library: None, kernel: None },
+        DriverTrouble::NoPermission { path, mode: 0o600, group: "root".into() },
         DriverTrouble::Refused,
         DriverTrouble::NoGpus { slurm: false },
         DriverTrouble::NotPassedIn { runtime },
         DriverTrouble::LibraryNotPassedIn { runtime },
-        DriverTrouble::AccessLost {
-            runtime,
-            text: text.clone(),
-        },
-        DriverTrouble::Wsl {
-            has_device: true,
-            has_library: true,
-        },
+        DriverTrouble::AccessLost { runtime, text: text.clone() },
+        DriverTrouble::Wsl { has_device: true, has_library: true },
         DriverTrouble::Other(text),
     ];
     for trouble in all {

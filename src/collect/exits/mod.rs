@@ -94,9 +94,7 @@ impl ExitWatcher {
         report: impl Fn(ExitReport) + Send + 'static,
     ) -> io::Result<Self> {
         let (commands, inbox) = mpsc::channel();
-        let wake = Arc::new(EventFd::from_flags(
-            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
-        )?);
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, COMMANDS))?;
         let opened = KernelLog::open(kernel_log).and_then(|log| {
@@ -122,14 +120,8 @@ impl ExitWatcher {
             next_token: LOG + 1,
             unwatched: 0,
         };
-        std::thread::Builder::new()
-            .name("exits".into())
-            .spawn(move || thread.run())?;
-        Ok(Self {
-            commands,
-            wake,
-            log,
-        })
+        std::thread::Builder::new().name("exits".into()).spawn(move || thread.run())?;
+        Ok(Self { commands, wake, log })
     }
 
     /// Replaces the watched processes. All were alive at `seen`. A process that has exited since then is reported
@@ -324,12 +316,7 @@ impl WatcherThread {
         self.next_token += 1;
         self.tokens.insert(process, token);
         let group = self.oom.watch(process.pid);
-        let watched = ExitWatch {
-            process,
-            pidfd,
-            group,
-            held: None,
-        };
+        let watched = ExitWatch { process, pidfd, group, held: None };
         self.watched.insert(token, watched);
     }
 
@@ -364,10 +351,7 @@ impl WatcherThread {
 
     fn hold(&mut self, token: u64, since: Mono) {
         if let Some(watched) = self.watched.get_mut(&token) {
-            watched.held.get_or_insert(HeldExit {
-                until: Instant::now() + GRACE_TIMEOUT,
-                since,
-            });
+            watched.held.get_or_insert(HeldExit { until: Instant::now() + GRACE_TIMEOUT, since });
         }
     }
 

@@ -37,17 +37,11 @@ pub struct OomCounterPaths {
 
 /// Returns the verdict for a process that did not exit from SIGKILL, the OOM killer's signal.
 pub fn not_killed() -> OomVerdict {
-    OomVerdict {
-        killed: false.into(),
-        evidence: None,
-    }
+    OomVerdict { killed: false.into(), evidence: None }
 }
 
 fn killed(evidence: String) -> OomVerdict {
-    OomVerdict {
-        killed: true.into(),
-        evidence: Some(evidence),
-    }
+    OomVerdict { killed: true.into(), evidence: Some(evidence) }
 }
 
 #[derive(Debug)]
@@ -73,12 +67,7 @@ struct Counter {
 
 impl Counter {
     fn new(count: u64) -> Self {
-        Self {
-            before: count,
-            count,
-            increased: None,
-            unclaimed: 0,
-        }
+        Self { before: count, count, increased: None, unclaimed: 0 }
     }
 
     fn update(&mut self, count: u64, now: Mono) {
@@ -93,20 +82,14 @@ impl Counter {
     }
 
     fn has_increased(&self, now: Mono) -> bool {
-        self.increased
-            .is_some_and(|increased| now.since(increased) < MAX_KILL_AGE)
+        self.increased.is_some_and(|increased| now.since(increased) < MAX_KILL_AGE)
     }
 }
 
 impl OomKiller {
     pub fn new(paths: OomCounterPaths, log: Result<(), Missing>) -> Self {
-        let mut killer = Self {
-            paths,
-            log,
-            kills: VecDeque::new(),
-            host: None,
-            groups: HashMap::new(),
-        };
+        let mut killer =
+            Self { paths, log, kills: VecDeque::new(), host: None, groups: HashMap::new() };
         killer.host = killer.host_count().map(Counter::new);
         killer
     }
@@ -128,11 +111,7 @@ impl OomKiller {
     /// Reads the OOM kill counters. Call it regularly, or an old kill may be mistaken for a new one.
     pub fn refresh(&mut self, now: Mono) {
         self.groups.retain(|file, _| Arc::strong_count(file) > 1);
-        while self
-            .kills
-            .front()
-            .is_some_and(|(at, _)| now.since(*at) >= MAX_KILL_AGE)
-        {
+        while self.kills.front().is_some_and(|(at, _)| now.since(*at) >= MAX_KILL_AGE) {
             self.kills.pop_front();
         }
         let before = self.host.as_ref().map(|host| host.count);
@@ -164,10 +143,7 @@ impl OomKiller {
     /// Returns true if the OOM killer killed a process recently and the log line for this process may still follow.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
-        let is_kill_possible = self
-            .host
-            .as_ref()
-            .is_none_or(|host| host.has_increased(now));
+        let is_kill_possible = self.host.as_ref().is_none_or(|host| host.has_increased(now));
         is_kill_possible && self.reads_log() && self.line(pid).is_none()
     }
 
@@ -201,17 +177,11 @@ impl OomKiller {
             Some(None) => return not_killed(),
             None => {}
         }
-        let is_ruled_out = self
-            .host
-            .as_ref()
-            .is_some_and(|host| !host.has_increased(now));
+        let is_ruled_out = self.host.as_ref().is_some_and(|host| !host.has_increased(now));
         if is_ruled_out || self.reads_log() {
             return not_killed();
         }
-        OomVerdict {
-            killed: Reading::Missing(self.why_unknown()),
-            evidence: None,
-        }
+        OomVerdict { killed: Reading::Missing(self.why_unknown()), evidence: None }
     }
 
     fn why_unknown(&self) -> Missing {
@@ -263,10 +233,7 @@ fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>
     }
     counter.unclaimed -= 1;
     let path = visible(file.as_os_str().as_encoded_bytes(), 300);
-    Some(Some(format!(
-        "oom_kill in {path} increased from {} to {}",
-        counter.before, counter.count
-    )))
+    Some(Some(format!("oom_kill in {path} increased from {} to {}", counter.before, counter.count)))
 }
 
 /// Returns the counter file of the cgroup in `/proc/PID/cgroup`: `4:memory:/batch/7` in version 1,
@@ -296,9 +263,7 @@ fn below(root: &Path, path: &str) -> Option<PathBuf> {
 /// Reads an OOM kill counter from the line `oom_kill N` of a file.
 fn count(file: &Path) -> Option<u64> {
     let text = read(file).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
     line.trim().parse().ok()
 }
 
@@ -358,10 +323,7 @@ mod tests {
     }
 
     fn line() -> OomKill {
-        OomKill {
-            pid: PID,
-            text: "Out of memory: Killed process 418 (python)".into(),
-        }
+        OomKill { pid: PID, text: "Out of memory: Killed process 418 (python)".into() }
     }
 
     #[test]
@@ -370,10 +332,7 @@ mod tests {
             let host = Host::new(cgroup, counter);
             let mut killer = host.killer(denied(), true);
             let group = killer.watch(PID).expect("a counter");
-            assert_eq!(
-                killer.verdict(PID, Some(&group), true, Mono(9)),
-                not_killed()
-            );
+            assert_eq!(killer.verdict(PID, Some(&group), true, Mono(9)), not_killed());
             host.count_a_kill();
             host.write(counter, "low 0\noom 1\noom_kill 3\noom_group_kill 0\n");
             let unsure = killer.verdict_of_copy(&group, false);
@@ -383,10 +342,7 @@ mod tests {
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
             // One kill explains one exit, so the second process was killed by `kill -9`.
-            assert_eq!(
-                killer.verdict(PID, Some(&group), true, Mono(11)),
-                not_killed()
-            );
+            assert_eq!(killer.verdict(PID, Some(&group), true, Mono(11)), not_killed());
         }
     }
 
@@ -428,10 +384,7 @@ mod tests {
         assert!(killer.is_line_awaited(PID, Mono(2)));
         killer.note(line(), Mono(3));
         assert!(!killer.is_line_awaited(PID, Mono(3)));
-        assert_eq!(
-            killer.verdict(PID, None, true, Mono(3)),
-            killed(line().text)
-        );
+        assert_eq!(killer.verdict(PID, None, true, Mono(3)), killed(line().text));
         assert_eq!(killer.verdict(Pid(419), None, true, Mono(3)), not_killed());
 
         let mut inside = host.killer(Ok(()), false);
@@ -439,10 +392,7 @@ mod tests {
         assert_eq!(inside.verdict(PID, None, true, Mono(2)), not_killed());
         host.write("proc/vmstat", "oom_kill 9\n");
         let why = inside.verdict(PID, None, true, Mono(3)).killed;
-        assert!(
-            why.why()
-                .is_some_and(|why| why.to_string().contains("container"))
-        );
+        assert!(why.why().is_some_and(|why| why.to_string().contains("container")));
     }
 
     #[test]

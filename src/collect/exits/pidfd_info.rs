@@ -28,10 +28,7 @@ nix::ioctl_readwrite!(get_info, 0xff, 11, PidfdInfo);
 /// Returns the wait status in the format of `waitpid(2)`, or `None` if the process has not been reaped or the kernel
 /// does not support this call.
 pub fn wait_status(pidfd: impl AsFd) -> Option<i32> {
-    let mut info = PidfdInfo {
-        mask: EXIT,
-        ..PidfdInfo::default()
-    };
+    let mut info = PidfdInfo { mask: EXIT, ..PidfdInfo::default() };
     // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most the 64 bytes that the
     // request number names, all of them plain integers.
     unsafe { get_info(pidfd.as_fd().as_raw_fd(), &raw mut info) }.ok()?;

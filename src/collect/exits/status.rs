@@ -31,10 +31,7 @@ impl Status {
                 code: (status >> 8 & 0xff).into(),
                 signal: Reading::missing(Reason::Unsupported, "it was not killed by a signal"),
             },
-            signal => Self {
-                code: (128 + signal).into(),
-                signal: signal.into(),
-            },
+            signal => Self { code: (128 + signal).into(), signal: signal.into() },
         }
     }
 
@@ -48,10 +45,7 @@ impl Status {
 
     /// Returns an unknown status. `why` is a phrase: `only the parent received it`.
     pub fn unknown(reason: Reason, why: &str) -> Self {
-        Self {
-            code: Reading::missing(reason, why),
-            signal: Reading::missing(reason, why),
-        }
+        Self { code: Reading::missing(reason, why), signal: Reading::missing(reason, why) }
     }
 }
 
@@ -108,11 +102,7 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     }
     // Status 0 may mean that access was denied. Any other value is the status.
     let is_known = stat.wait_status != 0 || can_trace;
-    Ok(if is_known {
-        ExitTrace::Status(stat.wait_status)
-    } else {
-        ExitTrace::Hidden
-    })
+    Ok(if is_known { ExitTrace::Status(stat.wait_status) } else { ExitTrace::Hidden })
 }
 
 /// Returns true if this user can trace the process (PTRACE_MODE_READ).

@@ -109,10 +109,7 @@ fn reports_a_process_that_was_collected_at_once_exactly_once() {
         let end = reports.next();
         assert_eq!(end.process, key);
         // A kernel may not report the status, but it must then be unknown rather than 0.
-        assert!(
-            end.code.get() == Some(3) || end.code.why().is_some(),
-            "{end:?}"
-        );
+        assert!(end.code.get() == Some(3) || end.code.why().is_some(), "{end:?}");
     }
     assert!(reports.0.try_recv().is_err(), "reported twice");
 }
@@ -148,10 +145,7 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
 fn does_not_mistake_a_process_that_reused_the_pid() {
     let (watcher, reports) = start();
     let mut stranger = Victim::sh("read x; exit 5");
-    let previous = ProcessKey {
-        start: StartTicks(stranger.key().start.0 - 1),
-        ..stranger.key()
-    };
+    let previous = ProcessKey { start: StartTicks(stranger.key().start.0 - 1), ..stranger.key() };
     let mut watched = Victim::sh("read x; exit 6");
     let key = watched.key();
     watcher.watch(vec![previous, key], now_mono());
@@ -216,9 +210,8 @@ fn a_reused_pid_is_two_exits() {
             .args(["a_reused_pid_is_two_exits"])
             .env(INSIDE, "1")
             .output();
-        let out = again.map_or(String::new(), |out| {
-            String::from_utf8_lossy(&out.stdout).into_owned()
-        });
+        let out =
+            again.map_or(String::new(), |out| String::from_utf8_lossy(&out.stdout).into_owned());
         let is_run = out.contains("running 1 test");
         assert!(!is_run || out.contains("1 passed"), "{out}");
         let is_required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
@@ -299,11 +292,9 @@ fn waits_for_a_hidden_status_and_never_reads_it_as_0() {
         match is_collected {
             // Before Linux 6.15, only the parent receives the status.
             true => assert!(code == Some(5) || code.is_none(), "{end:?}"),
-            false => assert_eq!(
-                end.code.why().map(|why| why.reason),
-                Some(Reason::Denied),
-                "{end:?}"
-            ),
+            false => {
+                assert_eq!(end.code.why().map(|why| why.reason), Some(Reason::Denied), "{end:?}");
+            }
         }
         assert_eq!(end.process, key);
         assert!(reports.0.try_recv().is_err(), "reported twice");
@@ -330,15 +321,9 @@ fn the_log_identifies_oom_victims_and_its_xids_are_forwarded() {
     let mut clean = Victim::sh("read x; exit 0");
     let (killed_key, clean_key) = (killed.key(), clean.key());
     watcher.watch(vec![killed_key, clean_key], now_mono());
-    let line = format!(
-        "Out of memory: Killed process {} (sh) total-vm:9kB",
-        killed_key.pid
-    );
-    write!(
-        log,
-        "3,1,1,-;{line}\n4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=4, name=x\n"
-    )
-    .expect("written");
+    let line = format!("Out of memory: Killed process {} (sh) total-vm:9kB", killed_key.pid);
+    write!(log, "3,1,1,-;{line}\n4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=4, name=x\n")
+        .expect("written");
     match reports.0.recv_timeout(DEADLINE).expect("an Xid") {
         ExitReport::Xid(xid) => assert_eq!((xid.number, xid.pci_bus.as_str()), (79, "0000:3b:00")),
         other => panic!("{other:?}"),
@@ -346,10 +331,7 @@ fn the_log_identifies_oom_victims_and_its_xids_are_forwarded() {
     killed.go();
     let end = reports.next();
     assert_eq!((end.process, end.signal.get()), (killed_key, Some(9)));
-    assert_eq!(
-        (end.oom.killed, end.oom.evidence),
-        (true.into(), Some(line))
-    );
+    assert_eq!((end.oom.killed, end.oom.evidence), (true.into(), Some(line)));
     clean.go();
     let end = reports.next();
     assert_eq!((end.process, end.oom), (clean_key, oom::not_killed()));

@@ -14,14 +14,8 @@ use crate::user_files::{Base, directory};
 
 /// Name and text of each file of the hook.
 const FILES: &[(&str, &str)] = &[
-    (
-        "sitecustomize.py",
-        include_str!("../../../assets/hook/sitecustomize.py"),
-    ),
-    (
-        "gputop_hook.py",
-        include_str!("../../../assets/hook/gputop_hook.py"),
-    ),
+    ("sitecustomize.py", include_str!("../../../assets/hook/sitecustomize.py")),
+    ("gputop_hook.py", include_str!("../../../assets/hook/gputop_hook.py")),
 ];
 
 /// Returns the hook directory to put on `PYTHONPATH`, after writing it if needed: in the user's cache directory, or in
@@ -38,10 +32,7 @@ fn install_below(folder: &Path) -> io::Result<PathBuf> {
     if path.as_os_str().as_encoded_bytes().contains(&b':') {
         return Err(io::ErrorKind::InvalidFilename.into());
     }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&path)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
     let status = path.symlink_metadata()?;
     if !status.is_dir() || status.uid() != geteuid().as_raw() || status.mode() & 0o022 != 0 {
         return Err(io::ErrorKind::PermissionDenied.into());

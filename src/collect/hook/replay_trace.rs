@@ -49,15 +49,9 @@ impl Traced {
                 .ok_or("The allocation trace does not contain a failed request.")?;
             try_all(&trace, room)
         });
-        let replayed = result.unwrap_or_else(|why| TraceReplay {
-            missing: Some(why),
-            ..TraceReplay::default()
-        });
-        Some(TraceReplay {
-            ordinal: self.oom.device,
-            free_bytes: self.oom.free_bytes,
-            ..replayed
-        })
+        let replayed = result
+            .unwrap_or_else(|why| TraceReplay { missing: Some(why), ..TraceReplay::default() });
+        Some(TraceReplay { ordinal: self.oom.device, free_bytes: self.oom.free_bytes, ..replayed })
     }
 
     /// Reads the allocation trace up to the failure.
@@ -76,13 +70,7 @@ impl Traced {
                     .to_owned(),
             );
         };
-        Ok(Trace {
-            recorded: Recorded {
-                torch: torch_of(&self.torch),
-                ..trace.recorded
-            },
-            ..trace
-        })
+        Ok(Trace { recorded: Recorded { torch: torch_of(&self.torch), ..trace.recorded }, ..trace })
     }
 }
 
@@ -125,10 +113,7 @@ fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
     // A fraction set in the program's code is not known, but makes the limit lower than the GPU's memory.
     let outside = card.0.saturating_sub(available(trace)?.0);
-    Some(Room {
-        card,
-        outside: Bytes(outside),
-    })
+    Some(Room { card, outside: Bytes(outside) })
 }
 
 #[cfg(test)]
@@ -170,9 +155,6 @@ mod tests {
         fs::write(path, b"\x80\x04}.").expect("written");
         let replayed = traced.replay_in(folder.path()).expect("an answer");
         let why = replayed.missing.expect("a reason");
-        assert!(
-            why.starts_with("Cannot read the allocation trace: "),
-            "{why}"
-        );
+        assert!(why.starts_with("Cannot read the allocation trace: "), "{why}");
     }
 }

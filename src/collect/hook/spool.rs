@@ -76,10 +76,7 @@ impl Spool {
 
     #[must_use]
     pub fn at(folder: &Path) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            owner: geteuid().as_raw(),
-        }
+        Self { folder: folder.to_owned(), owner: geteuid().as_raw() }
     }
 
     pub fn path(&self) -> &Path {
@@ -92,11 +89,8 @@ impl Spool {
         names.retain(|name| name.run == run && name.kind == Kind::Events);
         names.sort();
         let reports = names.iter().map(|name| {
-            let mut report = Report {
-                key: name.key,
-                process: Process::default(),
-                events: Vec::new(),
-            };
+            let mut report =
+                Report { key: name.key, process: Process::default(), events: Vec::new() };
             for line in self.lines(name, &mut 0) {
                 match line {
                     SpoolLine::Process(process) => report.process = process,
@@ -118,9 +112,7 @@ impl Spool {
         }
         let entries = fs::read_dir(&self.folder).into_iter().flatten();
         let names = entries.flatten().take(MAX_FILES);
-        names
-            .filter_map(|entry| Name::of(entry.file_name().to_str()?))
-            .collect()
+        names.filter_map(|entry| Name::of(entry.file_name().to_str()?)).collect()
     }
 
     /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. An incomplete last
@@ -164,8 +156,7 @@ impl Spool {
         }
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
-        file.take(MAX_BYTES.saturating_sub(from))
-            .read_to_end(&mut bytes)?;
+        file.take(MAX_BYTES.saturating_sub(from)).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -238,12 +229,7 @@ mod tests {
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
         // These files belong to a different run, have a different kind, or have invalid names.
-        for name in [
-            "7-2.12.99.jsonl",
-            "7-1.13.99.now",
-            "7-1.x.99.jsonl",
-            "7-1.14.jsonl",
-        ] {
+        for name in ["7-2.12.99.jsonl", "7-1.13.99.now", "7-1.x.99.jsonl", "7-1.14.jsonl"] {
             fs::write(at(name), LINE).expect("written");
         }
         fs::write(at("7-1.15.99.jsonl"), head).expect("written");
@@ -273,10 +259,7 @@ mod tests {
         assert_eq!(events_of(&spool).len(), 1);
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("opened up");
         assert_eq!(events_of(&spool).len(), 0);
-        assert_eq!(
-            events_of(&Spool::at(Path::new("/no/such/directory"))).len(),
-            0
-        );
+        assert_eq!(events_of(&Spool::at(Path::new("/no/such/directory"))).len(), 0);
     }
 
     #[test]

@@ -44,22 +44,13 @@ struct Raw {
 
 /// Parses a line of a spool file. Returns `None` if the hook did not write the line.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
-    let Raw {
-        what,
-        time,
-        steps,
-        data,
-    } = serde_json::from_slice(line).ok()?;
+    let Raw { what, time, steps, data } = serde_json::from_slice(line).ok()?;
     let data = sanitize(Value::Object(data), "", 0);
     if what == "process" {
         return serde_json::from_value(data).ok().map(SpoolLine::Process);
     }
-    let mut event = HookEvent {
-        what: visible(what.as_bytes(), 40),
-        time,
-        steps,
-        ..HookEvent::default()
-    };
+    let mut event =
+        HookEvent { what: visible(what.as_bytes(), 40), time, steps, ..HookEvent::default() };
     match event.what.as_str() {
         "oom" => event.oom = Some(serde_json::from_value(data).ok()?),
         "exception" => event.exception = Some(serde_json::from_value(data).ok()?),
@@ -138,11 +129,7 @@ mod tests {
         let exception = exception.and_then(|event| event.exception);
         let exception = exception.expect("an event");
         assert_eq!(exception.r#type, "E^[[2J");
-        assert!(
-            !exception.message.contains("hf_abc"),
-            "{}",
-            exception.message
-        );
+        assert!(!exception.message.contains("hf_abc"), "{}", exception.message);
         assert_eq!(exception.traceback, "a^[[31m\nb \\u{202e} c");
     }
 
@@ -160,11 +147,7 @@ mod tests {
         ] {
             assert!(read(line.as_bytes()).is_none(), "{line}");
         }
-        let deep = format!(
-            "{{\"what\": \"x\", \"a\": {}1{}}}",
-            "[".repeat(100),
-            "]".repeat(100)
-        );
+        let deep = format!("{{\"what\": \"x\", \"a\": {}1{}}}", "[".repeat(100), "]".repeat(100));
         assert!(event(&deep).is_some());
     }
 }

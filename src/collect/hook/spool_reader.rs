@@ -45,12 +45,7 @@ impl SpoolReader {
         if let Some(spool) = &spool {
             spool.sweep();
         }
-        Self {
-            spool,
-            proc_root: proc_root.to_owned(),
-            read: HashMap::new(),
-            is_first: true,
-        }
+        Self { spool, proc_root: proc_root.to_owned(), read: HashMap::new(), is_first: true }
     }
 
     /// Returns the hook's events since the last call. The first call skips events of exited processes.

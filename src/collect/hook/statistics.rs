@@ -120,10 +120,7 @@ impl ReportedPools {
 impl Torch {
     fn pool(self, process: ProcessKey, at: Mono) -> Pool {
         let not_reported = || {
-            Reading::missing(
-                Reason::Unsupported,
-                "the hook does not report this value each second",
-            )
+            Reading::missing(Reason::Unsupported, "the hook does not report this value each second")
         };
         Pool {
             process,
@@ -166,10 +163,7 @@ impl Other {
         let figure = |reported: Option<Bytes>, what: &str| {
             let why = || {
                 let name = framework.words();
-                Reading::missing(
-                    Reason::Unsupported,
-                    format!("{name} does not report {what}"),
-                )
+                Reading::missing(Reason::Unsupported, format!("{name} does not report {what}"))
             };
             reported.map_or_else(why, Reading::Value)
         };
@@ -226,24 +220,12 @@ mod tests {
         };
         assert_eq!((bfc.ordinal, bfc.allocator), (2, Allocator::XlaBfc));
         assert_eq!(bfc.allocated_peak, Bytes(9).into());
-        assert_eq!(
-            (bfc.idle().get(), bfc.limit.get()),
-            (Some(Bytes(3)), Some(Bytes(100)))
-        );
+        assert_eq!((bfc.idle().get(), bfc.limit.get()), (Some(Bytes(3)), Some(Bytes(100))));
         let why = |reading: &Reading<Bytes>| reading.why().expect("missing").to_string();
-        assert_eq!(
-            why(&bfc.largest_free_block),
-            "JAX does not report the largest free block"
-        );
-        assert_eq!(
-            why(&platform.allocated),
-            "JAX does not report allocated memory"
-        );
+        assert_eq!(why(&bfc.largest_free_block), "JAX does not report the largest free block");
+        assert_eq!(why(&platform.allocated), "JAX does not report allocated memory");
         assert_eq!(platform.allocator, Allocator::Unknown);
         assert_eq!(why(&cupy.allocated_peak), "CuPy does not report the peak");
-        assert_eq!(
-            (cupy.allocator, cupy.idle().get()),
-            (Allocator::CupyMemoryPool, None)
-        );
+        assert_eq!((cupy.allocator, cupy.idle().get()), (Allocator::CupyMemoryPool, None));
     }
 }

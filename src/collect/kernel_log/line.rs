@@ -52,9 +52,7 @@ impl KernelLine {
             return None;
         }
         let text = String::from_utf8_lossy(bytes);
-        xid(&text)
-            .map(Self::Xid)
-            .or_else(|| oom_kill(&text).map(Self::OomKill))
+        xid(&text).map(Self::Xid).or_else(|| oom_kill(&text).map(Self::OomKill))
     }
 }
 
@@ -82,9 +80,7 @@ fn xid(text: &str) -> Option<XidLine> {
 
 /// Parses the PID in `31, pid=4242, name=python, …`. The driver writes `pid='<unknown>'` for an unknown process.
 fn pid(rest: &str) -> Reading<Pid> {
-    let named = rest
-        .split_once(", pid=")
-        .and_then(|(_, pid)| pid.split(',').next());
+    let named = rest.split_once(", pid=").and_then(|(_, pid)| pid.split(',').next());
     let Some(named) = named else {
         return Reading::missing(Reason::Unsupported, "the driver does not name a process");
     };
@@ -97,11 +93,7 @@ fn pid(rest: &str) -> Reading<Pid> {
 
 fn oom_kill(text: &str) -> Option<OomKill> {
     // In Linux 4.19 and earlier, the reason for an OOM kill is on a separate line.
-    let begins = [
-        "Out of memory",
-        "Memory cgroup out of memory",
-        "Killed process ",
-    ];
+    let begins = ["Out of memory", "Memory cgroup out of memory", "Killed process "];
     if !begins.iter().any(|begin| text.starts_with(begin)) {
         return None;
     }
@@ -111,10 +103,7 @@ fn oom_kill(text: &str) -> Option<OomKill> {
     if !after_pid.starts_with(" (") && !after_pid.starts_with(", ") {
         return None;
     }
-    Some(OomKill {
-        pid: Pid(u32::try_from(pid).ok()?),
-        text: visible(text.as_bytes(), MAX_CHARS),
-    })
+    Some(OomKill { pid: Pid(u32::try_from(pid).ok()?), text: visible(text.as_bytes(), MAX_CHARS) })
 }
 
 fn leading_number(text: &str) -> Option<u64> {
@@ -153,18 +142,12 @@ mod tests {
                 "NVRM: Xid (PCI:0001:00:00 GPU-I:05): 13, pid=7, Graphics SM Warp Exception",
                 ("0001:00:00", 13, Some(7)),
             ),
-            (
-                "NVRM: Xid (0000:03:00): 62, 0000(0000) 00000000 00000000",
-                ("0000:03:00", 62, None),
-            ),
+            ("NVRM: Xid (0000:03:00): 62, 0000(0000) 00000000 00000000", ("0000:03:00", 62, None)),
             (
                 "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed",
                 ("0000:3b:00", 154, None),
             ),
-            (
-                "NVRM: Xid (PCI:0000:3b:00): 45, pid='1234', name=x",
-                ("0000:3b:00", 45, Some(1_234)),
-            ),
+            ("NVRM: Xid (PCI:0000:3b:00): 45, pid='1234', name=x", ("0000:3b:00", 45, Some(1_234))),
         ];
         for (text, (bus, number, pid)) in cases {
             assert_eq!(xid_of(text), (bus.to_owned(), number, pid), "{text}");
@@ -181,10 +164,7 @@ mod tests {
             "Killed process 418, UID 1000, (python) total-vm:99kB",
         ];
         for text in cases {
-            let expected = OomKill {
-                pid: Pid(418),
-                text: text.to_owned(),
-            };
+            let expected = OomKill { pid: Pid(418), text: text.to_owned() };
             assert_eq!(line(text), Some(KernelLine::OomKill(expected)), "{text}");
         }
     }

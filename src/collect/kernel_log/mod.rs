@@ -111,10 +111,7 @@ impl AsFd for KernelLog {
 fn open(path: &Path) -> io::Result<File> {
     // Do not follow links, because /dev/kmsg is a link to a terminal in some containers.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)?;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_fifo() {
         return Ok(file);
@@ -133,10 +130,9 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
             Reason::Denied,
             "only root can read the kernel log (kernel.dmesg_restrict is 1)",
         ),
-        Errno::EACCES => Missing::new(
-            Reason::Denied,
-            format!("{path} is not readable by this user"),
-        ),
+        Errno::EACCES => {
+            Missing::new(Reason::Denied, format!("{path} is not readable by this user"))
+        }
         Errno::ENOENT => Missing::new(
             Reason::Unsupported,
             format!("{path} does not exist, as in most containers"),

@@ -96,10 +96,7 @@ fn refuses_other_files_with_a_reason() {
     };
     let (why, text) = reason("kmsg");
     assert_eq!(why, Reason::Unsupported);
-    assert!(
-        text.ends_with("kmsg does not exist, as in most containers"),
-        "{text}"
-    );
+    assert!(text.ends_with("kmsg does not exist, as in most containers"), "{text}");
     std::fs::write(folder.path().join("file"), "4,1,2,-;NVRM: Xid").expect("a file");
     assert!(reason("file").1.ends_with("is not the kernel log"));
     std::os::unix::fs::symlink("/dev/null", folder.path().join("link")).expect("a link");

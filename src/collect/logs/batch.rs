@@ -44,10 +44,7 @@ pub struct Group {
 
 impl Group {
     pub fn new(base: u64) -> Self {
-        Self {
-            base,
-            ..Self::default()
-        }
+        Self { base, ..Self::default() }
     }
 
     pub fn base(&self) -> u64 {
@@ -77,10 +74,7 @@ impl Group {
         if self.due()? > now {
             return None;
         }
-        if self
-            .followed_since
-            .is_some_and(|since| now.since(since) >= FOLLOW_LIMIT)
-        {
+        if self.followed_since.is_some_and(|since| now.since(since) >= FOLLOW_LIMIT) {
             return self.finish();
         }
         let whole_lines = now.since(self.grew_at) < MAX_DELAY;
@@ -100,11 +94,7 @@ impl Group {
     /// Returns the time at which the waiting text is due for sending.
     pub fn due(&self) -> Option<Mono> {
         let since = self.waiting_since?;
-        let quiet = if self.is_line_open {
-            MAX_DELAY
-        } else {
-            QUIET_INTERVAL
-        };
+        let quiet = if self.is_line_open { MAX_DELAY } else { QUIET_INTERVAL };
         let (quiet, latest) = (self.grew_at.0 + quiet.0, since.0 + MAX_DELAY.0);
         Some(Mono(quiet.min(latest)))
     }
@@ -120,11 +110,7 @@ impl Group {
 
     /// Converts an excerpt to a part without the text already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
-        let Excerpt {
-            mut bytes,
-            mut first_line,
-            start,
-        } = excerpt;
+        let Excerpt { mut bytes, mut first_line, start } = excerpt;
         let mut offset = self.base + start;
         let end = offset + bytes.len() as u64;
         if let Some(sent) = self.sent_to.filter(|sent| *sent > offset) {
@@ -138,12 +124,7 @@ impl Group {
         }
         let continues = self.sent_to == Some(offset);
         self.sent_to = Some(end);
-        Some(Part {
-            offset,
-            line: Some(first_line),
-            continues,
-            bytes,
-        })
+        Some(Part { offset, line: Some(first_line), continues, bytes })
     }
 }
 

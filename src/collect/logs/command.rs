@@ -63,11 +63,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));
-            return if status.success() {
-                Ok(answer)
-            } else {
-                Err(failed)
-            };
+            return if status.success() { Ok(answer) } else { Err(failed) };
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -89,11 +85,7 @@ mod tests {
         assert!(shell("yes | head -c 20000000").is_err());
         assert!(answer(Path::new("/no/such/program"), &[]).is_err());
         let begun = Instant::now();
-        for hanging in [
-            "sleep 100",
-            "exec >&-; sleep 100",
-            "while :; do echo x; sleep 0.1; done",
-        ] {
+        for hanging in ["sleep 100", "exec >&-; sleep 100", "while :; do echo x; sleep 0.1; done"] {
             let error = shell(hanging).expect_err("it hangs");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{hanging}");
         }

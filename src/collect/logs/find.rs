@@ -76,10 +76,7 @@ pub struct Findings {
 }
 
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
-    let process = Process {
-        young: young(key, now),
-        ..Process::of(settings, key)
-    };
+    let process = Process { young: young(key, now), ..Process::of(settings, key) };
     let mut findings = Findings::default();
     let link = |fd: u32| std::fs::read_link(process.dir.join("fd").join(fd.to_string())).ok();
     let is_shared = link(1).is_some() && link(1) == link(2);
@@ -116,12 +113,7 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundL
         },
         reader: settings.is_remote.then_some(owner),
     };
-    let why = |error| {
-        Missing::new(
-            Reason::Unsupported,
-            format!("{}: {error}", file_name(&path)),
-        )
-    };
+    let why = |error| Missing::new(Reason::Unsupported, format!("{}: {error}", file_name(&path)));
     let file = process.open(&path, LogOrigin::Named, location);
     file.map_err(why)
 }
@@ -173,10 +165,7 @@ impl<'a> Process<'a> {
         LogLocation::Descriptor {
             link,
             proc_root: self.settings.proc_root.clone(),
-            process: ProcessKey {
-                pid: self.pid,
-                start: self.start,
-            },
+            process: ProcessKey { pid: self.pid, start: self.start },
         }
     }
 
@@ -284,10 +273,7 @@ impl<'a> Process<'a> {
         };
         let mut found = Vec::new();
         for &reader in readers.iter().take(MAX_READERS) {
-            let reader = Process {
-                young: self.young,
-                ..Process::new(self.settings, reader)
-            };
+            let reader = Process { young: self.young, ..Process::new(self.settings, reader) };
             found.extend(reader.copies(pipes));
         }
         if found.is_empty() {
@@ -346,10 +332,7 @@ impl<'a> Process<'a> {
         let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
         let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;
         let descriptors = pipe::descriptors(&self.settings.proc_root, screen.pid);
-        let screen = Process {
-            young: self.young,
-            ..Process::of(self.settings, screen)
-        };
+        let screen = Process { young: self.young, ..Process::of(self.settings, screen) };
         Some(screen.written(&descriptors)).filter(|files| !files.is_empty())
     }
 
@@ -358,11 +341,7 @@ impl<'a> Process<'a> {
         let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
         let id = docker_id(&cgroup)?;
-        let path = self
-            .settings
-            .docker_root
-            .join(&id)
-            .join(format!("{id}-json.log"));
+        let path = self.settings.docker_root.join(&id).join(format!("{id}-json.log"));
         let location = LogLocation::Path {
             path: path.clone(),
             owners: vec![0, self.settings.user],

@@ -15,9 +15,8 @@ use crate::model::units::Pid;
 
 /// Returns true if the socket with this device and inode is connected to the journal.
 pub fn is_journal(environ: &[u8], device: u64, inode: u64) -> bool {
-    let stream = environ
-        .split(|&b| b == 0)
-        .find_map(|entry| entry.strip_prefix(b"JOURNAL_STREAM="));
+    let stream =
+        environ.split(|&b| b == 0).find_map(|entry| entry.strip_prefix(b"JOURNAL_STREAM="));
     stream.is_some_and(|stream| stream == format!("{device}:{inode}").as_bytes())
 }
 
@@ -40,10 +39,7 @@ impl Journal {
     pub fn of(mut running: Running) -> io::Result<Self> {
         let output = running.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         fcntl(&output, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Self {
-            output,
-            _running: running,
-        })
+        Ok(Self { output, _running: running })
     }
 
     /// Reads the available output, at most `max_bytes`. Further output stays in the pipe.

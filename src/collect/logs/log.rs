@@ -112,11 +112,7 @@ impl Log {
     /// Adds a process that writes to the log. `from` is the log's offset when the process was attached.
     pub fn add_writer(&mut self, key: ProcessKey, from: u64) {
         if !self.writers.iter().any(|writer| writer.key == key) {
-            self.writers.push(Writer {
-                key,
-                from,
-                exited: false,
-            });
+            self.writers.push(Writer { key, from, exited: false });
         }
     }
 
@@ -144,11 +140,7 @@ impl Log {
             _ => OOM_DELAY,
         };
         let due = Mono(now.0 + delay);
-        if !self
-            .tail_requests
-            .iter()
-            .any(|a| a.key == key && a.why == why)
-        {
+        if !self.tail_requests.iter().any(|a| a.key == key && a.why == why) {
             self.tail_requests.push(TailRequest { key, why, due });
             self.content.request_now();
         }
@@ -192,11 +184,7 @@ impl Log {
             return;
         };
         let end = self.content.offset();
-        let max_bytes = if self.is_flooding() {
-            MAX_FLOOD_VIEW
-        } else {
-            MAX_VIEW
-        };
+        let max_bytes = if self.is_flooding() { MAX_FLOOD_VIEW } else { MAX_VIEW };
         let text = self.text(writer.from.max(end.saturating_sub(max_bytes)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
             view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
@@ -264,11 +252,7 @@ impl Log {
     /// Returns the excerpts for requested ends of the log that are due.
     fn answer(&mut self, now: Mono) -> Vec<ProcessExcerpt> {
         let mut excerpts = Vec::new();
-        while let Some(at) = self
-            .tail_requests
-            .iter()
-            .position(|request| request.due <= now)
-        {
+        while let Some(at) = self.tail_requests.iter().position(|request| request.due <= now) {
             let request = self.tail_requests.swap_remove(at);
             if let Some(part) = self.group.finish() {
                 excerpts.extend(self.excerpt_of(part, LogWhy::Matched, None, now));
@@ -315,9 +299,7 @@ impl Log {
         };
         let base = self.group.base();
         let content = &self.content;
-        let before = *self
-            .lines_before
-            .get_or_insert_with(|| Some(content.line_at(base)? - 1));
+        let before = *self.lines_before.get_or_insert_with(|| Some(content.line_at(base)? - 1));
         Some(before? + line)
     }
 
@@ -341,10 +323,7 @@ impl Log {
         if writers.is_empty() {
             return None;
         }
-        if !self
-            .send_allowance
-            .take(part.bytes.len().min(MAX_SENT) as u64, now)
-        {
+        if !self.send_allowance.take(part.bytes.len().min(MAX_SENT) as u64, now) {
             self.left_out += part.bytes.len() as u64;
             return None;
         }
@@ -366,16 +345,9 @@ impl Log {
             skipped: Bytes(std::mem::take(&mut self.skipped)),
             left_out: Bytes(std::mem::take(&mut self.left_out) + left_out),
             lag: now.since(self.before_newest),
-            writers: if writers.len() > 1 {
-                writers.clone()
-            } else {
-                Vec::new()
-            },
+            writers: if writers.len() > 1 { writers.clone() } else { Vec::new() },
         };
-        Some(ProcessExcerpt {
-            process: (writers.len() == 1).then(|| writers[0]),
-            excerpt,
-        })
+        Some(ProcessExcerpt { process: (writers.len() == 1).then(|| writers[0]), excerpt })
     }
 }
 
@@ -401,12 +373,7 @@ struct Allowance {
 
 impl Allowance {
     fn new(max_bytes: u64, per_second: u64, now: Mono) -> Self {
-        Self {
-            max_bytes,
-            per_second,
-            bytes: max_bytes,
-            at: now,
-        }
+        Self { max_bytes, per_second, bytes: max_bytes, at: now }
     }
 
     fn left(&mut self, now: Mono) -> u64 {
@@ -467,10 +434,7 @@ mod tests {
         assert_eq!(view(&log).sources[0].skipped, skipped);
         assert!(view(&log).sources[0].is_sampled);
         let text = view(&log).text;
-        assert!(
-            text.value()
-                .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
-        );
+        assert!(text.value().is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW));
         // The next excerpt reports the skipped bytes, and later ones do not.
         file.as_file().set_len(0).expect("an empty file");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {

@@ -89,11 +89,7 @@ impl Pane {
         let id = self.id.as_str();
         let state = ["display-message", "-p", "-t", id, "#{alternate_on}", ";"];
         let capture = ["capture-pane", "-p", "-J", "-S", HISTORY, "-t", id];
-        let text = ask(
-            &self.program,
-            &self.socket,
-            &[state.as_slice(), &capture].concat(),
-        )?;
+        let text = ask(&self.program, &self.socket, &[state.as_slice(), &capture].concat())?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         if lines.next() != Some("0") {
@@ -124,13 +120,7 @@ pub struct Capture {
 
 impl Capture {
     pub fn new(pane: Pane) -> Self {
-        Self {
-            pane,
-            last: None,
-            due: Mono(0),
-            urgent: 0,
-            is_closed: false,
-        }
+        Self { pane, last: None, due: Mono(0), urgent: 0, is_closed: false }
     }
 
     pub fn request_now(&mut self) {
@@ -180,12 +170,7 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
         paths.take(64).map(|entry| entry.path()).collect()
     };
     let folders = settings.tmux_folders.iter().flat_map(in_folder);
-    let mut sockets: Vec<PathBuf> = settings
-        .tmux_socket
-        .iter()
-        .cloned()
-        .chain(folders)
-        .collect();
+    let mut sockets: Vec<PathBuf> = settings.tmux_socket.iter().cloned().chain(folders).collect();
     sockets.retain(|path| own(path));
     let mut known: Vec<PathBuf> = Vec::new();
     for socket in sockets {
@@ -275,27 +260,17 @@ mod tests {
 
     /// Returns the new lines in each capture after the first, separated by spaces.
     fn new_lines(captures: &[&str]) -> Vec<String> {
-        let mut seen = LastCapture {
-            lines: lines(captures[0]),
-            held: None,
-        };
+        let mut seen = LastCapture { lines: lines(captures[0]), held: None };
         let rest = captures[1..].iter();
-        rest.map(|capture| seen.next(lines(capture)).trim_end().replace('\n', " "))
-            .collect()
+        rest.map(|capture| seen.next(lines(capture)).trim_end().replace('\n', " ")).collect()
     }
 
     #[test]
     fn returns_only_new_lines() {
         // The pane grows. Its last line is held back until that line no longer changes.
-        assert_eq!(
-            new_lines(&["a b c $", "a b c d e $", "a b c d e $"]),
-            ["d e", "$"]
-        );
+        assert_eq!(new_lines(&["a b c $", "a b c d e $", "a b c d e $"]), ["d e", "$"]);
         // The pane scrolls: the oldest lines disappear.
-        assert_eq!(
-            new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]),
-            ["f g", "h"]
-        );
+        assert_eq!(new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]), ["f g", "h"]);
         // The first line of the second capture is the end of a longer line.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
         // A progress bar is new text only after its last update.

@@ -73,8 +73,5 @@ pub fn descriptors(proc_root: &Path, pid: Pid) -> Vec<Descriptor> {
             link,
         })
     };
-    entries
-        .take(MAX_DESCRIPTORS)
-        .filter_map(descriptor)
-        .collect()
+    entries.take(MAX_DESCRIPTORS).filter_map(descriptor).collect()
 }

@@ -160,10 +160,7 @@ mod tests {
     #[test]
     fn redacts_secrets_inside_colour_sequences() {
         let text = plain(b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789\n--api-key \x1b[1mq8Zr2LmX9vK4\x1b[0m\n");
-        assert!(
-            !text.contains("abcdefghij") && !text.contains("q8Zr2"),
-            "{text}"
-        );
+        assert!(!text.contains("abcdefghij") && !text.contains("q8Zr2"), "{text}");
     }
 
     #[test]

@@ -39,11 +39,7 @@ impl Stream {
     }
 
     fn new(source: Source) -> Self {
-        Self {
-            source,
-            retained: VecDeque::new(),
-            offset: 0,
-        }
+        Self { source, retained: VecDeque::new(), offset: 0 }
     }
 }
 
@@ -82,11 +78,7 @@ impl LogContent for Stream {
         self.retained.extend(&*buffer);
         let surplus = self.retained.len().saturating_sub(MAX_RETAINED);
         self.retained.drain(..surplus);
-        Ok(TailRead {
-            is_new_file: false,
-            skipped: skipped as u64,
-            bytes: buffer.len(),
-        })
+        Ok(TailRead { is_new_file: false, skipped: skipped as u64, bytes: buffer.len() })
     }
 
     fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {

@@ -38,11 +38,7 @@ const ROTATION_INTERVAL: Millis = Millis(1_000);
 pub enum LogLocation {
     /// Link `/proc/PID/fd/N` to the open file, independent of paths and symbolic links. Valid only while the PID
     /// belongs to this process.
-    Descriptor {
-        link: PathBuf,
-        proc_root: PathBuf,
-        process: ProcessKey,
-    },
+    Descriptor { link: PathBuf, proc_root: PathBuf, process: ProcessKey },
     /// Path that the user named or gputop derived. The file must not be a symbolic link, and must belong to one of
     /// `owners`.
     Path {
@@ -85,10 +81,7 @@ pub struct FileId {
 
 impl FileId {
     pub fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
+        Self { device: metadata.dev(), inode: metadata.ino() }
     }
 }
 
@@ -155,9 +148,9 @@ impl LogLocation {
     /// Checks that the PID still belongs to the process, so that the data read before belongs to that process.
     fn check_process(&self) -> io::Result<()> {
         match self {
-            Self::Descriptor {
-                proc_root, process, ..
-            } if start_time(proc_root, process.pid)? != process.start => {
+            Self::Descriptor { proc_root, process, .. }
+                if start_time(proc_root, process.pid)? != process.start =>
+            {
                 Err(io::ErrorKind::NotFound.into())
             }
             _ => Ok(()),
@@ -258,11 +251,7 @@ impl Tail {
         // Skip the text of a file that was moved to this path, because it is older.
         let is_older = is_created_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
-        self.offset = if is_older == Some(true) {
-            metadata.len()
-        } else {
-            0
-        };
+        self.offset = if is_older == Some(true) { metadata.len() } else { 0 };
         self.file = file;
         true
     }
@@ -334,11 +323,7 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
 pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
     let is_older =
         process_started.and_then(|started| is_created_before(metadata, started, SystemTime::now()));
-    if is_older == Some(false) {
-        0
-    } else {
-        metadata.len()
-    }
+    if is_older == Some(false) { 0 } else { metadata.len() }
 }
 
 /// Returns true if a file was created before `time`, or `None` if the file system does not record creation times.
@@ -362,10 +347,7 @@ mod tests {
         };
         let hour = Duration::from_hours(1);
         assert_eq!(is_created_before(&metadata, created, created), Some(false));
-        assert_eq!(
-            is_created_before(&metadata, created + hour, created + hour),
-            Some(true)
-        );
+        assert_eq!(is_created_before(&metadata, created + hour, created + hour), Some(true));
         // Check the same file and process after the clock was set back by 2 hours.
         let (started, now) = (created - 2 * hour, created - hour);
         assert_eq!(is_created_before(&metadata, started, now), Some(true));

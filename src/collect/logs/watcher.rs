@@ -320,11 +320,7 @@ impl Watcher {
         let unanswered = Arc::clone(&views);
         let work = move || follow(log, &inbox, &unanswered, &report, &over);
         spawn("log", work).map_err(|error| Missing::new(Reason::Unknown, error.to_string()))?;
-        Ok(FollowedLog {
-            commands,
-            writers: 0,
-            views,
-        })
+        Ok(FollowedLog { commands, writers: 0, views })
     }
 
     fn name(&self, key: ProcessKey, path: PathBuf, answer: Answer<Result<String, Missing>>) {
@@ -488,15 +484,9 @@ fn poll(log: &mut Log) -> Vec<ProcessExcerpt> {
 }
 
 fn not_followed() -> Missing {
-    Missing::new(
-        Reason::Unsupported,
-        "gputop follows only logs of processes that compute on a GPU",
-    )
+    Missing::new(Reason::Unsupported, "gputop follows only logs of processes that compute on a GPU")
 }
 
 fn not_answering() -> Missing {
-    Missing::new(
-        Reason::NotRead,
-        "the file system of the log does not answer",
-    )
+    Missing::new(Reason::NotRead, "the file system of the log does not answer")
 }

@@ -114,10 +114,7 @@ mod tests {
                 fs::write(path, text).expect("a file");
             };
             at("sys/kernel/yama/ptrace_scope", scope);
-            at(
-                "self/status",
-                &format!("Name:\tx\nCapEff:\t{capabilities}\n"),
-            );
+            at("self/status", &format!("Name:\tx\nCapEff:\t{capabilities}\n"));
             readable_scope(root.path())
         };
         let (all, none) = ("000001ffffffffff", "0000000000000000");
@@ -140,10 +137,7 @@ mod tests {
         };
         let table = [
             (situation(1000, 1000, Some(1), false), "gputop run"),
-            (
-                situation(1000, 1000, Some(0), false),
-                "made itself unreadable",
-            ),
+            (situation(1000, 1000, Some(0), false), "made itself unreadable"),
             (situation(1000, 1000, None, false), "made itself unreadable"),
             (situation(1000, 1000, Some(2), false), "sudo gputop"),
             (situation(1000, 1000, Some(3), false), "next boot"),

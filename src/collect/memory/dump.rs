@@ -44,9 +44,7 @@ impl Dump {
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
         let max_unpacked = MIN_UNPACKED + file.len() as u64 * UNPACKED_PER_BYTE;
         let mut bytes = Vec::new();
-        zstd::Decoder::new(file)?
-            .take(max_unpacked.min(MAX_BYTES))
-            .read_to_end(&mut bytes)?;
+        zstd::Decoder::new(file)?.take(max_unpacked.min(MAX_BYTES)).read_to_end(&mut bytes)?;
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
@@ -62,21 +60,14 @@ impl Dump {
             ranges.insert(address, bytes.to_vec());
             rest = later;
         }
-        Some(Self {
-            maps: header.maps,
-            ranges,
-        })
+        Some(Self { maps: header.maps, ranges })
     }
 
     /// Returns the content of a dump file.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let header = Header {
             maps: self.maps.clone(),
-            ranges: self
-                .ranges
-                .iter()
-                .map(|(&address, bytes)| (address, bytes.len()))
-                .collect(),
+            ranges: self.ranges.iter().map(|(&address, bytes)| (address, bytes.len())).collect(),
         };
         let mut file = MAGIC.to_vec();
         serde_json::to_writer(&mut file, &header)?;
@@ -95,10 +86,8 @@ impl Dump {
             .take_while(|(at, old)| **at + old.len() as u64 >= start)
             .map(|(at, _)| *at)
             .collect();
-        let old: Vec<(u64, Vec<u8>)> = touching
-            .iter()
-            .filter_map(|at| Some((*at, self.ranges.remove(at)?)))
-            .collect();
+        let old: Vec<(u64, Vec<u8>)> =
+            touching.iter().filter_map(|at| Some((*at, self.ranges.remove(at)?))).collect();
         for (at, bytes) in &old {
             start = start.min(*at);
             end = end.max(at + bytes.len() as u64);
@@ -120,9 +109,7 @@ impl Dump {
 
     /// Returns all recorded ranges for modification. Tests use this to corrupt the data.
     pub fn bytes_mut(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
-        self.ranges
-            .iter_mut()
-            .map(|(at, bytes)| (*at, &mut bytes[..]))
+        self.ranges.iter_mut().map(|(at, bytes)| (*at, &mut bytes[..]))
     }
 }
 
@@ -156,10 +143,7 @@ pub struct Recorder<M> {
 
 impl<M: Memory> Recorder<M> {
     pub fn new(memory: M) -> Self {
-        Self {
-            memory,
-            dump: RefCell::default(),
-        }
+        Self { memory, dump: RefCell::default() }
     }
 
     /// Returns the dump without files whose mappings were not read. Replays do not need these files, and their names
@@ -176,10 +160,8 @@ impl<M: Memory> Recorder<M> {
         let is_kept = |map: &&Mapping| map.is_heap || !map.file.is_empty() && is_used(&map.file);
         let used = dump.maps.iter().filter(is_kept);
         // Remove directories from file names, because the directories of the user's programs are private.
-        let without_directory = |map: &Mapping| Mapping {
-            file: format!("/{}", map.file_name()),
-            ..map.clone()
-        };
+        let without_directory =
+            |map: &Mapping| Mapping { file: format!("/{}", map.file_name()), ..map.clone() };
         let parts = |map: &Mapping| match map.is_heap {
             true => recorded_parts(map, ranges),
             false => vec![without_directory(map)],

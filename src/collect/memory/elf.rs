@@ -46,10 +46,7 @@ impl Image {
     /// Reads the headers of the ELF image at `base`. Fails if there is no 64-bit ELF image at `base`.
     pub fn read(memory: &impl Memory, base: u64) -> Result<Self, MemoryError> {
         let what = "the ELF header";
-        let none = MemoryError::Unreadable {
-            what,
-            address: base,
-        };
+        let none = MemoryError::Unreadable { what, address: base };
         let header = exact(memory, base, HEADER_BYTES, what)?;
         if !header.starts_with(MAGIC) {
             return Err(none);
@@ -68,35 +65,20 @@ impl Image {
         };
         let count = usize::from(count).min(MAX_PROGRAM_HEADERS);
         let address = base.wrapping_add(at);
-        let bytes = exact(
-            memory,
-            address,
-            count * PROGRAM_HEADER_BYTES,
-            "the program headers",
-        )?;
+        let bytes = exact(memory, address, count * PROGRAM_HEADER_BYTES, "the program headers")?;
         let is_fixed = header.half(16) == Some(FIXED_ADDRESS);
         let segments = Segment::list(View(&bytes));
-        let lowest = segments
-            .iter()
-            .filter(|s| s.kind == PT_LOAD)
-            .map(|s| s.address);
+        let lowest = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address);
         let lowest = lowest.min().unwrap_or(0) & !0xfff;
         let mut image = Self {
             machine: header.half(18).unwrap_or_default(),
-            bias: if is_fixed {
-                0
-            } else {
-                base.wrapping_sub(lowest)
-            },
+            bias: if is_fixed { 0 } else { base.wrapping_sub(lowest) },
             ..Self::default()
         };
         image.writable = segments
             .iter()
             .filter(|s| s.kind == PT_LOAD && s.flags & PF_W != 0)
-            .map(|s| Range {
-                address: image.bias.wrapping_add(s.address),
-                len: s.len,
-            })
+            .map(|s| Range { address: image.bias.wrapping_add(s.address), len: s.len })
             .collect();
         if let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) {
             let address = image.bias.wrapping_add(dynamic.address);
@@ -114,11 +96,7 @@ impl Image {
             };
             // glibc replaces the section's file addresses with memory addresses when it loads the image, but musl does
             // not.
-            let address = if value < self.bias {
-                value.wrapping_add(self.bias)
-            } else {
-                value
-            };
+            let address = if value < self.bias { value.wrapping_add(self.bias) } else { value };
             match tag {
                 0 => return,
                 DT_STRTAB => self.strings = address,
@@ -176,9 +154,7 @@ impl Image {
         index: u32,
         name: &str,
     ) -> Result<Option<u64>, MemoryError> {
-        let at = self
-            .symbols
-            .wrapping_add(u64::from(index) * SYMBOL_BYTES as u64);
+        let at = self.symbols.wrapping_add(u64::from(index) * SYMBOL_BYTES as u64);
         let symbol = exact(memory, at, SYMBOL_BYTES, "a symbol")?;
         let symbol = View(&symbol);
         let (Some(text), Some(value)) = (symbol.int(0), symbol.word(8)) else {
@@ -219,15 +195,11 @@ impl Segment {
 
 fn int(memory: &impl Memory, address: u64, what: &'static str) -> Result<u32, MemoryError> {
     let bytes = exact(memory, address, 4, what)?;
-    View(&bytes)
-        .int(0)
-        .ok_or(MemoryError::Unreadable { what, address })
+    View(&bytes).int(0).ok_or(MemoryError::Unreadable { what, address })
 }
 
 fn gnu_hash(name: &str) -> u32 {
-    name.bytes().fold(5381, |hash, byte| {
-        hash.wrapping_mul(33).wrapping_add(u32::from(byte))
-    })
+    name.bytes().fold(5381, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
 }
 
 #[cfg(test)]
@@ -247,10 +219,7 @@ mod tests {
         let image = Image::read(&live, base[0]).expect("the C library");
         let found = image.symbol(&live, "getpid").expect("tables");
         assert_eq!(found, Some(nix::libc::getpid as *const () as u64));
-        assert_eq!(
-            image.symbol(&live, "no_such_function").expect("tables"),
-            None
-        );
+        assert_eq!(image.symbol(&live, "no_such_function").expect("tables"), None);
         assert!(!image.writable.is_empty());
     }
 
@@ -260,10 +229,7 @@ mod tests {
         let zeros = [0u8; 64];
         assert_eq!(
             Image::read(&live, zeros.as_ptr() as u64),
-            Err(MemoryError::Unreadable {
-                what: "the ELF header",
-                address: zeros.as_ptr() as u64
-            })
+            Err(MemoryError::Unreadable { what: "the ELF header", address: zeros.as_ptr() as u64 })
         );
     }
 }

@@ -31,10 +31,7 @@ impl Live {
     /// Opens a process for reading. Callers should pass only processes that the driver lists: a forked worker has a
     /// stale copy of its parent's allocator, which looks valid.
     pub fn new(proc_root: &Path, pid: Pid) -> Self {
-        Self {
-            pid,
-            proc_root: proc_root.to_owned(),
-        }
+        Self { pid, proc_root: proc_root.to_owned() }
     }
 
     pub fn pid(&self) -> Pid {
@@ -75,10 +72,7 @@ impl Memory for Live {
             let remote: Vec<RemoteIoVec> = batch
                 .iter()
                 .filter_map(|range| {
-                    Some(RemoteIoVec {
-                        base: usize::try_from(range.address).ok()?,
-                        len: range.len,
-                    })
+                    Some(RemoteIoVec { base: usize::try_from(range.address).ok()?, len: range.len })
                 })
                 .collect();
             let wanted: usize = remote.iter().map(|range| range.len).sum();
@@ -102,10 +96,7 @@ impl Memory for Live {
         // the process is a zombie.
         if maps.0.is_empty() {
             let probe = [RemoteIoVec { base: 0, len: 1 }];
-            return Err(self
-                .read_some(&probe, &mut [0])
-                .err()
-                .unwrap_or_else(|| self.denied()));
+            return Err(self.read_some(&probe, &mut [0]).err().unwrap_or_else(|| self.denied()));
         }
         Ok(maps.0.into_iter().map(Mapping::from).collect())
     }
@@ -122,26 +113,14 @@ mod tests {
         let words = [1u64, 2, 3];
         let at = words.as_ptr() as u64;
         let ranges = [
-            Range {
-                address: at + 16,
-                len: 8,
-            },
-            Range {
-                address: at,
-                len: 8,
-            },
+            Range { address: at + 16, len: 8 },
+            Range { address: at, len: 8 },
             Range { address: 8, len: 8 },
-            Range {
-                address: at,
-                len: 8,
-            },
+            Range { address: at, len: 8 },
         ];
         let mut bytes = Vec::new();
         live.read(&ranges, &mut bytes).expect("own memory");
-        assert_eq!(
-            bytes,
-            [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat()
-        );
+        assert_eq!(bytes, [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(up_to(&live, 8, 8).expect("an empty read"), Vec::<u8>::new());
         assert!(live.maps().expect("maps").iter().any(|map| map.executable));
     }

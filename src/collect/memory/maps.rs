@@ -30,10 +30,7 @@ impl Mapping {
     /// Returns the name of the file: `libc10_cuda.so` for `/venv/lib/libc10_cuda.so (deleted)`.
     pub fn file_name(&self) -> &str {
         let file = self.file.strip_suffix(DELETED).unwrap_or(&self.file);
-        Path::new(file)
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default()
+        Path::new(file).file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 }
 
@@ -59,13 +56,8 @@ impl From<MemoryMap> for Mapping {
 /// Returns the start addresses of the ELF images of the wanted files, in ascending order.
 pub fn images(maps: &[Mapping], is_wanted: impl Fn(&Mapping) -> bool) -> Vec<u64> {
     let mut groups: Vec<(u64, bool)> = Vec::new();
-    for map in maps
-        .iter()
-        .filter(|map| !map.file.is_empty() && is_wanted(map))
-    {
-        let is_start = groups
-            .last()
-            .is_none_or(|(_, has_code)| !map.executable || *has_code);
+    for map in maps.iter().filter(|map| !map.file.is_empty() && is_wanted(map)) {
+        let is_start = groups.last().is_none_or(|(_, has_code)| !map.executable || *has_code);
         if map.offset == 0 && is_start {
             groups.push((map.start, map.executable));
         } else if let Some((_, has_code)) = groups.last_mut() {

@@ -95,9 +95,7 @@ pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, 
 
 pub fn pointer(memory: &impl Memory, address: u64, what: &'static str) -> Result<u64, MemoryError> {
     let bytes = exact(memory, address, 8, what)?;
-    view::View(&bytes)
-        .word(0)
-        .ok_or(MemoryError::Unreadable { what, address })
+    view::View(&bytes).word(0).ok_or(MemoryError::Unreadable { what, address })
 }
 
 /// Returns true if the word can be a pointer to a heap object: aligned, in the user half of the address space, and not

@@ -136,11 +136,7 @@ fn runs(sorted: &[u64], size: usize) -> Vec<Run> {
                 continue;
             }
         }
-        runs.push(Run {
-            range: Range { address, len: size },
-            first: index,
-            end: index + 1,
-        });
+        runs.push(Run { range: Range { address, len: size }, first: index, end: index + 1 });
     }
     runs
 }
@@ -201,18 +197,9 @@ mod tests {
 
     #[test]
     fn neighbours_are_read_in_one_call() {
-        let memory = Pattern {
-            unmapped: 0..0,
-            calls: Cell::new(0),
-        };
+        let memory = Pattern { unmapped: 0..0, calls: Cell::new(0) };
         let addresses: Vec<u64> = (0..10_000).map(|k| k * 128).collect();
-        assert_eq!(
-            read(&memory, &addresses, 112)
-                .expect("a memory")
-                .readable()
-                .count(),
-            10_000
-        );
+        assert_eq!(read(&memory, &addresses, 112).expect("a memory").readable().count(), 10_000);
         assert_eq!(memory.calls.get(), 1);
     }
 }

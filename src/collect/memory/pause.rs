@@ -105,10 +105,7 @@ impl ThreadPause {
             .name("pause".into())
             .spawn(move || tracer.run(&result_sender, &is_done))
             .map_err(|error| PauseError::Refused(error.to_string()))?;
-        let pause = Self {
-            done: Some(done),
-            thread: Some(thread),
-        };
+        let pause = Self { done: Some(done), thread: Some(thread) };
         match result.recv() {
             Ok(stopped) => stopped.map(|()| pause),
             Err(_) => Err(PauseError::Refused("the tracing thread exited".into())),
@@ -163,11 +160,7 @@ impl Tracer {
         }
         let threads = self.threads.len();
         self.resume();
-        PauseStats {
-            threads,
-            time: self.since.elapsed(),
-            is_cut_short,
-        }
+        PauseStats { threads, time: self.since.elapsed(), is_cut_short }
     }
 
     /// Stops all threads of the target. Repeats until the list contains no new thread, because a running thread can
@@ -246,10 +239,7 @@ impl Tracer {
     }
 
     fn unstoppable(&self) -> PauseError {
-        let running = self
-            .threads
-            .iter()
-            .find(|(_, state)| **state == Thread::Seized);
+        let running = self.threads.iter().find(|(_, state)| **state == Thread::Seized);
         let thread = running.map_or(0, |(thread, _)| *thread);
         let name = std::fs::read(self.tasks.join(thread.to_string()).join("comm"));
         PauseError::Unstoppable {

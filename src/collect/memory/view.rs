@@ -60,9 +60,6 @@ mod tests {
         assert_eq!(view.word(1), Some(0x0780_0000_0000_0000));
         assert_eq!((view.word(2), view.int(usize::MAX)), (None, None));
         assert_eq!(view.words().count(), 1);
-        assert_eq!(
-            (View(b"a\0b").text(), View(b"ab").text()),
-            (Some("a"), None)
-        );
+        assert_eq!((View(b"a\0b").text(), View(b"ab").text()), (Some("a"), None));
     }
 }

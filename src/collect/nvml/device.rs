@@ -37,9 +37,7 @@ fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
 }
 
 fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {
-    reading(result)
-        .at_most(250)
-        .map(|t| Celsius(i32::try_from(t).unwrap_or(0)))
+    reading(result).at_most(250).map(|t| Celsius(i32::try_from(t).unwrap_or(0)))
 }
 
 fn clock(result: Result<u32, NvmlError>) -> Reading<MegaHertz> {
@@ -57,10 +55,7 @@ pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
     Ok(Gpu {
         index,
         uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
-        name: text(device.name())
-            .value()
-            .cloned()
-            .unwrap_or_else(|| "unnamed GPU".into()),
+        name: text(device.name()).value().cloned().unwrap_or_else(|| "unnamed GPU".into()),
         ..Gpu::default()
     })
 }
@@ -187,11 +182,7 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     gpu.pcie.width = reading(device.current_pcie_link_width());
     gpu.ecc = ecc(device);
     gpu.mig_enabled = reading(device.mig_mode()).map(|mode| mode.current == 1);
-    gpu.mig = if gpu.mig_enabled.get() == Some(true) {
-        mig(device)
-    } else {
-        Vec::new()
-    };
+    gpu.mig = if gpu.mig_enabled.get() == Some(true) { mig(device) } else { Vec::new() };
 }
 
 /// Reads the fan speed. For data-centre GPUs, which have no fan, the driver rejects the query as an invalid argument.
@@ -203,9 +194,8 @@ fn fan(device: &Device<'_>) -> Reading<Percent> {
 }
 
 fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
-    let value = device
-        .field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])
-        .and_then(|mut values| {
+    let value =
+        device.field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)]).and_then(|mut values| {
             let sample = values.pop().ok_or(NvmlError::NoData)??;
             match sample.value? {
                 SampleValue::U32(t) => Ok(t),
@@ -257,10 +247,7 @@ fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
 }
 
 fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
-    parent
-        .mig_device_by_index(index)
-        .and_then(|device| memory(&device))
-        .unwrap_or_default()
+    parent.mig_device_by_index(index).and_then(|device| memory(&device)).unwrap_or_default()
 }
 
 /// Reads the processes on a GPU. Copies their utilisation from the previous list, because utilisation is read less
@@ -290,9 +277,8 @@ pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &m
 }
 
 fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProcess, total: Bytes) {
-    let known = list
-        .iter_mut()
-        .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
+    let known =
+        list.iter_mut().find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
     if let Some(known) = known {
         // Both lists report the process's total memory rather than the share of one context kind.
         if known.kind != kind {
@@ -356,10 +342,7 @@ pub fn utilization(
         }
     };
     for process in list.iter_mut() {
-        let newest = samples
-            .iter()
-            .filter(|s| s.pid == process.pid.0)
-            .max_by_key(|s| s.timestamp);
+        let newest = samples.iter().filter(|s| s.pid == process.pid.0).max_by_key(|s| s.timestamp);
         match newest {
             Some(sample) => {
                 process.sm = percent(sample.sm.into());
@@ -387,11 +370,8 @@ pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> T
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };
-    let counters = raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| Counters {
-        at: now,
-        tx_kib,
-        rx_kib,
-    });
+    let counters =
+        raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| Counters { at: now, tx_kib, rx_kib });
     let (nvlink_tx, nvlink_rx) = nvlink(*last, &counters);
     *last = counters.ok();
     Traffic {
@@ -416,10 +396,7 @@ fn nvlink(
     match (last, now) {
         (Some(last), Ok(now)) => {
             let ms = now.at.since(last.at).0;
-            (
-                rate(last.tx_kib, now.tx_kib, ms),
-                rate(last.rx_kib, now.rx_kib, ms),
-            )
+            (rate(last.tx_kib, now.tx_kib, ms), rate(last.rx_kib, now.rx_kib, ms))
         }
         (None, Ok(_)) => {
             let wait = || Reading::missing(Reason::NotRead, "needs two readings");
@@ -433,7 +410,5 @@ fn nvlink(
 }
 
 pub fn any_graphics(gpu: &Gpu) -> bool {
-    gpu.processes
-        .value()
-        .is_some_and(|list| list.iter().any(|p| p.kind != ContextKind::Compute))
+    gpu.processes.value().is_some_and(|list| list.iter().any(|p| p.kind != ContextKind::Compute))
 }

@@ -24,10 +24,7 @@ pub struct Library {
 impl Library {
     /// `path` is the value of [`LIBRARY_VARIABLE`]. If `None`, the dynamic loader searches its default directories.
     pub fn new(path: Option<OsString>) -> Self {
-        Self {
-            path,
-            loaded: Mutex::new(Weak::new()),
-        }
+        Self { path, loaded: Mutex::new(Weak::new()) }
     }
 
     /// Returns the NVML library. Loads and initialises it if no worker holds it. Blocks for as long as the driver does.

@@ -18,10 +18,7 @@ type ListCall = unsafe extern "C" fn(
 const MAX_PROCESSES: u32 = 65_536;
 
 fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
-    symbol
-        .as_ref()
-        .copied()
-        .map_err(|_| NvmlError::FunctionNotFound)
+    symbol.as_ref().copied().map_err(|_| NvmlError::FunctionNotFound)
 }
 
 /// Buffers for lists from the driver, reused so that a tick does not allocate.
@@ -173,11 +170,7 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
 /// memory. Needed for drivers before 510, which lack version 2.
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
-    let mut info = nvml::nvmlMemory_t {
-        total: 0,
-        free: 0,
-        used: 0,
-    };
+    let mut info = nvml::nvmlMemory_t { total: 0, free: 0, used: 0 };
     // SAFETY: one out-pointer to a struct of the version the symbol is for.
     nvml_try(unsafe { call(device.handle(), &raw mut info) })?;
     Ok((info.total, info.free, info.used))

@@ -79,8 +79,7 @@ impl Timer {
     pub fn due(&mut self, now: u64, changed: bool, focused: bool) -> bool {
         // Allow for ticks that come slightly early. Without this slack, a period of 5 s would become 6 s.
         let passed = |period: Millis| {
-            self.last
-                .is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
+            self.last.is_none_or(|last| now.saturating_sub(last) + 250 >= period.0)
         };
         let due = match self.group.due() {
             Due::Tick => true,

@@ -48,15 +48,9 @@ pub fn spawn(
         focused: false,
         commands,
         report: Box::new(report),
-        gpu: Gpu {
-            index,
-            name: "GPU (not responding)".into(),
-            ..Gpu::default()
-        },
+        gpu: Gpu { index, name: "GPU (not responding)".into(), ..Gpu::default() },
     };
-    std::thread::Builder::new()
-        .name(format!("gpu {index}"))
-        .spawn(move || worker.run())?;
+    std::thread::Builder::new().name(format!("gpu {index}")).spawn(move || worker.run())?;
     Ok(())
 }
 
@@ -166,11 +160,7 @@ impl Worker {
             }
             Ok(WorkerCommand::Focus(focused)) => {
                 self.focused = focused;
-                Ok(if focused {
-                    Waited::ReadNow
-                } else {
-                    Waited::SettingChanged
-                })
+                Ok(if focused { Waited::ReadNow } else { Waited::SettingChanged })
             }
             Ok(WorkerCommand::Now) => Ok(Waited::ReadNow),
         }
@@ -227,12 +217,7 @@ impl Reader {
         self.last_memory = gpu.memory.clone();
         if self.processes.due(now.0, changed, focused) {
             let graphics = self.graphics.due(now.0, self.graphics_seen, focused);
-            device::processes(
-                device,
-                gpu,
-                graphics || self.graphics_seen,
-                &mut self.buffers,
-            );
+            device::processes(device, gpu, graphics || self.graphics_seen, &mut self.buffers);
             gpu.processes_at = Some(now);
             if graphics {
                 self.graphics_seen = device::any_graphics(gpu);

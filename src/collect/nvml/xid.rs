@@ -35,21 +35,19 @@ pub fn spawn(
     alive: Receiver<()>,
     report: impl Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed> + Send + 'static,
 ) -> std::io::Result<()> {
-    std::thread::Builder::new()
-        .name("xid".into())
-        .spawn(move || {
-            loop {
-                match session(&library, &alive, &report) {
-                    Err(End::Closed) => return,
-                    Err(End::Failed(error)) => tracing::debug!(%error, "no Xid events"),
-                    Err(End::Again) => continue,
-                    Ok(never) => match never {},
-                }
-                if alive.recv_timeout(RETRY_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
-                    return;
-                }
+    std::thread::Builder::new().name("xid".into()).spawn(move || {
+        loop {
+            match session(&library, &alive, &report) {
+                Err(End::Closed) => return,
+                Err(End::Failed(error)) => tracing::debug!(%error, "no Xid events"),
+                Err(End::Again) => continue,
+                Ok(never) => match never {},
             }
-        })?;
+            if alive.recv_timeout(RETRY_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    })?;
     Ok(())
 }
 
@@ -149,11 +147,7 @@ fn register_without<'n>(
         };
         gpus.push((device, uuid));
     }
-    Ok(Ok(XidEvents {
-        set,
-        gpus,
-        is_any_missing,
-    }))
+    Ok(Ok(XidEvents { set, gpus, is_any_missing }))
 }
 
 /// Returns the GPU and its UUID, or `None` if the GPU does not support critical Xid events.

@@ -30,10 +30,7 @@ struct Hidepid {
 
 impl Access {
     pub fn new(proc_root: &Path) -> Self {
-        Self {
-            proc_root: proc_root.to_owned(),
-            hidepid: OnceCell::new(),
-        }
+        Self { proc_root: proc_root.to_owned(), hidepid: OnceCell::new() }
     }
 
     /// Converts an I/O error to the reason why `what` is missing. `what` is a noun phrase: `the environment`.
@@ -41,10 +38,9 @@ impl Access {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EACCES | Errno::EPERM) => self.denied(what),
             Some(Errno::ENOENT | Errno::ESRCH) => self.absent(),
-            Some(Errno::EMFILE | Errno::ENFILE) => Missing::new(
-                Reason::Unknown,
-                "gputop has too many open files: raise `ulimit -n`",
-            ),
+            Some(Errno::EMFILE | Errno::ENFILE) => {
+                Missing::new(Reason::Unknown, "gputop has too many open files: raise `ulimit -n`")
+            }
             _ if error.kind() == io::ErrorKind::PermissionDenied => self.denied(what),
             _ if error.kind() == io::ErrorKind::NotFound => self.absent(),
             _ => Missing::new(Reason::Unknown, format!("cannot read {what}: {error}")),
@@ -99,16 +95,10 @@ impl Hidepid {
                 is_proc.then(|| fields.next()).flatten()
             })
             .next_back()?;
-        let option = |name: &str| {
-            options
-                .split(',')
-                .find_map(|o| o.strip_prefix(name)?.strip_prefix('='))
-        };
+        let option =
+            |name: &str| options.split(',').find_map(|o| o.strip_prefix(name)?.strip_prefix('='));
         let level = option("hidepid").filter(|level| !matches!(*level, "0" | "off"))?;
-        Some(Self {
-            level: level.to_owned(),
-            group: option("gid").map(str::to_owned),
-        })
+        Some(Self { level: level.to_owned(), group: option("gid").map(str::to_owned) })
     }
 
     fn hint(&self) -> String {
@@ -148,37 +138,22 @@ mod tests {
         );
         assert_eq!(
             missing_of(&plain, Errno::EACCES),
-            (
-                Reason::Denied,
-                "only the process's user and root can read the environment".into()
-            )
+            (Reason::Denied, "only the process's user and root can read the environment".into())
         );
 
         let (_root, with_hidepid) = access("proc /proc proc rw,hidepid=invisible,gid=26 0 0\n");
         let hint = "/proc is mounted with hidepid=invisible, which hides other users' processes. \
                     Run as root or as a member of group 26";
-        assert_eq!(
-            missing_of(&with_hidepid, Errno::ENOENT),
-            (Reason::Denied, hint.into())
-        );
-        assert_eq!(
-            missing_of(&with_hidepid, Errno::EPERM),
-            (Reason::Denied, hint.into())
-        );
+        assert_eq!(missing_of(&with_hidepid, Errno::ENOENT), (Reason::Denied, hint.into()));
+        assert_eq!(missing_of(&with_hidepid, Errno::EPERM), (Reason::Denied, hint.into()));
     }
 
     #[test]
     fn uses_the_last_mount_of_proc() {
         let remounted = "proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw 0 0\n";
         assert_eq!(Hidepid::from_mounts(remounted), None);
-        assert_eq!(
-            Hidepid::from_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"),
-            None
-        );
-        assert_eq!(
-            Hidepid::from_mounts("proc /proc proc rw,hidepid=0 0 0\n"),
-            None
-        );
+        assert_eq!(Hidepid::from_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"), None);
+        assert_eq!(Hidepid::from_mounts("proc /proc proc rw,hidepid=0 0 0\n"), None);
         assert!(Hidepid::from_mounts("proc /proc proc rw,hidepid=2 0 0\n").is_some());
     }
 }

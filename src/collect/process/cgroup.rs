@@ -45,14 +45,8 @@ mod tests {
 
     #[test]
     fn shows_the_most_informative_path() {
-        assert_eq!(
-            path("0::/user.slice/a.scope").as_deref(),
-            Some("/user.slice/a.scope")
-        );
-        assert_eq!(
-            path("4:memory:/batch/7\n1:cpu:/\n0::/").as_deref(),
-            Some("/batch/7")
-        );
+        assert_eq!(path("0::/user.slice/a.scope").as_deref(), Some("/user.slice/a.scope"));
+        assert_eq!(path("4:memory:/batch/7\n1:cpu:/\n0::/").as_deref(), Some("/batch/7"));
         assert_eq!(path("0::/").as_deref(), Some("/"));
         assert_eq!(path(""), None);
     }

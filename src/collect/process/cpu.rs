@@ -14,11 +14,7 @@ pub struct CpuMeter {
 
 impl CpuMeter {
     pub fn new(at: Mono, ticks: u64) -> Self {
-        Self {
-            at,
-            ticks,
-            reading: Reading::missing(Reason::NotRead, "needs two readings"),
-        }
+        Self { at, ticks, reading: Reading::missing(Reason::NotRead, "needs two readings") }
     }
 
     /// Returns the CPU usage since the previous reading, in percent of one core, or the previous value if the interval
@@ -45,22 +41,10 @@ mod tests {
     fn usage_is_relative_to_elapsed_time() {
         let mut meter = CpuMeter::new(Mono(1000), 500);
         assert!(meter.measure(Mono(1000), 500, 100).why().is_some());
-        assert_eq!(
-            meter.measure(Mono(3000), 900, 100).get(),
-            Some(Percent(200.0))
-        );
-        assert_eq!(
-            meter.measure(Mono(3050), 904, 100).get(),
-            Some(Percent(200.0))
-        );
-        assert_eq!(
-            meter.measure(Mono(4000), 950, 100).get(),
-            Some(Percent(50.0))
-        );
-        assert_eq!(
-            meter.measure(Mono(5000), 940, 100).get(),
-            Some(Percent(0.0))
-        );
+        assert_eq!(meter.measure(Mono(3000), 900, 100).get(), Some(Percent(200.0)));
+        assert_eq!(meter.measure(Mono(3050), 904, 100).get(), Some(Percent(200.0)));
+        assert_eq!(meter.measure(Mono(4000), 950, 100).get(), Some(Percent(50.0)));
+        assert_eq!(meter.measure(Mono(5000), 940, 100).get(), Some(Percent(0.0)));
     }
 
     #[test]

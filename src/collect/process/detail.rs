@@ -40,16 +40,9 @@ pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing>
     let detail = ProcessDetail {
         key,
         parents: with_ancestors(proc_root, parent)
-            .map(|(key, name)| Parent {
-                pid: key.pid,
-                name: visible(&name, MAX_NAME_CHARS),
-            })
+            .map(|(key, name)| Parent { pid: key.pid, name: visible(&name, MAX_NAME_CHARS) })
             .collect(),
-        ..Reader {
-            dir: &dir,
-            access: &access,
-        }
-        .detail()
+        ..Reader { dir: &dir, access: &access }.detail()
     };
     check()?;
     Ok(detail)
@@ -114,11 +107,7 @@ impl Reader<'_> {
     }
 
     fn open_files_limit(&self) -> Reading<u32> {
-        match self
-            .dir
-            .limits()
-            .map(|limits| limits.max_open_files.soft_limit)
-        {
+        match self.dir.limits().map(|limits| limits.max_open_files.soft_limit) {
             Ok(LimitValue::Value(limit)) => Reading::Value(saturating_u32(limit)),
             Ok(LimitValue::Unlimited) => Reading::Value(u32::MAX),
             Err(error) => Reading::Missing(self.access.missing("the limits", &error)),

@@ -18,9 +18,7 @@ pub struct Dir(Process);
 
 impl Dir {
     pub fn open(path: &Path) -> io::Result<Self> {
-        Process::new_with_root(path.to_owned())
-            .map(Self)
-            .map_err(as_io)
+        Process::new_with_root(path.to_owned()).map(Self).map_err(as_io)
     }
 
     pub fn file(&self, name: &str) -> io::Result<File> {

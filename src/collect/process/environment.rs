@@ -26,43 +26,28 @@ pub fn rank(environment: &List) -> Reading<u32> {
 }
 
 pub fn local_rank(environment: &List) -> Reading<u32> {
-    number(
-        environment,
-        LOCAL_RANK,
-        "LOCAL_RANK and SLURM_LOCALID are not set",
-    )
+    number(environment, LOCAL_RANK, "LOCAL_RANK and SLURM_LOCALID are not set")
 }
 
 pub fn job(environment: &List) -> Option<String> {
-    first(environment, JOB)
-        .or_else(|| pod(environment))
-        .map(|id| visible(id, MAX_JOB_CHARS))
+    first(environment, JOB).or_else(|| pod(environment)).map(|id| visible(id, MAX_JOB_CHARS))
 }
 
 /// Returns the entries of CUDA_VISIBLE_DEVICES. An empty value hides every GPU, unlike an unset variable.
 pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     const MAX_DEVICES: usize = 64;
-    let set = environment
-        .entries()
-        .find_map(|entry| entry.strip_prefix(b"CUDA_VISIBLE_DEVICES="));
+    let set = environment.entries().find_map(|entry| entry.strip_prefix(b"CUDA_VISIBLE_DEVICES="));
     let Some(value) = set else {
         return Reading::missing(Reason::Unsupported, "CUDA_VISIBLE_DEVICES is not set");
     };
     let entries = value.split(|byte| *byte == b',').take(MAX_DEVICES);
-    Reading::Value(
-        entries
-            .map(|entry| visible(entry.trim_ascii(), 64))
-            .collect(),
-    )
+    Reading::Value(entries.map(|entry| visible(entry.trim_ascii(), 64)).collect())
 }
 
 /// Returns the options of PyTorch's allocator. All PyTorch versions support the variable with CUDA in its name, which
 /// takes precedence if both are set.
 pub fn alloc_conf(environment: &List) -> Option<String> {
-    let set = first(
-        environment,
-        &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"],
-    )?;
+    let set = first(environment, &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])?;
     Some(visible(set, MAX_CONF_CHARS))
 }
 
@@ -83,16 +68,13 @@ fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
     let Some(value) = first(environment, names) else {
         return Reading::missing(Reason::Unsupported, absent);
     };
-    std::str::from_utf8(value)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .map_or_else(
-            || {
-                let shown = visible(value, 32);
-                Reading::missing(Reason::Implausible, format!("not a number: {shown}"))
-            },
-            Reading::Value,
-        )
+    std::str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok()).map_or_else(
+        || {
+            let shown = visible(value, 32);
+            Reading::missing(Reason::Implausible, format!("not a number: {shown}"))
+        },
+        Reading::Value,
+    )
 }
 
 /// Returns the value of the first environment variable that is set.
@@ -147,9 +129,6 @@ mod tests {
         assert_eq!(job(&of("HOSTNAME=node17")), None);
         let pod = of("KUBERNETES_SERVICE_HOST=10.0.0.1 HOSTNAME=train-0-x7k2p");
         assert_eq!(job(&pod).as_deref(), Some("train-0-x7k2p"));
-        assert_eq!(
-            job(&of("PBS_JOBID=1234.pbs01")).as_deref(),
-            Some("1234.pbs01")
-        );
+        assert_eq!(job(&of("PBS_JOBID=1234.pbs01")).as_deref(), Some("1234.pbs01"));
     }
 }

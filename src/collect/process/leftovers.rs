@@ -82,13 +82,7 @@ fn leftover(
     let file = StatFile::open(&dir.join("stat")).ok()?;
     let stat = file.read(buffer).ok()?;
     let (parent, name) = (stat.parent, visible(stat.name, MAX_NAME_CHARS));
-    let leftover = |what, minors| Leftover {
-        pid,
-        parent,
-        name,
-        what,
-        minors,
-    };
+    let leftover = |what, minors| Leftover { pid, parent, name, what, minors };
     if stat.state == RunState::Zombie {
         let (threads, minors) = running_threads(&dir, buffer);
         return Some(leftover(LeftoverKind::Zombie { threads }, minors));

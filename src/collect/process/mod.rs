@@ -135,15 +135,8 @@ impl ProcessTable {
         listed.sort_unstable();
         listed.dedup();
         let ended = self.refresh(&listed, now);
-        let list = listed
-            .iter()
-            .map(|&pid| self.listed_process(pid, now))
-            .collect();
-        ProcessReadout {
-            list,
-            ended,
-            leftovers: None,
-        }
+        let list = listed.iter().map(|&pid| self.listed_process(pid, now)).collect();
+        ProcessReadout { list, ended, leftovers: None }
     }
 
     /// Reads every watched process. Stops watching exited processes and returns them.
@@ -179,10 +172,7 @@ impl ProcessTable {
 /// cannot be mistaken for a real process.
 fn unreadable(pid: Pid, missing: &Missing) -> Process {
     let mut process = Process {
-        key: ProcessKey {
-            pid,
-            ..ProcessKey::default()
-        },
+        key: ProcessKey { pid, ..ProcessKey::default() },
         cpu: Reading::Missing(missing.clone()),
         rss: Reading::Missing(missing.clone()),
         ..Process::default()

@@ -34,19 +34,13 @@ impl List {
             let complete = bytes.iter().rposition(|&b| b == 0).map_or(0, |nul| nul + 1);
             bytes.truncate(complete);
         }
-        Self {
-            bytes,
-            is_truncated,
-        }
+        Self { bytes, is_truncated }
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
         let complete = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
         let is_nonempty = !self.bytes.is_empty();
-        is_nonempty
-            .then(|| complete.split(|&b| b == 0))
-            .into_iter()
-            .flatten()
+        is_nonempty.then(|| complete.split(|&b| b == 0)).into_iter().flatten()
     }
 }
 
@@ -57,16 +51,10 @@ mod tests {
     #[test]
     fn empty_argument_is_an_entry_and_empty_file_has_no_entries() {
         let entries = |bytes: &[u8]| -> Vec<Vec<u8>> {
-            List::from_bytes(bytes.to_vec())
-                .entries()
-                .map(<[u8]>::to_vec)
-                .collect()
+            List::from_bytes(bytes.to_vec()).entries().map(<[u8]>::to_vec).collect()
         };
         assert_eq!(entries(b""), Vec::<Vec<u8>>::new());
-        assert_eq!(
-            entries(b"a\0\0b\0"),
-            [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]
-        );
+        assert_eq!(entries(b"a\0\0b\0"), [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]);
         assert_eq!(entries(b"set by prctl"), [b"set by prctl".to_vec()]);
     }
 

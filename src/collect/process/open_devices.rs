@@ -35,9 +35,7 @@ impl OpenGpus {
     }
 
     pub fn scan_when_due(&mut self, now: Mono) {
-        let is_due = self
-            .scanned
-            .is_none_or(|at| now.since(at).0 >= SCAN_INTERVAL_MS);
+        let is_due = self.scanned.is_none_or(|at| now.since(at).0 >= SCAN_INTERVAL_MS);
         if is_due {
             self.scanned = Some(now);
             self.minors = self.scan();
@@ -85,17 +83,12 @@ pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     minors.sort_unstable();
     minors.dedup();
     // CUDA requires /dev/nvidia-uvm and keeps it open, but nvidia-smi and other monitors do not open it.
-    let uses_cuda = files
-        .iter()
-        .any(|file| file == Path::new("/dev/nvidia-uvm"));
+    let uses_cuda = files.iter().any(|file| file == Path::new("/dev/nvidia-uvm"));
     (uses_cuda && !minors.is_empty()).then_some(minors)
 }
 
 /// Returns a GPU's minor number: 3 for `/dev/nvidia3`, and `None` for `/dev/nvidiactl` and `/dev/nvidia-uvm`.
 fn minor(path: &Path) -> Option<u32> {
     let digits = path.to_str()?.strip_prefix("/dev/nvidia")?;
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| digits.parse().ok())?
+    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?
 }

@@ -51,10 +51,9 @@ fn check_start_time(proc_root: &Path, key: ProcessKey) -> Result<(), Missing> {
             Reason::Gone,
             "it has exited, and its PID now belongs to another process",
         )),
-        Ok((_, RunState::Zombie)) => Err(Missing::new(
-            Reason::Gone,
-            "it has already exited and is a zombie",
-        )),
+        Ok((_, RunState::Zombie)) => {
+            Err(Missing::new(Reason::Gone, "it has already exited and is a zombie"))
+        }
         Ok(_) => Ok(()),
         Err(error) => Err(Access::new(proc_root).missing("the start time", &error)),
     }
@@ -65,11 +64,7 @@ fn reason(error: Errno, key: ProcessKey, signal: Signal) -> Missing {
         Errno::SRCH => Missing::new(Reason::Gone, "it has exited"),
         Errno::PERM => Missing::new(
             Reason::Denied,
-            format!(
-                "it belongs to another user. Run sudo kill -{} {}",
-                signal.name(),
-                key.pid
-            ),
+            format!("it belongs to another user. Run sudo kill -{} {}", signal.name(), key.pid),
         ),
         Errno::NOSYS => rejected("sending a signal safely requires Linux 5.3 or later (pidfd)"),
         error => Missing::new(Reason::Unknown, error.to_string()),
@@ -136,13 +131,7 @@ mod tests {
     #[test]
     fn rejects_pid_1_own_process_and_unknown_start_time() {
         let of = |pid, start| ProcessKey::new(pid, start);
-        for key in [
-            of(1, 1),
-            of(0, 1),
-            of(std::process::id(), 1),
-            of(418, 0),
-            of(u32::MAX, 1),
-        ] {
+        for key in [of(1, 1), of(0, 1), of(std::process::id(), 1), of(418, 0), of(u32::MAX, 1)] {
             let missing = send(Path::new("/proc"), key, Signal::Kill).expect_err("rejected");
             assert_eq!(missing.reason, Reason::Unsupported, "{key:?}");
         }

@@ -86,9 +86,7 @@ mod tests {
         let file = StatFile::open(Path::new("/proc/self/stat")).expect("open");
         let mut buffer = StatBuffer::new();
         let ours = file.read(&mut buffer).expect("read");
-        let theirs = procfs::process::Process::myself()
-            .and_then(|p| p.stat())
-            .expect("procfs");
+        let theirs = procfs::process::Process::myself().and_then(|p| p.stat()).expect("procfs");
         assert_eq!(ours.name, theirs.comm.as_bytes());
         assert_eq!(ours.start.0, theirs.starttime);
         assert_eq!(i64::from(ours.parent.0), i64::from(theirs.ppid));

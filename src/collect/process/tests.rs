@@ -44,18 +44,11 @@ fn sleeper() -> KilledOnDrop {
 }
 
 fn files(root: &Path) -> Files {
-    Files {
-        root: root.to_owned(),
-        home: None,
-    }
+    Files { root: root.to_owned(), home: None }
 }
 
 fn table() -> ProcessTable {
-    ProcessTable::new(
-        Path::new("/proc"),
-        files(Path::new("/nonexistent")),
-        PidNamespace::Host,
-    )
+    ProcessTable::new(Path::new("/proc"), files(Path::new("/nonexistent")), PidNamespace::Host)
 }
 
 fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> bool) -> Process {
@@ -71,9 +64,7 @@ fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> b
 }
 
 fn wait_for_name(table: &mut ProcessTable, pid: Pid, name: &str) -> Process {
-    wait_for(table, pid, |p| {
-        p.name == name && p.command.value().is_some()
-    })
+    wait_for(table, pid, |p| p.name == name && p.command.value().is_some())
 }
 
 /// Creates a fake /proc with PID 418, which uses no CPU time.
@@ -137,10 +128,7 @@ fn stops_watching_unlisted_process_after_the_time_limit() {
     table.read(&[], now);
     table.read(&[], Mono(now.0 + MAX_UNLISTED_TIME.0));
     child.end();
-    assert_eq!(
-        table.read(&[], Mono(now.0 + MAX_UNLISTED_TIME.0 + 1)).ended,
-        []
-    );
+    assert_eq!(table.read(&[], Mono(now.0 + MAX_UNLISTED_TIME.0 + 1)).ended, []);
 }
 
 #[test]
@@ -164,10 +152,7 @@ fn exec_changes_command_line_at_the_next_tick() {
     let mut table = table();
     let mut shell = KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x; exec sleep 1000"]));
     let before = wait_for_name(&mut table, shell.pid(), "sh");
-    assert_eq!(
-        before.command.value().map(String::as_str),
-        Some("sh -c 'read x; exec sleep 1000'")
-    );
+    assert_eq!(before.command.value().map(String::as_str), Some("sh -c 'read x; exec sleep 1000'"));
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
     // During an exec, the kernel briefly shows the new name with the old command line.
@@ -203,10 +188,7 @@ fn escapes_hostile_names_and_arguments() {
     symlink("/bin/sh", &program).expect("link");
     let argument = OsString::from_vec(b"\xff\xe2\x80\xae--token=abc".to_vec());
     let child = KilledOnDrop::spawn(
-        Command::new(&program)
-            .arg0("\x1b]0;x\x07")
-            .args(["-c", "read x"])
-            .arg(argument),
+        Command::new(&program).arg0("\x1b]0;x\x07").args(["-c", "read x"]).arg(argument),
     );
     let process = wait_for(&mut table(), child.pid(), |p| {
         p.name.starts_with('a') && p.command.value().is_some()
@@ -224,10 +206,7 @@ fn truncates_long_command_line() {
     );
     let mut table = table();
     let process = wait_for_name(&mut table, child.pid(), "sh");
-    assert_eq!(
-        process.command.value().map(String::as_str),
-        Some("sh -c 'read x' name …")
-    );
+    assert_eq!(process.command.value().map(String::as_str), Some("sh -c 'read x' name …"));
 
     let detail = super::detail(Path::new("/proc"), process.key).expect("detail");
     let arguments = detail.arguments.value().expect("arguments");
@@ -243,17 +222,8 @@ fn truncates_long_command_line() {
 
 #[test]
 fn reads_rank_and_job_from_the_environment() {
-    let variables = [
-        ("RANK", "3"),
-        ("LOCAL_RANK", "1"),
-        ("SLURM_JOB_ID", "81234"),
-    ];
-    let child = KilledOnDrop::spawn(
-        Command::new("sleep")
-            .arg("1000")
-            .env_clear()
-            .envs(variables),
-    );
+    let variables = [("RANK", "3"), ("LOCAL_RANK", "1"), ("SLURM_JOB_ID", "81234")];
+    let child = KilledOnDrop::spawn(Command::new("sleep").arg("1000").env_clear().envs(variables));
     let process = wait_for_name(&mut table(), child.pid(), "sleep");
     assert_eq!(process.rank.get(), Some(3));
     assert_eq!(process.local_rank.get(), Some(1));
@@ -267,10 +237,7 @@ fn measures_cpu_between_two_ticks() {
     let root = fake();
     let mut table = fake_table(root.path(), PidNamespace::Host);
     let first = table.read(&[Pid(418)], Mono(1000)).list.remove(0);
-    assert_eq!(
-        first.cpu,
-        Reading::missing(Reason::NotRead, "needs two readings")
-    );
+    assert_eq!(first.cpu, Reading::missing(Reason::NotRead, "needs two readings"));
     assert_eq!(first.rss.get().map(|b| b.0), Some(25 * procfs::page_size()));
     assert!((first.started.0 - boot_time().0).abs_diff(60_000) < 1000);
     add(root.path(), 418, 1, 150);
@@ -284,23 +251,15 @@ fn measures_cpu_between_two_ticks() {
 fn hidden_process_names_the_mount_option() {
     let root = fake();
     fs::create_dir(root.path().join("self")).expect("self");
-    fs::write(
-        root.path().join("self/mounts"),
-        "proc /proc proc rw,hidepid=2 0 0\n",
-    )
-    .expect("mounts");
+    fs::write(root.path().join("self/mounts"), "proc /proc proc rw,hidepid=2 0 0\n")
+        .expect("mounts");
     let mut table = fake_table(root.path(), PidNamespace::Host);
     let readout = table.read(&[Pid(500), Pid(418), Pid(500)], Mono(0));
     let pids: Vec<u32> = readout.list.iter().map(|p| p.key.pid.0).collect();
     assert_eq!(pids, [418, 500]);
     let hidden = &readout.list[1];
     assert_eq!(reason(&hidden.command), Some(Reason::Denied));
-    assert!(
-        hidden
-            .user
-            .why()
-            .is_some_and(|m| m.to_string().contains("hidepid=2"))
-    );
+    assert!(hidden.user.why().is_some_and(|m| m.to_string().contains("hidepid=2")));
     assert_eq!(readout.list[0].rank.get(), Some(2));
 }
 
@@ -340,52 +299,22 @@ fn finds_processes_in_a_container_by_open_device_files() {
 
 #[test]
 fn detail_is_redacted() {
-    let variables = [
-        ("NCCL_DEBUG", "INFO"),
-        ("AWS_PROFILE", "secret"),
-        ("HF_TOKEN", "abc"),
-    ];
+    let variables = [("NCCL_DEBUG", "INFO"), ("AWS_PROFILE", "secret"), ("HF_TOKEN", "abc")];
     let mut command = Command::new("sleep");
-    let child = KilledOnDrop::spawn(
-        command
-            .arg("1000")
-            .env_clear()
-            .envs(variables)
-            .current_dir("/"),
-    );
+    let child =
+        KilledOnDrop::spawn(command.arg("1000").env_clear().envs(variables).current_dir("/"));
     let process = wait_for_name(&mut table(), child.pid(), "sleep");
     let detail = super::detail(Path::new("/proc"), process.key).expect("detail");
 
-    assert_eq!(
-        detail.arguments.value(),
-        Some(&vec!["sleep".to_owned(), "1000".to_owned()])
-    );
+    assert_eq!(detail.arguments.value(), Some(&vec!["sleep".to_owned(), "1000".to_owned()]));
     assert_eq!(detail.cwd.value().map(String::as_str), Some("/"));
-    assert!(
-        detail
-            .executable
-            .value()
-            .is_some_and(|path| path.starts_with('/'))
-    );
-    let shown: Vec<_> = detail
-        .environment
-        .value()
-        .expect("environment")
-        .iter()
-        .collect();
-    let value = |name: &str| {
-        shown
-            .iter()
-            .find(|v| v.name == name)
-            .map(|v| v.value.as_deref())
-    };
+    assert!(detail.executable.value().is_some_and(|path| path.starts_with('/')));
+    let shown: Vec<_> = detail.environment.value().expect("environment").iter().collect();
+    let value = |name: &str| shown.iter().find(|v| v.name == name).map(|v| v.value.as_deref());
     assert_eq!(value("NCCL_DEBUG"), Some(Some("INFO")));
     assert_eq!(value("AWS_PROFILE"), Some(None));
     assert_eq!(value("HF_TOKEN"), Some(None));
-    assert_eq!(
-        detail.parents.first().map(|p| p.pid),
-        Some(Pid(std::process::id()))
-    );
+    assert_eq!(detail.parents.first().map(|p| p.pid), Some(Pid(std::process::id())));
     assert_eq!(detail.threads.get(), Some(1));
     assert!(detail.open_files.get() >= Some(3));
     assert!(detail.open_files_limit.get() >= Some(3));
@@ -399,23 +328,10 @@ fn reused_pid_is_gone() {
     let child = sleeper();
     let mut table = table();
     let key = table.read(&[child.pid()], now_mono()).list[0].key;
-    let older = ProcessKey {
-        start: StartTicks(key.start.0 - 1),
-        ..key
-    };
-    assert_eq!(
-        super::detail(Path::new("/proc"), older)
-            .expect_err("gone")
-            .reason,
-        Reason::Gone
-    );
+    let older = ProcessKey { start: StartTicks(key.start.0 - 1), ..key };
+    assert_eq!(super::detail(Path::new("/proc"), older).expect_err("gone").reason, Reason::Gone);
     drop(child);
-    assert_eq!(
-        super::detail(Path::new("/proc"), key)
-            .expect_err("gone")
-            .reason,
-        Reason::Gone
-    );
+    assert_eq!(super::detail(Path::new("/proc"), key).expect_err("gone").reason, Reason::Gone);
 }
 
 #[test]
@@ -425,11 +341,7 @@ fn parents_stop_at_a_cycle() {
     add(root.path(), 500, 501, 0);
     add(root.path(), 501, 500, 0);
     let key = ProcessKey::new(418, 6000);
-    let parents: Vec<u32> = super::detail(root.path(), key)
-        .expect("detail")
-        .parents
-        .iter()
-        .map(|p| p.pid.0)
-        .collect();
+    let parents: Vec<u32> =
+        super::detail(root.path(), key).expect("detail").parents.iter().map(|p| p.pid.0).collect();
     assert_eq!(parents, [500, 501]);
 }

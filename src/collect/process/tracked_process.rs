@@ -51,10 +51,7 @@ impl TrackedProcess {
     pub fn open(pid: Pid, now: Mono, reading: &mut Context) -> io::Result<Self> {
         let file = StatFile::of(&reading.proc_root, pid)?;
         let stat = file.read(&mut reading.buffer)?;
-        let key = ProcessKey {
-            pid,
-            start: stat.start,
-        };
+        let key = ProcessKey { pid, start: stat.start };
         let mut process = Process {
             key,
             started: start_time(key, reading.boot, reading.ticks_per_second),
@@ -96,8 +93,7 @@ impl TrackedProcess {
     }
 
     pub fn unlisted_for(&self, now: Mono) -> Millis {
-        self.unlisted_since
-            .map_or(Millis(0), |since| now.since(since))
+        self.unlisted_since.map_or(Millis(0), |since| now.since(since))
     }
 
     pub fn refresh(&mut self, is_listed: bool, now: Mono, reading: &mut Context) -> Refreshed {
@@ -107,17 +103,10 @@ impl TrackedProcess {
             self.unlisted_since.get_or_insert(now);
         }
         let file = self.file.as_ref();
-        match read_stat(
-            file,
-            self.process.key,
-            &reading.proc_root,
-            &mut reading.buffer,
-        ) {
+        match read_stat(file, self.process.key, &reading.proc_root, &mut reading.buffer) {
             Ok(stat) => {
                 apply(&mut self.process, &stat, reading.page_size);
-                self.process.cpu = self
-                    .cpu
-                    .measure(now, stat.cpu_ticks, reading.ticks_per_second);
+                self.process.cpu = self.cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
                 if update_parent(&mut self.process, stat.parent) {
                     self.facts_due = now;
                 }
@@ -196,11 +185,7 @@ fn read_stat<'a>(
     })?;
     let stat = file.read(buffer)?;
     // Compares the start time, because the PID may now belong to another process.
-    if stat.start == key.start {
-        Ok(stat)
-    } else {
-        Err(exited())
-    }
+    if stat.start == key.start { Ok(stat) } else { Err(exited()) }
 }
 
 fn apply(process: &mut Process, stat: &Stat<'_>, page_size: u64) {
@@ -218,10 +203,7 @@ fn update_parent(process: &mut Process, parent: Pid) -> bool {
     if known == Some(parent) || parent == Pid(0) {
         return false;
     }
-    process.parent = Some(Parent {
-        pid: parent,
-        name: String::new(),
-    });
+    process.parent = Some(Parent { pid: parent, name: String::new() });
     true
 }
 
@@ -230,10 +212,7 @@ fn since_boot(key: ProcessKey, ticks_per_second: u64) -> Mono {
 }
 
 fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixMillis {
-    UnixMillis(
-        boot.0
-            .saturating_add_unsigned(since_boot(key, ticks_per_second).0),
-    )
+    UnixMillis(boot.0.saturating_add_unsigned(since_boot(key, ticks_per_second).0))
 }
 
 /// Returns the time at which a process's rarely changing facts are due again.

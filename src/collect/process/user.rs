@@ -30,10 +30,7 @@ struct Lookup {
 
 impl UserNames {
     pub fn new() -> Self {
-        Self {
-            known: HashMap::new(),
-            lookup: None,
-        }
+        Self { known: HashMap::new(), lookup: None }
     }
 
     /// Returns the user's name, or the user ID if the user has no name or the lookup has not finished.
@@ -44,11 +41,7 @@ impl UserNames {
             self.lookup = self.lookup.take().or_else(Lookup::start);
         }
         if let Some(lookup) = &mut self.lookup {
-            let timeout = if is_new {
-                lookup.request(uid)
-            } else {
-                Duration::ZERO
-            };
+            let timeout = if is_new { lookup.request(uid) } else { Duration::ZERO };
             lookup.take_answers(timeout, &mut self.known);
         }
         self.known.get(&uid).cloned().unwrap_or_default()
@@ -60,11 +53,7 @@ impl Lookup {
     fn request(&mut self, uid: u32) -> Duration {
         let is_idle = self.unanswered == 0;
         self.unanswered += usize::from(self.request.send(uid).is_ok());
-        if is_idle {
-            LOOKUP_TIMEOUT
-        } else {
-            Duration::ZERO
-        }
+        if is_idle { LOOKUP_TIMEOUT } else { Duration::ZERO }
     }
 
     fn take_answers(&mut self, timeout: Duration, known: &mut HashMap<u32, String>) {
@@ -90,11 +79,7 @@ impl Lookup {
                 }
             })
             .ok()?;
-        Some(Self {
-            request,
-            answers,
-            unanswered: 0,
-        })
+        Some(Self { request, answers, unanswered: 0 })
     }
 }
 

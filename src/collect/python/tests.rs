@@ -97,10 +97,7 @@ fn stack_lists_functions_and_lines_innermost_first() {
         let order = ["inner", "forward", "step", "<module>"].map(last);
         assert_eq!(order, [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(main.frames[0].to_string(), "<string>:6 inner");
-        assert_eq!(
-            (stack.why, stack.process),
-            (StackWhy::Request, target.key())
-        );
+        assert_eq!((stack.why, stack.process), (StackWhy::Request, target.key()));
         let names: Vec<_> = stack.threads.iter().map(|t| &*t.name).collect();
         assert_eq!(names, ["MainThread", "lo^[ader"]);
         break;
@@ -127,9 +124,7 @@ fn stack_excludes_frames_of_the_hook() {
     let program =
         "import gputop_hook\ngputop_hook.start()\ndef alloc():\n    gputop_hook.look()\nalloc()\n";
     let mut target = Target::start(
-        Command::new("python3")
-            .args(["-c", program])
-            .env("PYTHONPATH", folder.path()),
+        Command::new("python3").args(["-c", program]).env("PYTHONPATH", folder.path()),
     );
     // Waits for one line from the hook's thread and one from the program.
     target.line();
@@ -148,10 +143,7 @@ fn reports_process_without_python() {
     let target = Target::start(Command::new("sleep").arg("600"));
     let why = read(&mut PythonReader::default(), target.key()).expect_err("no Python");
     assert_eq!(why.reason, Reason::Unsupported, "{why}");
-    assert_eq!(
-        why.to_string(),
-        "no Python interpreter found in this process"
-    );
+    assert_eq!(why.to_string(), "no Python interpreter found in this process");
 }
 
 #[test]
@@ -161,38 +153,25 @@ fn reports_exited_process_and_reused_pid() {
     let key = target.key();
     let mut other = key;
     other.start.0 += 1;
-    assert_eq!(
-        read(&mut reader, other).map_err(|why| why.reason),
-        Err(Reason::Gone)
-    );
+    assert_eq!(read(&mut reader, other).map_err(|why| why.reason), Err(Reason::Gone));
     read(&mut reader, key).expect("a stack");
     drop(target);
-    assert_eq!(
-        read(&mut reader, key).map_err(|why| why.reason),
-        Err(Reason::Gone)
-    );
+    assert_eq!(read(&mut reader, key).map_err(|why| why.reason), Err(Reason::Gone));
 }
 
 #[test]
 fn drops_event_stack_that_is_too_late() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
-    let at = |since, why| StackRequest {
-        process: target.key(),
-        why,
-        since,
-        allocated: Some(Bytes(1)),
-    };
+    let at =
+        |since, why| StackRequest { process: target.key(), why, since, allocated: Some(Bytes(1)) };
     let long_ago = Mono(now_mono().0.saturating_sub(1_100));
     assert_eq!(reader.take(at(long_ago, StackWhy::Oom)), None);
     read(&mut reader, target.key()).expect("a stack");
     let stack = reader.take(at(now_mono(), StackWhy::NewMaximum));
     let stack = stack.expect("in time").expect("a stack");
     assert!(stack.lag <= MAX_LAG);
-    assert_eq!(
-        (stack.why, stack.allocated),
-        (StackWhy::NewMaximum, Some(Bytes(1)))
-    );
+    assert_eq!((stack.why, stack.allocated), (StackWhy::NewMaximum, Some(Bytes(1))));
 }
 
 /// Python program that clears `PR_SET_DUMPABLE`, so that only root can read its process.
@@ -221,10 +200,7 @@ fn reports_process_without_permission() {
     std::fs::copy(std::env::current_exe().expect("its path"), &program).expect("a copy");
     std::fs::set_permissions(&program, open).expect("open to all");
     let run = Command::new(&program)
-        .args([
-            "--exact",
-            "collect::python::tests::reports_process_without_permission",
-        ])
+        .args(["--exact", "collect::python::tests::reports_process_without_permission"])
         .env(TARGET, target.key().pid.to_string())
         .current_dir("/")
         .uid(65534)
@@ -232,10 +208,7 @@ fn reports_process_without_permission() {
         .output()
         .expect("runs");
     let stdout = String::from_utf8_lossy(&run.stdout);
-    assert!(
-        run.status.success() && stdout.contains("1 passed"),
-        "{stdout}"
-    );
+    assert!(run.status.success() && stdout.contains("1 passed"), "{stdout}");
 }
 
 fn assert_denied(key: ProcessKey) {
@@ -270,11 +243,8 @@ fn never_stops_the_target() {
     let mut reader = PythonReader::default();
     let mut reads = 0;
     while key_is_alive(key) {
-        reads += u32::from(
-            reader
-                .take(StackRequest::by_user(key))
-                .is_some_and(|stack| stack.is_ok()),
-        );
+        reads +=
+            u32::from(reader.take(StackRequest::by_user(key)).is_some_and(|stack| stack.is_ok()));
     }
     let count: u32 = target.line().parse().expect("a count");
     let seen = watcher.join().expect("the watcher");

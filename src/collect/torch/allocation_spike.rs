@@ -181,10 +181,7 @@ mod tests {
     #[test]
     fn late_oom_report_keeps_time_of_last_sample_before_it() {
         let mut detector = SpikeDetector::default();
-        let stats = |num_ooms| PoolStats {
-            num_ooms,
-            ..PoolStats::default()
-        };
+        let stats = |num_ooms| PoolStats { num_ooms, ..PoolStats::default() };
         for (since, ooms) in [(50, 0), (100, 1), (150, 2)] {
             detector.next(&stats(ooms), Mono(since), 0);
         }

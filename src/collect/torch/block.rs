@@ -61,14 +61,8 @@ impl BlockLayout {
             let points = |block: &&View<'_>| block.word(offset).is_some_and(|w| pools.contains(&w));
             blocks.iter().filter(points).count()
         };
-        let pool = POOL_OFFSETS
-            .step_by(8)
-            .max_by_key(|&offset| votes(offset))?;
-        let size = if layout.has_requested() {
-            pool - 16
-        } else {
-            pool - 8
-        };
+        let pool = POOL_OFFSETS.step_by(8).max_by_key(|&offset| votes(offset))?;
+        let size = if layout.has_requested() { pool - 16 } else { pool - 8 };
         let found = Self {
             pool,
             size,
@@ -118,11 +112,7 @@ impl Block {
     /// Returns true if these bytes are a Block, and not other data in reused memory. `max_size` is the limit for a
     /// mapped block.
     pub fn is_plausible(&self, pools: &HashSet<u64>, max_size: u64) -> bool {
-        let max_size = if self.is_mapped {
-            max_size
-        } else {
-            MAX_UNMAPPED_BYTES
-        };
+        let max_size = if self.is_mapped { max_size } else { MAX_UNMAPPED_BYTES };
         self.size > 0
             && self.size.is_multiple_of(GRANULE)
             && self.size <= max_size

@@ -74,17 +74,11 @@ impl Node {
     pub const SIZE: usize = 40;
 
     pub fn parse(view: View<'_>) -> Option<Self> {
-        Some(Self {
-            left: view.word(16)?,
-            right: view.word(24)?,
-            value: view.word(32)?,
-        })
+        Some(Self { left: view.word(16)?, right: view.word(24)?, value: view.word(32)? })
     }
 
     fn children(self) -> impl Iterator<Item = u64> {
-        [self.left, self.right]
-            .into_iter()
-            .filter(|&node| is_pointer(node))
+        [self.left, self.right].into_iter().filter(|&node| is_pointer(node))
     }
 }
 

@@ -59,12 +59,7 @@ impl<M: Memory> Device<'_, M> {
     fn free_sets(&self) -> Result<Vec<Set>, UnknownReason> {
         let first = self.address + self.layout.large as u64;
         let second = self.layout.small - self.layout.large;
-        let bytes = exact(
-            self.memory,
-            first,
-            second + Set::SIZE,
-            "the pools' free blocks",
-        )?;
+        let bytes = exact(self.memory, first, second + Set::SIZE, "the pools' free blocks")?;
         let parse = |offset| Set::parse(View(&bytes), first, offset).ok_or(UnknownReason::Busy);
         let sets = [parse(0)?, parse(second)?];
         Ok(sets.into_iter().filter(|set| set.count > 0).collect())
@@ -79,10 +74,7 @@ struct Search<'a, M> {
 
 impl<M: Memory> Search<'_, M> {
     fn largest(&self, sets: &[Set]) -> Result<u64, UnknownReason> {
-        let ends: Vec<u64> = sets
-            .iter()
-            .flat_map(|set| [set.leftmost, set.rightmost])
-            .collect();
+        let ends: Vec<u64> = sets.iter().flat_map(|set| [set.leftmost, set.rightmost]).collect();
         let ends = self.free_blocks(&ends)?;
         if ends.len() != 2 * sets.len() {
             return Err(UnknownReason::Busy);

@@ -28,11 +28,7 @@ pub struct Family {
 }
 
 const fn family(signature: usize, pool_size: Option<usize>, name: &'static str) -> Family {
-    Family {
-        signature,
-        name,
-        pool_size,
-    }
+    Family { signature, name, pool_size }
 }
 
 /// All allocator layouts that were compared with PyTorch's own output. A new layout needs a line here and a directory
@@ -107,11 +103,7 @@ impl Layout {
             return Ok(LayoutMatch::No);
         }
         let is_locked = view.int(0) != Some(0) && view.int(MUTEX_KIND) == Some(RECURSIVE);
-        let fallback = if is_locked {
-            LayoutMatch::Busy
-        } else {
-            LayoutMatch::No
-        };
+        let fallback = if is_locked { LayoutMatch::Busy } else { LayoutMatch::No };
         if !(0..HASH_MAP_AFTER).all(|k| is_array(view, stats + STAT_ARRAY_BYTES * k)) {
             return Ok(fallback);
         }
@@ -197,11 +189,7 @@ impl Layout {
     }
 
     fn array(&self, index: usize) -> usize {
-        let hash_map_bytes = if index < HASH_MAP_AFTER {
-            0
-        } else {
-            self.hash_map_bytes
-        };
+        let hash_map_bytes = if index < HASH_MAP_AFTER { 0 } else { self.hash_map_bytes };
         self.stats + STAT_ARRAY_BYTES * index + hash_map_bytes
     }
 
@@ -216,9 +204,7 @@ impl Layout {
     /// Returns the possible offsets of the map of private pools.
     pub fn graph_pools(&self) -> impl Iterator<Item = usize> + use<> {
         let active = self.active;
-        GRAPH_POOL_OFFSETS
-            .step_by(8)
-            .map(move |offset| active + offset)
+        GRAPH_POOL_OFFSETS.step_by(8).map(move |offset| active + offset)
     }
 
     pub fn graph_pools_end(&self) -> usize {
@@ -243,11 +229,7 @@ impl Layout {
             reserved_bytes: array(5)?,
             active_bytes: array(6)?,
             inactive_split_bytes: array(7)?,
-            requested_bytes: if self.has_requested() {
-                Some(array(8)?)
-            } else {
-                None
-            },
+            requested_bytes: if self.has_requested() { Some(array(8)?) } else { None },
             num_alloc_retries: view.signed(self.counters())?,
             num_ooms: view.signed(self.counters() + 8)?,
         })

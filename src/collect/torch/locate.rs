@@ -84,12 +84,7 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
         Some(object) => readable(rtti::class_name(memory, object))?.flatten(),
         None => None,
     };
-    let mut search = Search {
-        memory,
-        machine: image.machine,
-        is_unknown: false,
-        is_busy: false,
-    };
+    let mut search = Search { memory, machine: image.machine, is_unknown: false, is_busy: false };
     match class.as_deref() {
         Some(name) if name.contains("CudaMallocAsyncAllocator") => {
             return Err(Failure::CudaMallocAsync);
@@ -97,13 +92,8 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
         Some(name) if name.contains("CUDAPluggableAllocator") => return Err(Failure::Pluggable),
         _ => {}
     }
-    let is_native = class
-        .as_deref()
-        .is_some_and(|name| name.contains("NativeCachingAllocator"));
-    let object = object.filter(|_| is_native).map(|address| Range {
-        address,
-        len: OBJECT_BYTES,
-    });
+    let is_native = class.as_deref().is_some_and(|name| name.contains("NativeCachingAllocator"));
+    let object = object.filter(|_| is_native).map(|address| Range { address, len: OBJECT_BYTES });
     for range in object.iter().chain(&image.writable) {
         if let Some(located) = search.vector(*range)? {
             return Ok(located);
@@ -218,12 +208,7 @@ impl<M: Memory> Search<'_, M> {
             self.is_busy = true;
             return Ok(None);
         }
-        Ok(Some(Located {
-            vector,
-            elements: begin,
-            devices,
-            layout,
-        }))
+        Ok(Some(Located { vector, elements: begin, devices, layout }))
     }
 
     fn failure(&self, class: Option<String>, is_native: bool, marker: Option<u64>) -> Failure {

@@ -143,11 +143,7 @@ mod tests {
         assert!(is_consistent);
         let sizes: Vec<Bytes> = segments.iter().map(|segment| segment.size).collect();
         assert_eq!(sizes, [Bytes::mib(8), Bytes::mib(8)]);
-        assert!(
-            segments
-                .iter()
-                .all(|s| s.expandable && s.pool_id == Some(PoolId(0, 3)))
-        );
+        assert!(segments.iter().all(|s| s.expandable && s.pool_id == Some(PoolId(0, 3))));
         let states: Vec<BlockState> = segments[0].blocks.iter().map(|b| b.state).collect();
         assert_eq!(states, [BlockState::Allocated, BlockState::Active]);
         assert_eq!(segments[0].blocks[0].requested, Some(Bytes(7)));
@@ -163,13 +159,7 @@ mod tests {
         assert_eq!((parts.len(), is_consistent), (2, false));
 
         let mut overlapping = chain(&[2, 6, 8]);
-        overlapping.insert(
-            1,
-            WalkedBlock {
-                at: 1,
-                ..overlapping[0]
-            },
-        );
+        overlapping.insert(1, WalkedBlock { at: 1, ..overlapping[0] });
         let (parts, is_consistent) = segments(&walk(overlapping));
         assert_eq!((parts.len(), is_consistent), (1, false));
 

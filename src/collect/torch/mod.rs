@@ -77,9 +77,7 @@ impl Attached<Live> {
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
             .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
-        let parent = parent
-            .ok()
-            .and_then(|parent| Self::open(proc_root, parent).ok());
+        let parent = parent.ok().and_then(|parent| Self::open(proc_root, parent).ok());
         parent.is_some_and(|parent| parent.devices() == self.devices())
     }
 
@@ -112,9 +110,7 @@ const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
-    environ
-        .split(|&b| b == 0)
-        .any(|entry| entry.starts_with(NO_CACHING))
+    environ.split(|&b| b == 0).any(|entry| entry.starts_with(NO_CACHING))
 }
 
 impl<M: Memory> Attached<M> {
@@ -227,11 +223,9 @@ impl<M: Memory> Attached<M> {
                 let extent = list + index * len..list + (index + 1) * len;
                 let copy = Copy(self.buffer.get(extent.clone()).unwrap_or_default());
                 let is_unchanged = before.get(extent) == Some(copy.0);
-                *found = copy
-                    .stats(&self.located.layout, ordinals[index])
-                    .filter(|stats| {
-                        copy.is_consistent_copy(stats, attempt == MAX_STATS_TRIES, is_unchanged)
-                    });
+                *found = copy.stats(&self.located.layout, ordinals[index]).filter(|stats| {
+                    copy.is_consistent_copy(stats, attempt == MAX_STATS_TRIES, is_unchanged)
+                });
             }
             if stats.iter().all(Option::is_some) {
                 if scope == Scope::InUse && missing == ordinals.len() {
@@ -255,22 +249,14 @@ impl<M: Memory> Attached<M> {
     /// Copies the list of devices for validation and, for each device, the mutex, the statistics, and the mutex again,
     /// all in one system call.
     fn copy_stats(&mut self, scope: Scope, ordinals: &[u32]) -> Result<(), Failure> {
-        let Located {
-            vector,
-            elements,
-            devices,
-            layout,
-        } = &self.located;
+        let Located { vector, elements, devices, layout } = &self.located;
         let range = |address, len| Range { address, len };
         let mut ranges = Vec::with_capacity(2 + 2 * ordinals.len());
         if scope == Scope::All {
             ranges.push(range(*vector, VECTOR));
             ranges.push(range(*elements, 8 * devices.len()));
         }
-        for &device in ordinals
-            .iter()
-            .filter_map(|&ordinal| devices.get(ordinal as usize))
-        {
+        for &device in ordinals.iter().filter_map(|&ordinal| devices.get(ordinal as usize)) {
             ranges.push(range(device, layout.stats_end()));
             ranges.push(range(device, MUTEX));
         }
@@ -278,11 +264,7 @@ impl<M: Memory> Attached<M> {
         self.memory.read(&ranges, &mut self.buffer)?;
         let wanted: usize = ranges.iter().map(|range| range.len).sum();
         let is_valid = self.buffer.len() == wanted && (scope == Scope::InUse || self.is_listed());
-        if is_valid {
-            Ok(())
-        } else {
-            Err(Failure::Changed)
-        }
+        if is_valid { Ok(()) } else { Err(Failure::Changed) }
     }
 
     /// Returns true if the list of devices at the start of the buffer is unchanged.
@@ -384,18 +366,11 @@ impl<M: Memory> Attached<M> {
     fn try_map(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let stats = self.device_stats(ordinal)?;
         let reserved = u64::try_from(stats.reserved_bytes.all.current).unwrap_or_default();
-        let mut map = PoolMap {
-            ordinal,
-            ..PoolMap::default()
-        };
+        let mut map = PoolMap { ordinal, ..PoolMap::default() };
         let blocks = self.block_layout(ordinal)?;
         let Some((device, blocks)) = self.device(ordinal).zip(blocks) else {
             map.exact = reserved == 0;
-            return if map.exact {
-                Ok((map, stats))
-            } else {
-                Err(Failure::Busy)
-            };
+            return if map.exact { Ok((map, stats)) } else { Err(Failure::Busy) };
         };
         let walk = device.walk(&blocks, reserved)?;
         let after = self.device_stats(ordinal)?;

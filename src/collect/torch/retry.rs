@@ -101,17 +101,10 @@ mod tests {
     fn retries_temporary_failures_soon_and_others_at_increasing_intervals() {
         let temporary = fail(&Failure::NotInitialised, 17);
         assert_eq!(temporary[0], 1_800);
-        assert!(
-            temporary[1..15]
-                .iter()
-                .all(|&retry_interval| retry_interval == 2_000)
-        );
+        assert!(temporary[1..15].iter().all(|&retry_interval| retry_interval == 2_000));
         assert_eq!(temporary[15..], [30_000, 30_000]);
         let denied = Failure::Memory(MemoryError::Denied("no".into()));
-        assert_eq!(
-            fail(&denied, 6)[1..],
-            [4_000, 8_000, 16_000, 30_000, 30_000]
-        );
+        assert_eq!(fail(&denied, 6)[1..], [4_000, 8_000, 16_000, 30_000, 30_000]);
         assert_eq!(fail(&Failure::Changed, 2), [0, 0]);
     }
 

@@ -27,11 +27,7 @@ pub struct Tick {
 
 impl Tick {
     pub fn new(now: Mono, detects_copies: bool) -> Self {
-        Self {
-            now,
-            attached: 0,
-            detects_copies,
-        }
+        Self { now, attached: 0, detects_copies }
     }
 
     pub fn now(&self) -> Mono {
@@ -62,12 +58,7 @@ struct Sampling {
 
 impl SampledProcess {
     pub fn new(key: ProcessKey) -> Self {
-        Self {
-            key,
-            state: State::New,
-            pools: Vec::new(),
-            limiter: ReportLimiter::default(),
-        }
+        Self { key, state: State::New, pools: Vec::new(), limiter: ReportLimiter::default() }
     }
 
     pub fn sample(&mut self, proc_root: &Path, tick: &mut Tick) {
@@ -137,16 +128,11 @@ impl SampledProcess {
     fn add(&mut self, stats: &[DeviceStats], now: Mono) {
         let is_any_used = stats.iter().any(DeviceStats::is_used);
         let is_idle = |ordinal| stats.iter().any(|s| s.ordinal == ordinal && !s.is_used());
-        self.pools
-            .retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
+        self.pools.retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
         for stats in stats {
             // Omits unused devices: every process sees every GPU, so the unused ones would appear as rows of zeros.
             let is_shown = stats.is_used() || (!is_any_used && stats.ordinal == 0);
-            match self
-                .pools
-                .iter_mut()
-                .find(|s| s.pool.ordinal == stats.ordinal)
-            {
+            match self.pools.iter_mut().find(|s| s.pool.ordinal == stats.ordinal) {
                 Some(sampling) => sampling.add(stats, now),
                 None if is_shown => {
                     let sampling = self.new_sampling(stats, now);
@@ -229,11 +215,7 @@ impl SampledProcess {
         let State::Waiting(Waiting { failure, .. }) = &self.state else {
             return None;
         };
-        Some(Unread {
-            process: self.key,
-            allocator: failure.allocator(),
-            why: failure.missing(),
-        })
+        Some(Unread { process: self.key, allocator: failure.allocator(), why: failure.missing() })
     }
 
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
@@ -295,15 +277,9 @@ mod tests {
     use crate::model::units::Bytes;
 
     fn stats(allocated: i64) -> DeviceStats {
-        let all = Stat {
-            current: allocated,
-            ..Stat::default()
-        };
+        let all = Stat { current: allocated, ..Stat::default() };
         DeviceStats {
-            allocated_bytes: StatArray {
-                all,
-                ..StatArray::default()
-            },
+            allocated_bytes: StatArray { all, ..StatArray::default() },
             ..DeviceStats::default()
         }
     }
@@ -311,10 +287,7 @@ mod tests {
     #[test]
     fn spike_between_two_frames_is_in_the_first_frame_only() {
         let mut sampling = Sampling {
-            pool: Pool {
-                stats: stats(5).pool_stats(),
-                ..Pool::default()
-            },
+            pool: Pool { stats: stats(5).pool_stats(), ..Pool::default() },
             detector: SpikeDetector::new(&stats(5).pool_stats()),
             is_taken: false,
         };

@@ -57,9 +57,7 @@ impl Sampler {
             alert: None,
             detects_copies: false,
         };
-        std::thread::Builder::new()
-            .name("torch".into())
-            .spawn(move || thread.run(&receiver))?;
+        std::thread::Builder::new().name("torch".into()).spawn(move || thread.run(&receiver))?;
         Ok(Self { commands })
     }
 
@@ -132,11 +130,7 @@ impl SamplerThread {
 
     /// Returns the first multiple of the sampling period at which any process is due.
     fn due(&self, start: Instant) -> Option<Instant> {
-        let wake = self
-            .watched
-            .values()
-            .filter_map(SampledProcess::wake)
-            .min()?;
+        let wake = self.watched.values().filter_map(SampledProcess::wake).min()?;
         let pause = Duration::from_millis(wake.since(now_mono()).0);
         Some(self.after(start, Instant::now() + pause))
     }
@@ -171,9 +165,7 @@ impl SamplerThread {
     fn watch(&mut self, processes: &[ProcessKey]) {
         self.watched.retain(|key, _| processes.contains(key));
         for &key in processes {
-            self.watched
-                .entry(key)
-                .or_insert_with(|| SampledProcess::new(key));
+            self.watched.entry(key).or_insert_with(|| SampledProcess::new(key));
         }
     }
 
@@ -186,12 +178,7 @@ impl SamplerThread {
             unread.extend(watched.unread());
             list.extend(watched.take_pools());
         }
-        Pools {
-            at: now,
-            list: Arc::new(list),
-            unread: Arc::new(unread),
-            ..Pools::default()
-        }
+        Pools { at: now, list: Arc::new(list), unread: Arc::new(unread), ..Pools::default() }
     }
 
     fn map(&mut self, process: ProcessKey, ordinal: u32) -> Result<PoolMap, Missing> {

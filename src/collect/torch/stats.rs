@@ -102,9 +102,7 @@ impl StatArray {
         let adds_up = |part: fn(&Stat) -> i64| {
             part(&self.small).checked_add(part(&self.large)) == Some(part(&self.all))
         };
-        [self.all, self.small, self.large]
-            .into_iter()
-            .all(Stat::is_valid)
+        [self.all, self.small, self.large].into_iter().all(Stat::is_valid)
             && adds_up(|stat| stat.current)
             && adds_up(|stat| stat.allocated)
             && adds_up(|stat| stat.freed)
@@ -198,12 +196,7 @@ mod tests {
     use super::*;
 
     fn stat(current: i64, peak: i64, allocated: i64, freed: i64) -> Stat {
-        Stat {
-            current,
-            peak,
-            allocated,
-            freed,
-        }
+        Stat { current, peak, allocated, freed }
     }
 
     #[test]

@@ -55,14 +55,8 @@ pub struct Walk {
 impl<M: Memory> Device<'_, M> {
     pub fn pools(&self) -> Result<Pools, MemoryError> {
         let mut pools = Pools::from([
-            (
-                self.address + self.layout.large as u64,
-                (PoolKind::Large, None),
-            ),
-            (
-                self.address + self.layout.small as u64,
-                (PoolKind::Small, None),
-            ),
+            (self.address + self.layout.large as u64, (PoolKind::Large, None)),
+            (self.address + self.layout.small as u64, (PoolKind::Small, None)),
         ]);
         for (large, id) in self.private_pools()? {
             let pool = (PoolKind::Private, Some(id));
@@ -173,11 +167,7 @@ impl<M: Memory> Device<'_, M> {
             .filter(|block| block.is_plausible(&known, reserved.saturating_add(RESERVED_SLACK)))
             .collect();
         found.sort_unstable_by_key(|block| block.address);
-        Ok(Walk {
-            pools,
-            lost: at.len() - found.len(),
-            blocks: found,
-        })
+        Ok(Walk { pools, lost: at.len() - found.len(), blocks: found })
     }
 }
 

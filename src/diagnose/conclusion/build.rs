@@ -28,10 +28,7 @@ pub(super) fn incident(
     let sighting = item.sighting;
     let mut found = sighting.found.clone();
     if item.card != sighting.card {
-        diagnosis
-            .catalogue
-            .signatures
-            .read_around(item.card, &sighting.context, &mut found);
+        diagnosis.catalogue.signatures.read_around(item.card, &sighting.context, &mut found);
     }
     let place = own_frame(&sighting.frames);
     if let Some(frame) = place {
@@ -73,38 +70,25 @@ pub(super) fn incident(
         ..filled(card, &found)
     };
     let script = script(&sighting.frames);
-    fixes::adapted(
-        incident,
-        card,
-        causes,
-        &found,
-        &setting,
-        Some(&case),
-        script,
-    )
+    fixes::adapted(incident, card, causes, &found, &setting, Some(&case), script)
 }
 
 /// Returns the text that shows which program failed: the log line's prefix, the error message and the stack.
 fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     let files = case.frames.iter().map(|frame| frame.file.as_str());
-    let parts: Vec<&str> = [item.sighting.writer.as_str(), case.context]
-        .into_iter()
-        .chain(files)
-        .collect();
+    let parts: Vec<&str> =
+        [item.sighting.writer.as_str(), case.context].into_iter().chain(files).collect();
     parts.join("\n")
 }
 
 /// Returns the card's checks that the evidence has not made unnecessary.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
-        let finding = need
-            .unless()
-            .and_then(|name| evidence::evaluate(name, card, case));
+        let finding = need.unless().and_then(|name| evidence::evaluate(name, card, case));
         finding.is_none_or(|finding| finding == Finding::Silent)
     };
     let open = card.needs.iter().filter(is_open);
-    open.filter_map(|need| template::fill(need.says(), found))
-        .collect()
+    open.filter_map(|need| template::fill(need.says(), found)).collect()
 }
 
 /// Adds fields from other messages about the same failure. For example, a failed assertion names its kernel, and the
@@ -118,14 +102,7 @@ pub(super) fn complete<'i>(
     for other in
         others.filter(|other| other.sighting.card == cause.sighting.card && other.log == cause.log)
     {
-        for name in [
-            "cuda_error",
-            "cuda_error_code",
-            "source_file",
-            "source_line",
-            "rank",
-            "pid",
-        ] {
+        for name in ["cuda_error", "cuda_error_code", "source_file", "source_line", "rank", "pid"] {
             if let Some(value) = other.sighting.found.get(name) {
                 found.entry(name).or_insert_with(|| value.clone());
             }
@@ -145,12 +122,7 @@ pub(super) fn complete<'i>(
 
 /// Returns an incident with the sentences of its card filled in.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
-    let known = |texts: &[String]| {
-        texts
-            .iter()
-            .filter_map(|t| template::fill(t, found))
-            .collect()
-    };
+    let known = |texts: &[String]| texts.iter().filter_map(|t| template::fill(t, found)).collect();
     let mut shown = found.clone();
     shown.retain(|name, _| {
         !name.starts_with("assertion_")
@@ -168,11 +140,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
         not_helpful: known(&card.not_helpful),
         references: card.references.clone(),
         headline: card.headline.clone(),
-        needs: card
-            .needs
-            .iter()
-            .filter_map(|need| template::fill(need.says(), found))
-            .collect(),
+        needs: card.needs.iter().filter_map(|need| template::fill(need.says(), found)).collect(),
         ..Incident::default()
     }
 }
@@ -189,10 +157,7 @@ pub(super) fn program(
     };
     let mut found = FieldMap::new();
     found.insert("exception".into(), traceback.exception.clone().into());
-    found.insert(
-        "message".into(),
-        text::visible(traceback.message.as_bytes(), 200).into(),
-    );
+    found.insert("message".into(), text::visible(traceback.message.as_bytes(), 200).into());
     let place = own_frame(&traceback.frames);
     if let Some(frame) = place {
         found.insert("python_file".into(), base_name(&frame.file).into());
@@ -204,10 +169,7 @@ pub(super) fn program(
     }
     let after = &failure.id;
     let who = rank.map_or_else(|| "The program".to_owned(), |rank| format!("Rank {rank}"));
-    let mut secondary = vec![Incident {
-        secondary: Vec::new(),
-        ..failure.clone()
-    }];
+    let mut secondary = vec![Incident { secondary: Vec::new(), ..failure.clone() }];
     secondary.extend(failure.secondary.iter().cloned());
     let setting = Workloads::embedded().recognise("", &diagnosis.logs[log].start);
     let incident = Incident {
@@ -239,9 +201,7 @@ pub(super) fn program(
 /// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log may
 /// begin in the middle of a traceback, so the outermost frame may be an imported module instead of the script.
 fn script(frames: &[Frame]) -> Option<&str> {
-    let mut frames = frames
-        .iter()
-        .filter(|frame| !frame.file.starts_with("<frozen"));
+    let mut frames = frames.iter().filter(|frame| !frame.file.starts_with("<frozen"));
     let first = frames.next().filter(|frame| frame.is_users())?;
     let is_import = first
         .code
@@ -291,9 +251,7 @@ pub(super) fn standard_time(written: &str) -> Option<String> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return Some(time.to_string());
     }
-    text.parse::<jiff::civil::DateTime>()
-        .ok()
-        .map(|time| time.to_string())
+    text.parse::<jiff::civil::DateTime>().ok().map(|time| time.to_string())
 }
 
 #[cfg(test)]
@@ -314,11 +272,7 @@ mod tests {
         assert_eq!(script(&[start, main]), Some("train_net.py"));
         let middle = frame("/opt/engine/unet.py", "forward", "x = self.up(x)");
         assert_eq!(script(&[middle]), None);
-        let imported = frame(
-            "/src/axolotl/builder.py",
-            "<module>",
-            "from axolotl import x",
-        );
+        let imported = frame("/src/axolotl/builder.py", "<module>", "from axolotl import x");
         assert_eq!(script(&[imported]), None);
     }
 }

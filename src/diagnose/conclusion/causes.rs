@@ -9,11 +9,8 @@ use crate::model::incident::{Cause, Verdict};
 
 /// Returns the causes of `card`, most likely first. Causes with equal weight keep the card's order.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
-    let mut causes: Vec<Cause> = card
-        .causes
-        .iter()
-        .map(|rule| weigh(rule, card, case, found))
-        .collect();
+    let mut causes: Vec<Cause> =
+        card.causes.iter().map(|rule| weigh(rule, card, case, found)).collect();
     // Omits causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {

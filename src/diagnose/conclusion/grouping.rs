@@ -52,17 +52,9 @@ pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
         let mut open: Vec<Item<'a>> = Vec::new();
         let mut last = None;
         for sighting in &findings.sightings {
-            let item = Item {
-                log,
-                sighting,
-                card: sighting.card,
-            };
+            let item = Item { log, sighting, card: sighting.card };
             let gap = last.map_or(0, |last| sighting.first_line.saturating_sub(last));
-            let reach = if comes_late(diagnosis.card(&item)) {
-                MAX_LATE_GAP
-            } else {
-                MAX_GAP
-            };
+            let reach = if comes_late(diagnosis.card(&item)) { MAX_LATE_GAP } else { MAX_GAP };
             if gap > reach {
                 crashes.push(std::mem::take(&mut open));
                 last = None;
@@ -178,28 +170,24 @@ pub(super) fn exception<'a>(
     // A launcher only reports that a worker failed. The worker's traceback may be directly above that report.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
-    diagnosis
-        .logs
-        .iter()
-        .enumerate()
-        .find_map(|(log, findings)| {
-            let mut all = findings.tracebacks.iter();
-            let found = all.find(|t| {
-                let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
-                let elsewhere = log != cause.log
-                    || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
-                    || t.writer != failed.writer;
-                let earlier =
-                    t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
-                !NOT_CAUSES.contains(&name)
+    diagnosis.logs.iter().enumerate().find_map(|(log, findings)| {
+        let mut all = findings.tracebacks.iter();
+        let found = all.find(|t| {
+            let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
+            let elsewhere = log != cause.log
+                || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
+                || t.writer != failed.writer;
+            let earlier =
+                t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
+            !NOT_CAUSES.contains(&name)
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
                 // Skips exceptions inside a server, which are not errors of the user's program.
                 && (!is_report || t.frames.iter().any(Frame::is_users))
-            });
-            found.map(|t| (log, t))
-        })
+        });
+        found.map(|t| (log, t))
+    })
 }
 
 /// Returns true if the traceback is not part of the exception chain that ends in the failure.

@@ -50,11 +50,7 @@ struct Job {
 
 impl Job {
     fn of(log: LogFindings) -> Self {
-        Self {
-            key: without_numbers(&log.file),
-            ranks: ranks(&log),
-            logs: vec![log],
-        }
+        Self { key: without_numbers(&log.file), ranks: ranks(&log), logs: vec![log] }
     }
 
     fn add(&mut self, log: LogFindings) {
@@ -108,12 +104,7 @@ fn last_time(log: &LogFindings) -> Option<i64> {
     sightings.find_map(|sighting| {
         let time = standard_time(sighting.time.as_deref()?)?;
         let time: jiff::civil::DateTime = time.trim_end_matches('Z').parse().ok()?;
-        Some(
-            time.to_zoned(jiff::tz::TimeZone::UTC)
-                .ok()?
-                .timestamp()
-                .as_second(),
-        )
+        Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
     })
 }
 
@@ -155,17 +146,10 @@ mod tests {
     #[test]
     fn only_ranks_of_one_job_are_diagnosed_together() {
         let table = "Root Cause (first observed failure):\n[0]:\n  time : x\n  host : h\n  rank : 1 (local_rank: 1)\n  exitcode : 1 (pid: 7)\n";
-        assert_eq!(
-            grouped(&[("d/rank_0.log", OOM), ("d/rank_1.log", OOM)]),
-            [2]
-        );
+        assert_eq!(grouped(&[("d/rank_0.log", OOM), ("d/rank_1.log", OOM)]), [2]);
         assert_eq!(grouped(&[("d/1.log", OOM), ("d/2.log", OOM)]), [1, 1]);
         assert_eq!(
-            grouped(&[
-                ("d/rank_0.log", OOM),
-                ("d/rank_1.log", OOM),
-                ("d/run.log", table)
-            ]),
+            grouped(&[("d/rank_0.log", OOM), ("d/rank_1.log", OOM), ("d/run.log", table)]),
             [3]
         );
         assert_eq!(
@@ -178,9 +162,6 @@ mod tests {
         );
         let at = |time: &str| format!("{time} {OOM}");
         let (noon, night) = (at("2026-01-01T12:00:00Z"), at("2026-01-01T23:00:00Z"));
-        assert_eq!(
-            grouped(&[("d/rank_0.log", &noon), ("d/rank_1.log", &night)]),
-            [1, 1]
-        );
+        assert_eq!(grouped(&[("d/rank_0.log", &noon), ("d/rank_1.log", &night)]), [1, 1]);
     }
 }

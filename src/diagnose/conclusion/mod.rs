@@ -47,11 +47,7 @@ pub(super) struct Diagnosis<'a> {
 /// Returns the incidents in a job's logs, last one first, each with its consequences.
 #[must_use]
 pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
-    let diagnosis = Diagnosis {
-        catalogue,
-        logs,
-        measured,
-    };
+    let diagnosis = Diagnosis { catalogue, logs, measured };
     let crashes = recover(|| grouping::crashes(&diagnosis)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
@@ -111,10 +107,8 @@ impl<'a> Diagnosis<'a> {
     /// Chooses a card for each item in a crash, based on the item's values and the other items.
     fn choose(&self, items: &mut [Item<'a>]) {
         let cards: BTreeSet<usize> = items.iter().map(|item| item.card).collect();
-        let ids: Vec<&str> = cards
-            .into_iter()
-            .map(|card| self.catalogue.cards[card].id.as_str())
-            .collect();
+        let ids: Vec<&str> =
+            cards.into_iter().map(|card| self.catalogue.cards[card].id.as_str()).collect();
         let ranks = self.ranks(items);
         for item in items {
             let case = self.case(item, &ids, ranks);
@@ -151,23 +145,18 @@ impl<'a> Diagnosis<'a> {
                 beside.push(id);
             }
         }
-        let ranks: BTreeSet<u32> = same
-            .iter()
-            .chain([&cause])
-            .filter_map(|item| self.rank(item))
-            .collect();
+        let ranks: BTreeSet<u32> =
+            same.iter().chain([&cause]).filter_map(|item| self.rank(item)).collect();
         let all = || std::iter::once(&cause).chain(&same).chain(&others);
         let comparison = rank_comparison::compare(all().map(|item| (self.rank(item), item)));
         let mut incident = build::incident(self, &cause, &beside, ranks.len(), comparison.as_ref());
         let again = same.iter().filter(|item| item.repeats(&cause));
-        incident.count = again.fold(cause.sighting.count, |sum, item| {
-            sum.saturating_add(item.sighting.count)
-        });
+        incident.count =
+            again.fold(cause.sighting.count, |sum, item| sum.saturating_add(item.sighting.count));
         if let Some(log) = &mut incident.log {
             let in_same_log = same.iter().filter(|item| item.log == cause.log);
-            log.last_line = in_same_log
-                .map(|item| item.sighting.last_line)
-                .fold(log.last_line, u64::max);
+            log.last_line =
+                in_same_log.map(|item| item.sighting.last_line).fold(log.last_line, u64::max);
         }
         build::complete(&mut incident, &cause, same.iter().chain(&others));
         incident.secondary = self.consequences(&others);
@@ -185,10 +174,7 @@ impl<'a> Diagnosis<'a> {
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
         let mut entries: Vec<(&Item<'a>, Incident)> = Vec::new();
         for item in items {
-            match entries
-                .iter_mut()
-                .find(|(first, _)| first.card == item.card)
-            {
+            match entries.iter_mut().find(|(first, _)| first.card == item.card) {
                 Some((first, entry)) if item.repeats(first) => {
                     entry.count = entry.count.saturating_add(item.sighting.count);
                 }
@@ -206,16 +192,11 @@ impl<'a> Diagnosis<'a> {
         ranks: &BTreeSet<u32>,
     ) -> Option<String> {
         let card = self.card(cause);
-        let explained = others
-            .iter()
-            .filter(|item| self.card(item).is_consequence_of(&card.id))
-            .count();
+        let explained =
+            others.iter().filter(|item| self.card(item).is_consequence_of(&card.id)).count();
         let who = match self.rank(cause) {
             Some(rank) if ranks.len() > 1 => {
-                format!(
-                    "Rank {rank} was the first of {} ranks to report this error",
-                    ranks.len()
-                )
+                format!("Rank {rank} was the first of {} ranks to report this error", ranks.len())
             }
             Some(rank) if !others.is_empty() => format!("Rank {rank} failed first"),
             _ if explained > 0 => "This error came first".to_owned(),

@@ -92,10 +92,7 @@ fn between(positions: &BTreeMap<u32, Position>) -> Option<RankComparison> {
         usual.shown(differs),
     );
     let is_odd = groups.len() == 2 && minority.len() == 1 && majority.len() > 1;
-    Some(RankComparison {
-        sentence,
-        odd_rank: minority.first().copied().filter(|_| is_odd),
-    })
+    Some(RankComparison { sentence, odd_rank: minority.first().copied().filter(|_| is_odd) })
 }
 
 /// Formats ranks as `Rank 2` or `Ranks 0, 1, 3`.
@@ -150,13 +147,7 @@ mod tests {
             (2, "ALLREDUCE", 9, "5"),
         ])
         .expect("they differ");
-        assert!(
-            sizes.contains("with 5 elements") && sizes.contains("different sizes"),
-            "{sizes}"
-        );
-        assert_eq!(
-            sentence(&[(0, "ALLREDUCE", 9, "4"), (1, "ALLREDUCE", 9, "4")]),
-            None
-        );
+        assert!(sizes.contains("with 5 elements") && sizes.contains("different sizes"), "{sizes}");
+        assert_eq!(sentence(&[(0, "ALLREDUCE", 9, "4"), (1, "ALLREDUCE", 9, "4")]), None);
     }
 }

@@ -80,42 +80,15 @@ const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence {
-        name: "allocated-memory-grows",
-        evaluate: grows,
-    },
-    Evidence {
-        name: "spike",
-        evaluate: spike,
-    },
-    Evidence {
-        name: "first-step",
-        evaluate: first_step,
-    },
-    Evidence {
-        name: "later-step",
-        evaluate: later_step,
-    },
-    Evidence {
-        name: "retries-rose",
-        evaluate: retries,
-    },
-    Evidence {
-        name: "other-processes-grew",
-        evaluate: others_grew,
-    },
-    Evidence {
-        name: "largest-free-block-too-small",
-        evaluate: free_block_too_small,
-    },
-    Evidence {
-        name: "small-blocks-hold-segments",
-        evaluate: pinned_segments,
-    },
-    Evidence {
-        name: "free-block-on-other-stream",
-        evaluate: free_block_on_other_stream,
-    },
+    Evidence { name: "allocated-memory-grows", evaluate: grows },
+    Evidence { name: "spike", evaluate: spike },
+    Evidence { name: "first-step", evaluate: first_step },
+    Evidence { name: "later-step", evaluate: later_step },
+    Evidence { name: "retries-rose", evaluate: retries },
+    Evidence { name: "other-processes-grew", evaluate: others_grew },
+    Evidence { name: "largest-free-block-too-small", evaluate: free_block_too_small },
+    Evidence { name: "small-blocks-hold-segments", evaluate: pinned_segments },
+    Evidence { name: "free-block-on-other-stream", evaluate: free_block_on_other_stream },
 ];
 
 fn bytes_per_minute(bytes: f64) -> Bytes {
@@ -293,9 +266,9 @@ fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
             true => Finding::For(format!(
                 "a free block of {largest} belonged to a different stream than most tensors"
             )),
-            false => Finding::Against(format!(
-                "no other stream had a free block larger than {largest}"
-            )),
+            false => {
+                Finding::Against(format!("no other stream had a free block larger than {largest}"))
+            }
         };
     }
     let largest = case.measured.largest_free_block_other_streams;

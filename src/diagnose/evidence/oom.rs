@@ -14,94 +14,28 @@ const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence {
-        name: "no-sizes",
-        evaluate: no_sizes,
-    },
-    Evidence {
-        name: "over-limit",
-        evaluate: over_limit,
-    },
-    Evidence {
-        name: "free-memory-suffices",
-        evaluate: free_suffices,
-    },
-    Evidence {
-        name: "cache-suffices",
-        evaluate: cache_suffices,
-    },
-    Evidence {
-        name: "cache-nearly-suffices",
-        evaluate: cache_nearly_suffices,
-    },
-    Evidence {
-        name: "free-and-cached-too-small",
-        evaluate: free_and_cached_too_small,
-    },
-    Evidence {
-        name: "other-processes-hold-most",
-        evaluate: others_hold_most,
-    },
-    Evidence {
-        name: "fits-without-other-processes",
-        evaluate: fits_without_others,
-    },
-    Evidence {
-        name: "non-pytorch-large",
-        evaluate: non_pytorch,
-    },
-    Evidence {
-        name: "mostly-non-pytorch",
-        evaluate: mostly_non_pytorch,
-    },
-    Evidence {
-        name: "private-pools",
-        evaluate: private_pools,
-    },
-    Evidence {
-        name: "private-pools-fill-gpu",
-        evaluate: private_pools_fill,
-    },
-    Evidence {
-        name: "other-processes-similar",
-        evaluate: others_similar,
-    },
-    Evidence {
-        name: "request-small",
-        evaluate: request_small,
-    },
-    Evidence {
-        name: "request-large",
-        evaluate: request_large,
-    },
-    Evidence {
-        name: "request-exceeds-gpu",
-        evaluate: request_exceeds_gpu,
-    },
-    Evidence {
-        name: "request-absurd",
-        evaluate: request_absurd,
-    },
-    Evidence {
-        name: "oversubscribed",
-        evaluate: oversubscribed,
-    },
-    Evidence {
-        name: "not-attributable",
-        evaluate: not_attributable,
-    },
-    Evidence {
-        name: "mig-device",
-        evaluate: mig_device,
-    },
-    Evidence {
-        name: "live-tensors-fill-gpu",
-        evaluate: live_tensors_fill,
-    },
-    Evidence {
-        name: "gpu-full",
-        evaluate: gpu_full,
-    },
+    Evidence { name: "no-sizes", evaluate: no_sizes },
+    Evidence { name: "over-limit", evaluate: over_limit },
+    Evidence { name: "free-memory-suffices", evaluate: free_suffices },
+    Evidence { name: "cache-suffices", evaluate: cache_suffices },
+    Evidence { name: "cache-nearly-suffices", evaluate: cache_nearly_suffices },
+    Evidence { name: "free-and-cached-too-small", evaluate: free_and_cached_too_small },
+    Evidence { name: "other-processes-hold-most", evaluate: others_hold_most },
+    Evidence { name: "fits-without-other-processes", evaluate: fits_without_others },
+    Evidence { name: "non-pytorch-large", evaluate: non_pytorch },
+    Evidence { name: "mostly-non-pytorch", evaluate: mostly_non_pytorch },
+    Evidence { name: "private-pools", evaluate: private_pools },
+    Evidence { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
+    Evidence { name: "other-processes-similar", evaluate: others_similar },
+    Evidence { name: "request-small", evaluate: request_small },
+    Evidence { name: "request-large", evaluate: request_large },
+    Evidence { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
+    Evidence { name: "request-absurd", evaluate: request_absurd },
+    Evidence { name: "oversubscribed", evaluate: oversubscribed },
+    Evidence { name: "not-attributable", evaluate: not_attributable },
+    Evidence { name: "mig-device", evaluate: mig_device },
+    Evidence { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
+    Evidence { name: "gpu-full", evaluate: gpu_full },
 ];
 
 /// Numbers in an out-of-memory message, each `None` if it is not in the message.
@@ -137,11 +71,7 @@ impl Oom {
         let requested = get("requested_bytes");
         Self {
             requested,
-            request_over: case
-                .measured
-                .request_over
-                .map(|b| b.0)
-                .filter(|_| requested.is_none()),
+            request_over: case.measured.request_over.map(|b| b.0).filter(|_| requested.is_none()),
             total: get("total_bytes"),
             free: get("free_bytes"),
             allocated,
@@ -189,9 +119,7 @@ fn b(bytes: u64) -> Bytes {
 fn no_sizes(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let none = oom.requested.is_none() && oom.allocated.is_none() && oom.total.is_none();
-    when(Some(none), || {
-        Some("the message contains no memory figures".into())
-    })
+    when(Some(none), || Some("the message contains no memory figures".into()))
 }
 
 fn over_limit(case: &Case<'_>) -> Finding {
@@ -212,16 +140,10 @@ fn over_limit(case: &Case<'_>) -> Finding {
 /// Checks whether enough memory was free for the request. Ignores less than 100 MiB on a full GPU.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let suffices = oom
-        .requested
-        .zip(oom.free)
-        .map(|(requested, free)| free >= requested && free >= 100 * MIB);
+    let suffices =
+        oom.requested.zip(oom.free).map(|(requested, free)| free >= requested && free >= 100 * MIB);
     when(suffices, || {
-        Some(format!(
-            "{} was free, enough for the {} requested",
-            b(oom.free?),
-            b(oom.requested?)
-        ))
+        Some(format!("{} was free, enough for the {} requested", b(oom.free?), b(oom.requested?)))
     })
 }
 
@@ -345,11 +267,7 @@ fn fits_without_others(case: &Case<'_>) -> Finding {
     if by_others >= short.max(1) && by_others > total / 20 {
         return when(Some(true), || others_clause(&oom));
     }
-    Finding::Against(format!(
-        "other processes hold {} of {}",
-        b(by_others),
-        b(total)
-    ))
+    Finding::Against(format!("other processes hold {} of {}", b(by_others), b(total)))
 }
 
 fn non_pytorch(case: &Case<'_>) -> Finding {
@@ -359,10 +277,7 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::Hint(format!(
-            "{} of this process was allocated outside PyTorch",
-            b(outside)
-        ))
+        Finding::Hint(format!("{} of this process was allocated outside PyTorch", b(outside)))
     } else {
         Finding::Against(format!(
             "only {} of this process was allocated outside PyTorch",
@@ -375,14 +290,9 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
 fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
-    let is_most = outside()
-        .zip(oom.total)
-        .map(|(outside, total)| outside > total / 2);
+    let is_most = outside().zip(oom.total).map(|(outside, total)| outside > total / 2);
     when(is_most, || {
-        Some(format!(
-            "{} of this process was allocated outside PyTorch",
-            b(outside()?)
-        ))
+        Some(format!("{} of this process was allocated outside PyTorch", b(outside()?)))
     })
 }
 
@@ -392,28 +302,14 @@ fn private_pools(case: &Case<'_>) -> Finding {
         .private
         .zip(oom.allocated)
         .map(|(private, allocated)| private.saturating_mul(10) >= allocated && private >= 64 * MIB);
-    when(large, || {
-        Some(format!(
-            "{} is in private pools (CUDA graphs)",
-            b(oom.private?)
-        ))
-    })
+    when(large, || Some(format!("{} is in private pools (CUDA graphs)", b(oom.private?))))
 }
 
 /// Checks whether private pools use more than half of the GPU's memory.
 fn private_pools_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let fill = oom
-        .private
-        .zip(oom.total)
-        .map(|(private, total)| private > total / 2);
-    when(fill, || {
-        Some(format!(
-            "private pools hold {} of {}",
-            b(oom.private?),
-            b(oom.total?)
-        ))
-    })
+    let fill = oom.private.zip(oom.total).map(|(private, total)| private > total / 2);
+    when(fill, || Some(format!("private pools hold {} of {}", b(oom.private?), b(oom.total?))))
 }
 
 /// Checks whether at least two other processes use about as much memory as this one, as the ranks of one job do.
@@ -425,10 +321,7 @@ fn others_similar(case: &Case<'_>) -> Finding {
         bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count()
     });
     when(similar.map(|count| count >= 2), || {
-        Some(format!(
-            "{} other processes on this GPU hold about as much as this one",
-            similar?
-        ))
+        Some(format!("{} other processes on this GPU hold about as much as this one", similar?))
     })
 }
 
@@ -441,10 +334,7 @@ fn request_small(case: &Case<'_>) -> Finding {
 
 fn request_large(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let large = oom
-        .requested
-        .zip(oom.total)
-        .map(|(requested, total)| requested > total / 4);
+    let large = oom.requested.zip(oom.total).map(|(requested, total)| requested > total / 4);
     when(large, || {
         Some(format!(
             "{} was requested in one block, and a quarter of the GPU is {}",
@@ -456,18 +346,9 @@ fn request_large(case: &Case<'_>) -> Finding {
 
 fn request_exceeds_gpu(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(
-        oom.requested
-            .zip(oom.total)
-            .map(|(requested, total)| requested > total),
-        || {
-            Some(format!(
-                "{} was requested, but the GPU has only {}",
-                b(oom.requested?),
-                b(oom.total?)
-            ))
-        },
-    )
+    when(oom.requested.zip(oom.total).map(|(requested, total)| requested > total), || {
+        Some(format!("{} was requested, but the GPU has only {}", b(oom.requested?), b(oom.total?)))
+    })
 }
 
 fn request_absurd(case: &Case<'_>) -> Finding {
@@ -475,34 +356,20 @@ fn request_absurd(case: &Case<'_>) -> Finding {
     if case.context.contains("more than 1EB memory") {
         return Finding::For("more than 1 EB was requested".into());
     }
-    when(
-        oom.requested
-            .zip(oom.total)
-            .map(|(requested, total)| requested / 4 > total),
-        || {
-            Some(format!(
-                "{} was requested, more than four times the GPU's {}",
-                b(oom.requested?),
-                b(oom.total?)
-            ))
-        },
-    )
+    when(oom.requested.zip(oom.total).map(|(requested, total)| requested / 4 > total), || {
+        Some(format!(
+            "{} was requested, more than four times the GPU's {}",
+            b(oom.requested?),
+            b(oom.total?)
+        ))
+    })
 }
 
 fn oversubscribed(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(
-        oom.allocated
-            .zip(oom.total)
-            .map(|(allocated, total)| allocated > total),
-        || {
-            Some(format!(
-                "{} is allocated on a GPU with {}",
-                b(oom.allocated?),
-                b(oom.total?)
-            ))
-        },
-    )
+    when(oom.allocated.zip(oom.total).map(|(allocated, total)| allocated > total), || {
+        Some(format!("{} is allocated on a GPU with {}", b(oom.allocated?), b(oom.total?)))
+    })
 }
 
 fn not_attributable(case: &Case<'_>) -> Finding {
@@ -515,18 +382,14 @@ fn not_attributable(case: &Case<'_>) -> Finding {
 /// Finds a MIG device in the log: `MIG-<uuid>` or `MIG 1g.10gb`. The word MIG alone is not enough, because nvidia-smi's
 /// header contains it for every GPU.
 fn mig_device(case: &Case<'_>) -> Finding {
-    let mut after = case
-        .context
-        .match_indices("MIG")
-        .map(|(at, _)| &case.context.as_bytes()[at + 3..]);
+    let mut after =
+        case.context.match_indices("MIG").map(|(at, _)| &case.context.as_bytes()[at + 3..]);
     let is_device = |rest: &[u8]| match rest {
         [b'-', uuid @ ..] => uuid.len() >= 8 && uuid[..8].iter().all(u8::is_ascii_hexdigit),
         [b' ', slices, b'g', ..] => slices.is_ascii_digit(),
         _ => false,
     };
-    when(Some(after.any(is_device)), || {
-        Some("the log names a MIG device".into())
-    })
+    when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
 }
 
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
@@ -535,11 +398,7 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
         return Finding::Silent;
     };
     if allocated > total / 100 * 85 {
-        Finding::For(format!(
-            "live tensors hold {} of {}",
-            b(allocated),
-            b(total)
-        ))
+        Finding::For(format!("live tensors hold {} of {}", b(allocated), b(total)))
     } else {
         Finding::Silent
     }

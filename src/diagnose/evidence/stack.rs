@@ -61,11 +61,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
                     "_ddp_init_helper",
                     "_verify_param_shape_across_processes",
                 ],
-                &[
-                    "DistributedDataParallel(",
-                    "DDP(",
-                    "FullyShardedDataParallel(",
-                ],
+                &["DistributedDataParallel(", "DDP(", "FullyShardedDataParallel("],
             )
         },
     },
@@ -114,36 +110,20 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "in-dataloader",
         evaluate: |c| {
-            names(
-                c,
-                &[
-                    "_try_get_data",
-                    "_next_data",
-                    "_process_data",
-                    "_worker_loop",
-                ],
-                &[],
-            )
+            names(c, &["_try_get_data", "_next_data", "_process_data", "_worker_loop"], &[])
         },
     },
     Evidence {
         name: "in-pin-memory",
         evaluate: |c| {
-            names(
-                c,
-                &["pin_memory", "_pin_memory_loop", "do_one_step"],
-                &[".pin_memory("],
-            )
+            names(c, &["pin_memory", "_pin_memory_loop", "do_one_step"], &[".pin_memory("])
         },
     },
     Evidence {
         name: "in-compiled",
         evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
-    Evidence {
-        name: "code-collects",
-        evaluate: code_collects,
-    },
+    Evidence { name: "code-collects", evaluate: code_collects },
     Evidence {
         name: "code-pins",
         evaluate: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
@@ -152,14 +132,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         name: "code-vocabulary",
         evaluate: |c| own_code(c, &["lm_head", "logits", "cross_entropy"]),
     },
-    Evidence {
-        name: "code-evaluates",
-        evaluate: code_evaluates,
-    },
-    Evidence {
-        name: "no-grad-missing",
-        evaluate: no_grad_missing,
-    },
+    Evidence { name: "code-evaluates", evaluate: code_evaluates },
+    Evidence { name: "no-grad-missing", evaluate: no_grad_missing },
     Evidence {
         name: "in-graph-capture",
         evaluate: |c| {
@@ -183,11 +157,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);
     let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {
-        let source = frame
-            .code
-            .as_deref()
-            .filter(|_| *n == last)
-            .unwrap_or_default();
+        let source = frame.code.as_deref().filter(|_| *n == last).unwrap_or_default();
         functions.contains(&frame.function.as_str()) || code.iter().any(|c| source.contains(c))
     });
     found.map_or(Finding::Silent, |(_, frame)| {
@@ -212,22 +182,15 @@ fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     let found = own_frame(case).and_then(|frame| {
         let code = frame.code.as_deref()?;
         let has_fragment = fragments.iter().any(|f| code.contains(f));
-        has_fragment.then(|| {
-            format!(
-                "the failing line is {} at {}",
-                shortened(code),
-                place(frame)
-            )
-        })
+        has_fragment.then(|| format!("the failing line is {} at {}", shortened(code), place(frame)))
     });
     found.map_or(Finding::Silent, Finding::For)
 }
 
 /// Finds code that stores results on the GPU, in the user's failing line or in the function around it.
 fn code_collects(case: &Case<'_>) -> Finding {
-    const RESULTS: &[&str] = &[
-        "loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score",
-    ];
+    const RESULTS: &[&str] =
+        &["loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score"];
     let keeps = |line: &&str| {
         let is_moved = [".item()", ".detach()", ".cpu()", "float("];
         let collects = line.contains(".append(") || line.contains(".extend(");
@@ -267,9 +230,7 @@ fn no_grad_missing(case: &Case<'_>) -> Finding {
     if source.contains("no_grad") || source.contains("inference_mode") {
         return Finding::Against(format!("the code around {place} disables gradients"));
     }
-    Finding::For(format!(
-        "the function at {place} contains no torch.no_grad()"
-    ))
+    Finding::For(format!("the function at {place} contains no torch.no_grad()"))
 }
 
 fn shortened(code: &str) -> String {
@@ -278,12 +239,6 @@ fn shortened(code: &str) -> String {
 }
 
 fn files(case: &Case<'_>, parts: &[&str]) -> Finding {
-    let found = case
-        .frames
-        .iter()
-        .rev()
-        .find(|f| parts.iter().any(|p| f.file.contains(p)));
-    found.map_or(Finding::Silent, |_| {
-        Finding::For("the stack contains compiled code".into())
-    })
+    let found = case.frames.iter().rev().find(|f| parts.iter().any(|p| f.file.contains(p)));
+    found.map_or(Finding::Silent, |_| Finding::For("the stack contains compiled code".into()))
 }

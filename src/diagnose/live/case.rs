@@ -37,11 +37,8 @@ const MAX_TEXT: usize = 256 << 10;
 const MAX_XIDS: usize = 256;
 /// File and function names of libraries that try allocations while searching for the fastest algorithm that fits in
 /// memory.
-const ALGORITHM_SEARCHES: &[(&str, &str)] = &[
-    ("conv.py", "_conv_forward"),
-    ("", "autotune"),
-    ("", "benchmark"),
-];
+const ALGORITHM_SEARCHES: &[(&str, &str)] =
+    &[("conv.py", "_conv_forward"), ("", "autotune"), ("", "benchmark")];
 const UNKNOWN_BUS: &str = "ffff:ff:ff";
 /// Confidence factor if only the OOM counter increased. A message would show which exception PyTorch raised.
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
@@ -119,10 +116,7 @@ impl Case {
     pub fn new(key: IncidentKey, group: Group) -> Self {
         Self {
             last: key.first,
-            scene: Arc::new(Scene {
-                at: key.first,
-                ..Scene::default()
-            }),
+            scene: Arc::new(Scene { at: key.first, ..Scene::default() }),
             key,
             group,
             members: BTreeMap::new(),
@@ -181,9 +175,7 @@ impl Case {
     }
 
     pub fn has_oom_of(&self, process: ProcessKey) -> bool {
-        self.members
-            .get(&process)
-            .is_some_and(|member| member.ooms.is_some())
+        self.members.get(&process).is_some_and(|member| member.ooms.is_some())
     }
 
     /// Returns true if the event is from another rank after a fatal failure. Other ranks can fail much later.
@@ -213,10 +205,7 @@ impl Case {
     pub fn waits_for_owner(&self, now: Mono) -> bool {
         self.is_unmatched_xid()
             && now.since(self.key.first) < OWNER_TIMEOUT
-            && self
-                .xids
-                .iter()
-                .all(|(_, _, xid)| is_application_error(xid.number))
+            && self.xids.iter().all(|(_, _, xid)| is_application_error(xid.number))
     }
 
     pub fn has_xid(&self, number: u64, gpu: Option<&GpuUuid>) -> bool {
@@ -354,14 +343,8 @@ impl Case {
             self.repeats += 1;
         }
         self.last = self.last.max(later.last);
-        revision.key = IncidentKey {
-            run: revision.key.run,
-            ..self.key.clone()
-        };
-        let first = self
-            .published
-            .as_ref()
-            .map_or(1, |published| published.incident.count.max(1));
+        revision.key = IncidentKey { run: revision.key.run, ..self.key.clone() };
+        let first = self.published.as_ref().map_or(1, |published| published.incident.count.max(1));
         revision.incident.count = first.max(revision.incident.count + self.repeats);
     }
 
@@ -374,9 +357,8 @@ impl Case {
         now: Mono,
     ) -> Option<Record> {
         let facts = ProcessFacts { known, gpu_indices };
-        let mut incident = self
-            .by_text(catalogue, facts, gpus)
-            .or_else(|| self.by_figures(catalogue, facts))?;
+        let mut incident =
+            self.by_text(catalogue, facts, gpus).or_else(|| self.by_figures(catalogue, facts))?;
         let program = self.key.process.and_then(|key| known.get(&key));
         let command = program.and_then(|program| program.command.clone());
         if let Some(command) = &command
@@ -385,10 +367,7 @@ impl Case {
             with_command(&mut incident, command);
         }
         let time = jiff::Timestamp::from_millisecond(self.key.time.0);
-        let key = IncidentKey {
-            run: program.and_then(|program| program.run),
-            ..self.key.clone()
-        };
+        let key = IncidentKey { run: program.and_then(|program| program.run), ..self.key.clone() };
         let incident = Incident {
             severity: self.severity(&incident, now),
             time: time.ok().map(|time| time.to_string()),
@@ -397,10 +376,7 @@ impl Case {
         let text = self.excerpt();
         Some(Record {
             command,
-            excerpt: (!text.is_empty()).then_some(Excerpt {
-                text,
-                is_cut: false,
-            }),
+            excerpt: (!text.is_empty()).then_some(Excerpt { text, is_cut: false }),
             scene: Some(Arc::clone(&self.scene)),
             ..Record::new(incident, key)
         })
@@ -426,20 +402,10 @@ impl Case {
         if logs.iter().all(|log| log.sightings.is_empty()) {
             return None;
         }
-        let mut incident = diagnose(catalogue, &logs, &self.measured())
-            .into_iter()
-            .next()?;
-        if incident
-            .log
-            .as_ref()
-            .is_some_and(|log| log.file == "kernel log")
-        {
+        let mut incident = diagnose(catalogue, &logs, &self.measured()).into_iter().next()?;
+        if incident.log.as_ref().is_some_and(|log| log.file == "kernel log") {
             let by_xid = incident.fields.xid.is_some();
-            incident.detected_by = if by_xid {
-                DetectedBy::Xid
-            } else {
-                DetectedBy::Exit
-            };
+            incident.detected_by = if by_xid { DetectedBy::Xid } else { DetectedBy::Exit };
             incident.log = None;
             let bus = &mut incident.fields.pci_bus;
             *bus = bus.take().filter(|bus| bus != UNKNOWN_BUS);
@@ -500,10 +466,7 @@ impl Case {
         let (key, member) = failed.next()?;
         let (mut found, count) = member.found(*key)?;
         facts.set_gpu_index(*key, &mut found);
-        let card = catalogue
-            .cards
-            .iter()
-            .position(|c| c.id == "oom-capacity")?;
+        let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
             wording: String::new(),
@@ -520,13 +483,8 @@ impl Case {
             quote: crate::model::incident::Quote::default(),
             context: "".into(),
         };
-        let findings = LogFindings {
-            sightings: vec![sighting],
-            ..LogFindings::default()
-        };
-        let incident = diagnose(catalogue, &[findings], &member.measured)
-            .into_iter()
-            .next()?;
+        let findings = LogFindings { sightings: vec![sighting], ..LogFindings::default() };
+        let incident = diagnose(catalogue, &[findings], &member.measured).into_iter().next()?;
         let mut incident = Incident {
             confidence: incident.confidence * CONFIDENCE_WITHOUT_TEXT,
             detected_by: DetectedBy::Allocator,
@@ -544,9 +502,7 @@ impl Case {
     fn measured(&self) -> Measured {
         let first = self.key.process.and_then(|key| self.members.get(&key));
         let first = first.or(self.members.values().next());
-        first
-            .map(|member| member.measured.clone())
-            .unwrap_or_default()
+        first.map(|member| member.measured.clone()).unwrap_or_default()
     }
 
     fn severity(&self, incident: &Incident, now: Mono) -> Severity {
@@ -647,10 +603,7 @@ impl Member {
         let (figures, count) = self.ooms.as_ref()?;
         let mut found = figures.found(key);
         if let Some(report) = &self.hook_report {
-            found.insert(
-                "requested_bytes".into(),
-                report.oom.requested_bytes.0.into(),
-            );
+            found.insert("requested_bytes".into(), report.oom.requested_bytes.0.into());
             found.insert("free_bytes".into(), report.oom.free_bytes.0.into());
         }
         Some((found, *count))
@@ -746,15 +699,8 @@ impl LogText {
         if self.writers.is_empty() {
             return Some(own);
         }
-        let by_rank = |rank| {
-            self.writers
-                .iter()
-                .find(|key| facts.rank(**key) == Some(rank))
-        };
-        let pid = sighting
-            .found
-            .get("pid")
-            .and_then(serde_json::Value::as_u64);
+        let by_rank = |rank| self.writers.iter().find(|key| facts.rank(**key) == Some(rank));
+        let pid = sighting.found.get("pid").and_then(serde_json::Value::as_u64);
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
         let writer = sighting.rank.and_then(by_rank);
         writer.or_else(|| pid.and_then(by_pid)).copied()
@@ -768,13 +714,10 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
         return None;
     }
     let line = exit.oom.evidence.clone();
-    Some(
-        line.filter(|line| line.contains("Killed process"))
-            .unwrap_or_else(|| {
-                let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
-                format!("Out of memory: Killed process {} ({name})", process.pid)
-            }),
-    )
+    Some(line.filter(|line| line.contains("Killed process")).unwrap_or_else(|| {
+        let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
+        format!("Out of memory: Killed process {} ({name})", process.pid)
+    }))
 }
 
 /// Returns true if the host's OOM killer killed the process, which is an incident even without other observations.

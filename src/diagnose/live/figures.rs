@@ -42,29 +42,18 @@ impl Figures {
         let reserved = stats.reserved.last();
         let before = pool.map_or(Bytes(0), |pool| pool.stats.reserved.last());
         let moved = |bytes: Bytes, sign: bool| {
-            let (more, less) = if sign {
-                (reserved, before)
-            } else {
-                (before, reserved)
-            };
+            let (more, less) = if sign { (reserved, before) } else { (before, reserved) };
             Bytes((bytes.0 + more.0).saturating_sub(less.0))
         };
         let memory = gpu.map(|gpu| &gpu.memory);
         let own = gpu.and_then(|gpu| listed(gpu, process));
         let allocated = stats.allocated.max().min(reserved);
-        let others = gpu
-            .and_then(|gpu| gpu.processes.value())
-            .into_iter()
-            .flatten();
+        let others = gpu.and_then(|gpu| gpu.processes.value()).into_iter().flatten();
         let mut figures = Self {
             ordinal: rose.ordinal,
             total: memory.and_then(total),
-            free: memory
-                .and_then(|memory| memory.free.get())
-                .map(|free| moved(free, false)),
-            process: own
-                .and_then(|own| own.vram.get())
-                .map(|vram| moved(vram, true)),
+            free: memory.and_then(|memory| memory.free.get()).map(|free| moved(free, false)),
+            process: own.and_then(|own| own.vram.get()).map(|vram| moved(vram, true)),
             allocated,
             reserved,
             largest_free_block: None,
@@ -152,7 +141,5 @@ fn total(memory: &Memory) -> Option<Bytes> {
 }
 
 fn held<'a>(processes: impl Iterator<Item = &'a GpuProcess>) -> Vec<(u32, Bytes)> {
-    processes
-        .filter_map(|process| Some((process.pid.0, process.vram.get()?)))
-        .collect()
+    processes.filter_map(|process| Some((process.pid.0, process.vram.get()?))).collect()
 }

@@ -20,10 +20,8 @@ const PINNED_DIVISOR: u64 = 10;
 pub fn summary(failed: &FailureMap, figures: &Figures) -> Option<FreeBlockSummary> {
     let map = &failed.map;
     let is_unchanged = figures.matches_allocated(live(map));
-    (map.exact && is_unchanged).then(|| FreeBlockSummary {
-        lag: map.at.since(failed.since),
-        ..summarize(map)
-    })
+    (map.exact && is_unchanged)
+        .then(|| FreeBlockSummary { lag: map.at.since(failed.since), ..summarize(map) })
 }
 
 fn live(map: &PoolMap) -> Bytes {
@@ -88,11 +86,7 @@ mod tests {
             stream,
             blocks: blocks
                 .iter()
-                .map(|&(size, state)| Block {
-                    size: Bytes(size),
-                    state,
-                    ..Block::default()
-                })
+                .map(|&(size, state)| Block { size: Bytes(size), state, ..Block::default() })
                 .collect(),
             ..Segment::default()
         }
@@ -100,10 +94,7 @@ mod tests {
 
     fn failed() -> FailureMap {
         use BlockState::{Allocated, Free};
-        let private = Segment {
-            pool: PoolKind::Private,
-            ..segment(0, &[(9_000, Free)])
-        };
+        let private = Segment { pool: PoolKind::Private, ..segment(0, &[(9_000, Free)]) };
         FailureMap {
             since: Mono(10),
             map: PoolMap {
@@ -121,35 +112,22 @@ mod tests {
     }
 
     fn figures(allocated: u64) -> Figures {
-        Figures {
-            allocated: Bytes(allocated),
-            ..Figures::default()
-        }
+        Figures { allocated: Bytes(allocated), ..Figures::default() }
     }
 
     #[test]
     fn summarizes_the_busiest_stream_and_finds_pinned_segments() {
         let found = summary(&failed(), &figures(840)).expect("unchanged blocks");
         assert_eq!((found.count, found.bytes), (4, Bytes(1_960)));
-        assert_eq!(
-            (found.largest, found.other_streams),
-            (Bytes(700), Some(Bytes(900)))
-        );
+        assert_eq!((found.largest, found.other_streams), (Bytes(700), Some(Bytes(900))));
         assert_eq!(found.lag.0, 40);
         let pinned = found.pinned;
-        assert_eq!(
-            (pinned.segments, pinned.held, pinned.live),
-            (1, Bytes(1_000), Bytes(40))
-        );
+        assert_eq!((pinned.segments, pinned.held, pinned.live), (1, Bytes(1_000), Bytes(40)));
     }
 
     #[test]
     fn ignores_a_map_of_another_time() {
-        assert_eq!(
-            summary(&failed(), &figures(2_000)),
-            None,
-            "tensors were freed"
-        );
+        assert_eq!(summary(&failed(), &figures(2_000)), None, "tensors were freed");
         let mut inconsistent = failed();
         inconsistent.map.exact = false;
         assert_eq!(summary(&inconsistent, &figures(840)), None);

@@ -75,10 +75,7 @@ impl Observer {
 
     /// Clears all state except the greeting after a recording jumped to another position.
     pub fn forget(&mut self) {
-        *self = Self {
-            hello: Arc::clone(&self.hello),
-            ..Self::default()
-        };
+        *self = Self { hello: Arc::clone(&self.hello), ..Self::default() };
     }
 
     /// Adds a frame. Returns new revisions of the cases whose diagnosis depends on the elapsed time.
@@ -94,18 +91,12 @@ impl Observer {
         self.update_gpu_indices(frame);
         let history = &self.history;
         let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
-        self.known
-            .retain(|key, _| history.is_known(*key) || open.contains(key));
-        self.gpu_indices
-            .retain(|key, _| history.is_known(*key) || open.contains(key));
+        self.known.retain(|key, _| history.is_known(*key) || open.contains(key));
+        self.gpu_indices.retain(|key, _| history.is_known(*key) || open.contains(key));
         let now = self.now;
-        let settled: Vec<usize> = (0..self.cases.len())
-            .filter(|&i| self.cases[i].settles(now))
-            .collect();
-        let revisions = settled
-            .into_iter()
-            .filter_map(|i| self.conclude(i))
-            .collect();
+        let settled: Vec<usize> =
+            (0..self.cases.len()).filter(|&i| self.cases[i].settles(now)).collect();
+        let revisions = settled.into_iter().filter_map(|i| self.conclude(i)).collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
@@ -177,25 +168,20 @@ impl Observer {
             _ => None,
         };
         if first.is_some() {
-            let event = Event {
-                process: first.copied(),
-                ..event.clone()
-            };
+            let event = Event { process: first.copied(), ..event.clone() };
             return self.event(&event);
         }
         self.now = self.now.max(event.mono);
         let index = match &event.observation {
-            Observation::Xid(xid) => self
-                .owner_of(event, xid)
-                .or_else(|| Some(self.case_of(event))),
+            Observation::Xid(xid) => {
+                self.owner_of(event, xid).or_else(|| Some(self.case_of(event)))
+            }
             Observation::Ooms(_) | Observation::Log(_) | Observation::Hook(_) => {
                 Some(self.case_of(event))
             }
             Observation::Exit(exit) => {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
-                    self.known
-                        .entry(key)
-                        .or_insert_with(|| ProcessInfo::of(last));
+                    self.known.entry(key).or_insert_with(|| ProcessInfo::of(last));
                 }
                 self.case_of_exit(event)
             }
@@ -206,9 +192,7 @@ impl Observer {
         let Some(index) = index else {
             return Vec::new();
         };
-        let measured = event
-            .process
-            .map(|process| self.history.measured(process, event));
+        let measured = event.process.map(|process| self.history.measured(process, event));
         self.set_scene(index, event);
         if !self.cases[index].add(event, measured) {
             return Vec::new();
@@ -308,10 +292,7 @@ impl Observer {
     fn counted(&mut self, index: usize, mut revision: Record) -> Record {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];
-        let earlier = before
-            .iter_mut()
-            .rev()
-            .find(|case| case.is_repeated_by(&revision));
+        let earlier = before.iter_mut().rev().find(|case| case.is_repeated_by(&revision));
         if let Some(earlier) = earlier {
             earlier.repeat(this, &mut revision);
         }

@@ -68,19 +68,13 @@ impl RecentHistory {
     fn add_usage(&mut self, gpu: &Gpu) {
         let now = self.newest.mono;
         let ring = self.usage.entry(gpu.uuid.clone()).or_default();
-        if ring
-            .back()
-            .is_some_and(|(at, _)| now.since(*at) < USAGE_INTERVAL)
-        {
+        if ring.back().is_some_and(|(at, _)| now.since(*at) < USAGE_INTERVAL) {
             return;
         }
         let list = gpu.processes.value().into_iter().flatten();
         let held = list.filter_map(|p| Some((p.pid, p.vram.get()?)));
         ring.push_back((now, held.collect()));
-        while ring
-            .front()
-            .is_some_and(|(at, _)| now.since(*at) > USAGE_RETENTION)
-        {
+        while ring.front().is_some_and(|(at, _)| now.since(*at) > USAGE_RETENTION) {
             ring.pop_front();
         }
     }
@@ -90,12 +84,8 @@ impl RecentHistory {
         let is_new =
             |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < RETENTION);
         self.pools.retain(|_, watch| is_new(watch));
-        self.processes
-            .retain(|_, seen| now.since(seen.last) < RETENTION);
-        self.usage.retain(|_, ring| {
-            ring.back()
-                .is_some_and(|(at, _)| now.since(*at) < RETENTION)
-        });
+        self.processes.retain(|_, seen| now.since(seen.last) < RETENTION);
+        self.usage.retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < RETENTION));
     }
 
     pub fn is_known(&self, process: ProcessKey) -> bool {
@@ -143,8 +133,7 @@ impl RecentHistory {
     /// Returns the ordinal of the device on which the process has reserved the most memory.
     fn fullest(&self, process: ProcessKey) -> Option<u32> {
         let of = self.pools().filter(|pool| pool.process == process);
-        of.max_by_key(|pool| pool.stats.reserved.last())
-            .map(|pool| pool.ordinal)
+        of.max_by_key(|pool| pool.stats.reserved.last()).map(|pool| pool.ordinal)
     }
 
     fn minutes_before(
@@ -158,10 +147,7 @@ impl RecentHistory {
             return Measured::default();
         };
         let before = before_failure(&samples);
-        let from_start = self
-            .processes
-            .get(&process)
-            .is_some_and(|seen| seen.from_start);
+        let from_start = self.processes.get(&process).is_some_and(|seen| seen.from_start);
         let last_peak = rose.map(|rose| rose.stats.allocated.max());
         let last_peak = last_peak.max(samples.last().map(|s| s.allocated.1));
         Measured {

@@ -80,14 +80,11 @@ fn take_gpu(scene: &mut Scene, frame: &Frame, gpu: &Gpu, own: Option<ProcessKey>
 
 fn take_processes(into: &mut Frame, frame: &Frame, is_wanted: impl Fn(ProcessKey) -> bool) {
     let Some(all) = &frame.processes else { return };
-    let processes = into.processes.get_or_insert_with(|| ProcessList {
-        at: all.at,
-        ..ProcessList::default()
-    });
+    let processes =
+        into.processes.get_or_insert_with(|| ProcessList { at: all.at, ..ProcessList::default() });
     let list = Arc::make_mut(&mut processes.list);
     let is_new = |key: ProcessKey, list: &[_]| {
-        list.iter()
-            .all(|known: &crate::model::process::Process| known.key != key)
+        list.iter().all(|known: &crate::model::process::Process| known.key != key)
     };
     for process in all.list.iter().filter(|process| is_wanted(process.key)) {
         if is_new(process.key, list) {
@@ -99,10 +96,7 @@ fn take_processes(into: &mut Frame, frame: &Frame, is_wanted: impl Fn(ProcessKey
 
 fn take_pools(into: &mut Frame, frame: &Frame, process: ProcessKey) {
     let Some(all) = &frame.pools else { return };
-    let pools = into.pools.get_or_insert_with(|| Pools {
-        at: all.at,
-        ..Pools::default()
-    });
+    let pools = into.pools.get_or_insert_with(|| Pools { at: all.at, ..Pools::default() });
     if pools.of(process).next().is_none() {
         Arc::make_mut(&mut pools.list).extend(all.of(process).cloned());
         let unread = all.unread.iter().filter(|one| one.process == process);
@@ -114,17 +108,11 @@ fn take_pools(into: &mut Frame, frame: &Frame, process: ProcessKey) {
 pub fn map(failed: &FailureMap) -> SceneMap {
     let map = &failed.map;
     let all = Fragmentation::of(map);
-    let blocks: usize = map
-        .segments
-        .iter()
-        .map(|segment| segment.blocks.len())
-        .sum();
+    let blocks: usize = map.segments.iter().map(|segment| segment.blocks.len()).sum();
     let (segments, blocks) = (map.segments.len() as u64, blocks as u64);
     let whole = (segments + blocks <= MAX_PARTS).then(|| {
         let mut map = map.clone();
-        map.segments
-            .iter_mut()
-            .for_each(Segment::omit_implied_addresses);
+        map.segments.iter_mut().for_each(Segment::omit_implied_addresses);
         map
     });
     SceneMap {

@@ -53,10 +53,7 @@ struct SimulatedRun {
 impl SimulatedRun {
     fn new() -> Self {
         let mut observer = Observer::default();
-        observer.hello(Arc::new(Hello {
-            ticks_per_second: TICKS,
-            ..Hello::default()
-        }));
+        observer.hello(Arc::new(Hello { ticks_per_second: TICKS, ..Hello::default() }));
         Self {
             observer,
             now: START,
@@ -81,10 +78,7 @@ impl SimulatedRun {
                 Some(_) => Reading::Value(pid - 418),
                 None => Reading::missing(Reason::Unsupported, "no rank"),
             },
-            parent: self.launcher.map(|pid| Parent {
-                pid: Pid(pid),
-                name: "torchrun".into(),
-            }),
+            parent: self.launcher.map(|pid| Parent { pid: Pid(pid), name: "torchrun".into() }),
             ..Process::default()
         }
     }
@@ -279,10 +273,7 @@ fn an_oom_before_a_successful_exit_is_caught() {
     let mut sim = SimulatedRun::new();
     sim.train(30);
     sim.oom(418, 1);
-    let ended = Exit {
-        status: 0.into(),
-        ..Exit::default()
-    };
+    let ended = Exit { status: 0.into(), ..Exit::default() };
     sim.event(Some(418), Observation::Exit(ended));
     sim.pids.clear();
     sim.train(8);
@@ -310,10 +301,7 @@ fn text_and_counter_are_one_incident_with_measured_evidence() {
     assert_eq!(incident.fields.requested_bytes, Some(2 << 30));
     assert_eq!(incident.detected_by, DetectedBy::Log);
     let log = incident.log.as_ref().expect("a log");
-    assert_eq!(
-        (log.first_line, log.file.as_str()),
-        (815, "/home/ana/train.log")
-    );
+    assert_eq!((log.first_line, log.file.as_str()), (815, "/home/ana/train.log"));
     let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
     assert!(
         says.iter()
@@ -334,11 +322,7 @@ fn detects_fragmentation_without_text() {
 
 #[test]
 fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
-    let block = |size, state| Block {
-        size: gib(size),
-        state,
-        ..Block::default()
-    };
+    let block = |size, state| Block { size: gib(size), state, ..Block::default() };
     let segment = |blocks: Vec<Block>| Segment {
         size: Bytes(blocks.iter().map(|block| block.size.0).sum()),
         pool: PoolKind::Large,
@@ -350,12 +334,8 @@ fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
         sim.run(60, |_| (13.0, 14.1, 22.1));
         sim.oom(418, 1);
         sim.writes(418, &message("2.50 GiB", "1.06 GiB", "8.00 GiB"));
-        let pinned = || {
-            segment(vec![
-                block(0.2, BlockState::Allocated),
-                block(2.0, BlockState::Free),
-            ])
-        };
+        let pinned =
+            || segment(vec![block(0.2, BlockState::Allocated), block(2.0, BlockState::Free)]);
         let mut segments = vec![segment(vec![block(live, BlockState::Allocated)])];
         segments.extend((0..4).map(|_| pinned()));
         let failed = FailureMap {
@@ -379,10 +359,7 @@ fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
         "the largest of 4 free blocks (8.00 GiB in total) was 2.00 GiB, read up to 30 ms after the failure",
         "live blocks of 819.20 MiB keep 4 segments (8.80 GiB in total) from being freed",
     ] {
-        assert!(
-            says.iter().any(|one| one == expected),
-            "{expected}: {says:?}"
-        );
+        assert!(says.iter().any(|one| one == expected), "{expected}: {says:?}");
     }
     // A third of the allocated memory was freed, so the blocks are no longer those at the failure.
     let says = evidence(9.0);
@@ -407,11 +384,7 @@ fn detects_a_leak_with_steps_too_short_to_see() {
     sim.run(110, |second| {
         let base = 1.0 + second * 0.18;
         // Only the first step was slow enough to be sampled.
-        let peak = if second == 2.0 {
-            base + 2.0
-        } else {
-            base + 0.18
-        };
+        let peak = if second == 2.0 { base + 2.0 } else { base + 0.18 };
         (base, peak, base + 2.0)
     });
     let revisions = sim.oom(418, 1);
@@ -429,10 +402,7 @@ fn a_request_larger_than_all_peaks_is_a_spike() {
     let incident = &sim.last().incident;
     assert_eq!(incident.id, "oom-spike-step");
     let first = &incident.causes[0];
-    assert_eq!(
-        (first.id.as_str(), first.verdict),
-        ("large-sample", Verdict::Likely)
-    );
+    assert_eq!((first.id.as_str(), first.verdict), ("large-sample", Verdict::Likely));
     let says =
         "with this request, allocated memory would reach 1.64 times the highest earlier peak";
     assert!(first.r#for.iter().any(|text| text == says), "{first:?}");
@@ -466,10 +436,7 @@ fn detects_another_process_without_text() {
     sim.run(60, |_| (5.0, 7.5, 8.0));
     let revisions = sim.oom(418, 1);
     assert_eq!(revisions[0].incident.id, "oom-other-process");
-    assert_eq!(
-        revisions[0].incident.fields.other_processes[0].pid,
-        Pid(1771)
-    );
+    assert_eq!(revisions[0].incident.fields.other_processes[0].pid, Pid(1771));
 }
 
 #[test]
@@ -484,11 +451,7 @@ fn detects_another_process_that_grew_since_the_last_frame() {
         ..GpuProcess::default()
     };
     let gpu = GpuAtOom {
-        memory: Memory {
-            total: gib(24.0).into(),
-            free: gib(0.5).into(),
-            ..Memory::default()
-        },
+        memory: Memory { total: gib(24.0).into(), free: gib(0.5).into(), ..Memory::default() },
         processes: vec![listed(418, gib(8.5)), listed(1771, gib(15.0))].into(),
         ..GpuAtOom::default()
     };
@@ -506,10 +469,7 @@ fn detects_the_first_optimizer_step_by_stack_and_memory_that_only_rose() {
     sim.pool = (22.5, 23.0, 23.2);
     sim.oom(418, 1);
     let frames = [
-        (
-            "/lib/python3.12/site-packages/torch/optim/adamw.py",
-            "_init_group",
-        ),
+        ("/lib/python3.12/site-packages/torch/optim/adamw.py", "_init_group"),
         ("train.py", "main"),
     ];
     let revisions = sim.stack(418, &frames);
@@ -517,14 +477,8 @@ fn detects_the_first_optimizer_step_by_stack_and_memory_that_only_rose() {
     assert_eq!(incident.id, "oom-first-step-states");
     assert_eq!(incident.at.as_deref(), Some("train.py:57  in main"));
     let states = &incident.causes[0];
-    assert_eq!(
-        (states.id.as_str(), states.verdict),
-        ("states-created", Verdict::Likely)
-    );
-    assert!(
-        states.r#for.iter().any(|s| s.contains("only risen")),
-        "{states:?}"
-    );
+    assert_eq!((states.id.as_str(), states.verdict), ("states-created", Verdict::Likely));
+    assert!(states.r#for.iter().any(|s| s.contains("only risen")), "{states:?}");
 }
 
 #[test]
@@ -568,12 +522,7 @@ fn ranks_of_one_launcher_are_one_incident_that_names_the_first() {
     assert_eq!(last.incident.family, "oom");
     assert_eq!(last.incident.fields.rank, Some(3));
     assert_eq!(last.processes(), [key(418), key(421)]);
-    assert!(
-        last.incident
-            .secondary
-            .iter()
-            .any(|i| i.id == "nccl-watchdog-timeout")
-    );
+    assert!(last.incident.secondary.iter().any(|i| i.id == "nccl-watchdog-timeout"));
 }
 
 #[test]
@@ -617,17 +566,8 @@ fn text_of_a_process_is_about_that_process() {
 fn an_xid_is_explained_by_number_and_updated_by_the_kernel_log() {
     let mut sim = SimulatedRun::new();
     sim.train(10);
-    let xid = |text| {
-        Observation::Xid(Xid {
-            number: 79,
-            text,
-            ..Xid::default()
-        })
-    };
-    sim.event(
-        None,
-        xid(Reading::missing(Reason::Denied, "the kernel log")),
-    );
+    let xid = |text| Observation::Xid(Xid { number: 79, text, ..Xid::default() });
+    sim.event(None, xid(Reading::missing(Reason::Denied, "the kernel log")));
     assert_eq!(sim.last().incident.id, "xid-79-off-bus");
     assert_eq!(sim.last().incident.detected_by, DetectedBy::Xid);
     let line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
@@ -695,11 +635,7 @@ fn an_unmatched_xid_is_reported_for_its_gpu() {
 }
 
 fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
-    let block = |state| Block {
-        size: Bytes(512),
-        state,
-        ..Block::default()
-    };
+    let block = |state| Block { size: Bytes(512), state, ..Block::default() };
     let blocks =
         (0..blocks).map(|n| block([BlockState::Allocated, BlockState::Free][n as usize % 2]));
     FailureMap {
@@ -708,10 +644,7 @@ fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
             process: key(pid),
             at: Mono(at),
             exact: true,
-            segments: vec![Segment {
-                blocks: blocks.collect(),
-                ..Segment::default()
-            }],
+            segments: vec![Segment { blocks: blocks.collect(), ..Segment::default() }],
             ..PoolMap::default()
         },
     }
@@ -745,16 +678,8 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
     let pools = scene.frame.pools.as_ref().expect("its pools");
     assert_eq!(pools.list.len(), 1);
     let map = scene.map.as_ref().expect("a map");
-    assert_eq!(
-        (map.lag.0, map.blocks),
-        (40, 4),
-        "the first map is nearest to the failure"
-    );
-    let files: Vec<_> = scene
-        .stacks
-        .iter()
-        .map(|s| s.threads[0].frames[0].file.clone())
-        .collect();
+    assert_eq!((map.lag.0, map.blocks), (40, 4), "the first map is nearest to the failure");
+    let files: Vec<_> = scene.stacks.iter().map(|s| s.threads[0].frames[0].file.clone()).collect();
     assert_eq!(files, ["train.py"]);
     // A stack that was read one minute later does not explain the failure.
     sim.train(60);
@@ -802,14 +727,8 @@ fn setting_the_wall_clock_changes_no_verdict_key_or_age() {
         sim.train(10);
         let revisions = sim.revisions.iter();
         let shape = revisions.map(|r| {
-            let incident = crate::model::incident::Incident {
-                time: None,
-                ..r.incident.clone()
-            };
-            let key = IncidentKey {
-                time: UnixMillis(0),
-                ..r.key.clone()
-            };
+            let incident = crate::model::incident::Incident { time: None, ..r.incident.clone() };
+            let key = IncidentKey { time: UnixMillis(0), ..r.key.clone() };
             (key, incident)
         });
         shape.collect::<Vec<_>>()
@@ -836,11 +755,7 @@ fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
     }
     // Sets a generous time limit: at 0.1 s per exit, the incident banner would be more than a minute late.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
-    let reported: Vec<u32> = sim
-        .revisions
-        .iter()
-        .map(|r| r.processes()[0].pid.0)
-        .collect();
+    let reported: Vec<u32> = sim.revisions.iter().map(|r| r.processes()[0].pid.0).collect();
     let mut pids = reported.clone();
     pids.dedup();
     assert_eq!(
@@ -861,11 +776,8 @@ fn a_late_replay_is_added_to_its_failure() {
         free_bytes: gib(free),
         ..HookOom::default()
     };
-    let hook = HookEvent {
-        what: "oom".into(),
-        oom: Some(Box::new(oom(1.0))),
-        ..HookEvent::default()
-    };
+    let hook =
+        HookEvent { what: "oom".into(), oom: Some(Box::new(oom(1.0))), ..HookEvent::default() };
     sim.event(Some(418), Observation::Hook(hook));
     sim.writes(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
     assert_eq!(sim.last().incident.id, "oom-fragmentation");
@@ -884,18 +796,10 @@ fn a_late_replay_is_added_to_its_failure() {
     };
     // The delay is longer than the time window of one failure, and shorter than a real replay.
     sim.run(8, |_| (6.0, 14.0, 22.5));
-    let effect = |revisions: &[Record]| {
-        revisions[0].incident.fixes[0]
-            .effect
-            .clone()
-            .unwrap_or_default()
-    };
+    let effect =
+        |revisions: &[Record]| revisions[0].incident.fixes[0].effect.clone().unwrap_or_default();
     let revisions = sim.event(Some(418), replayed(3.0));
-    assert!(
-        !effect(&revisions).contains("replayed"),
-        "{}",
-        effect(&revisions)
-    );
+    assert!(!effect(&revisions).contains("replayed"), "{}", effect(&revisions));
     let revisions = sim.event(Some(418), replayed(1.0));
     assert!(
         effect(&revisions)
@@ -918,17 +822,10 @@ fn observations_beyond_the_limit_are_not_diagnosed() {
         sim.writes(418, &text);
     }
     // At most one revision is published for each added text.
-    assert!(
-        sim.revisions.len() <= (256 << 10) / text.len() + 1,
-        "{}",
-        sim.revisions.len()
-    );
+    assert!(sim.revisions.len() <= (256 << 10) / text.len() + 1, "{}", sim.revisions.len());
     sim.revisions.clear();
     for number in 1..1_000 {
-        let xid = Xid {
-            number,
-            ..Xid::default()
-        };
+        let xid = Xid { number, ..Xid::default() };
         sim.event(None, Observation::Xid(xid));
     }
     assert!(sim.revisions.len() <= 260, "{}", sim.revisions.len());

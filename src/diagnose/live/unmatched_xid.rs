@@ -65,7 +65,6 @@ impl Observer {
         let frame = self.history.newest();
         let listed = frame.gpus.iter().find(|known| known.uuid == *gpu);
         let at = listed.map(|listed| listed.index);
-        case.processes()
-            .any(|key| at.is_some() && self.gpu_indices.get(&key).copied() == at)
+        case.processes().any(|key| at.is_some() && self.gpu_indices.get(&key).copied() == at)
     }
 }

@@ -97,9 +97,7 @@ fn is_headline(text: &str) -> bool {
         && headline.chars().all(is_capital)
         && card.starts_with(|c: char| c.is_ascii_lowercase())
         && card.contains('-')
-        && card
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && card.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
 }
 
 #[cfg(test)]

@@ -19,9 +19,8 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     }
     own_output::remove_explanations(&mut texts, |(number, text)| (*number, text));
     let texts = texts.iter();
-    let mut lines: Vec<LogLine> = texts
-        .map(|(number, text)| prefix::without_prefixes(text, *number))
-        .collect();
+    let mut lines: Vec<LogLine> =
+        texts.map(|(number, text)| prefix::without_prefixes(text, *number)).collect();
     // Removes explanations again, because a launcher can add a prefix to each line of an explanation.
     own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
     remove_rank_labels(&mut lines);
@@ -151,10 +150,7 @@ fn json_message(text: &str) -> Option<String> {
     }
     let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(object).ok()?;
     let names = ["log", "message", "msg", "MESSAGE", "text", "exception"];
-    let messages: Vec<&str> = names
-        .iter()
-        .filter_map(|name| object.get(*name)?.as_str())
-        .collect();
+    let messages: Vec<&str> = names.iter().filter_map(|name| object.get(*name)?.as_str()).collect();
     (!messages.is_empty()).then(|| messages.join("\n"))
 }
 

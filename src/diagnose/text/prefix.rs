@@ -86,10 +86,7 @@ fn glog_time(text: &str) -> Option<String> {
     let (day, rest) = rest.split_once(' ')?;
     let (time, _) = rest.split_once(' ')?;
     let is_day = (3..=4).contains(&day.len()) && day.bytes().all(|b| b.is_ascii_digit());
-    let is_time = time.len() > 8
-        && time
-            .bytes()
-            .all(|b| b.is_ascii_digit() || b":.".contains(&b));
+    let is_time = time.len() > 8 && time.bytes().all(|b| b.is_ascii_digit() || b":.".contains(&b));
     (is_day && is_time).then(|| format!("{day:0>4} {time}"))
 }
 
@@ -179,11 +176,7 @@ mod tests {
             ("2026-11-20 12:00:00,123 x", None, "x"),
             ("E   RuntimeError: x", None, "RuntimeError: x"),
             ("2026-11-20 12:00:00,123 - ERROR - worker - x", None, "x"),
-            (
-                "2026-11-20 12:00:00.123 | INFO     | a.b:step:344 - x",
-                None,
-                "x",
-            ),
+            ("2026-11-20 12:00:00.123 | INFO     | a.b:step:344 - x", None, "x"),
             ("> > RuntimeError: x", None, "RuntimeError: x"),
             ("│ RuntimeError: x      │", None, "RuntimeError: x"),
             ("plain: text", None, "plain: text"),

@@ -24,11 +24,7 @@ pub fn index(catalogue: &Catalogue) -> String {
     let mut out = String::new();
     for family in families {
         let _ = writeln!(out, "{family}");
-        let cards: Vec<&Card> = catalogue
-            .cards
-            .iter()
-            .filter(|c| c.family == family)
-            .collect();
+        let cards: Vec<&Card> = catalogue.cards.iter().filter(|c| c.family == family).collect();
         for card in cards {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
@@ -44,10 +40,7 @@ pub fn index(catalogue: &Catalogue) -> String {
 /// Formats a list of cards, with one line per card.
 #[must_use]
 pub fn list(cards: &[&Card]) -> String {
-    cards
-        .iter()
-        .map(|card| format!("{:<32} {}\n", card.id, title(card)))
-        .collect()
+    cards.iter().map(|card| format!("{:<32} {}\n", card.id, title(card))).collect()
 }
 
 /// Returns a card's last title, which contains no placeholder.
@@ -62,16 +55,10 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     if let Some(card) = catalogue.card(&wanted) {
         return vec![card];
     }
-    let number = wanted
-        .strip_prefix("xid")
-        .unwrap_or(&wanted)
-        .trim_start_matches([' ', '-', ':']);
+    let number = wanted.strip_prefix("xid").unwrap_or(&wanted).trim_start_matches([' ', '-', ':']);
     if let Ok(code) = number.parse() {
         let row = catalogue.tables.xid(code);
-        return row
-            .and_then(|row| catalogue.card(&row.card))
-            .into_iter()
-            .collect();
+        return row.and_then(|row| catalogue.card(&row.card)).into_iter().collect();
     }
     search(catalogue, query)
 }
@@ -84,10 +71,7 @@ pub fn card(card: &Card, width: usize) -> String {
     if !card.fixes.is_empty() {
         out.push_str("\nFix\n");
         for fix in &card.fixes {
-            let effect = fix
-                .effect
-                .as_ref()
-                .map_or_else(String::new, |e| format!(" ({e})"));
+            let effect = fix.effect.as_ref().map_or_else(String::new, |e| format!(" ({e})"));
             let remedy = fix.remedy.as_deref();
             let title = match remedy {
                 Some(remedy) if fix.title.is_empty() => Workloads::embedded().title(remedy),
@@ -111,10 +95,8 @@ pub fn card(card: &Card, width: usize) -> String {
     if !card.causes.is_empty() {
         out.push_str("\nCauses, most likely first\n");
         for cause in &card.causes {
-            let needs = cause
-                .needs
-                .as_ref()
-                .map_or_else(String::new, |n| format!(". To check: {n}"));
+            let needs =
+                cause.needs.as_ref().map_or_else(String::new, |n| format!(". To check: {n}"));
             paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
         }
     }

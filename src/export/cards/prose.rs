@@ -41,10 +41,7 @@ pub(super) fn prose(text: &str, width: usize) -> String {
 fn close(out: &mut String, paragraph: &mut String, width: usize) {
     let marker = marker(paragraph).unwrap_or_default();
     let mut lead = marker.to_owned();
-    for line in wrapped(
-        &paragraph[marker.len()..],
-        width.saturating_sub(marker.len()).max(20),
-    ) {
+    for line in wrapped(&paragraph[marker.len()..], width.saturating_sub(marker.len()).max(20)) {
         let _ = writeln!(out, "{lead}{line}");
         lead = " ".repeat(marker.len());
     }

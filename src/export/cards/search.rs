@@ -41,15 +41,11 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
         return Vec::new();
     }
     let documents: Vec<Document> = catalogue.cards.iter().map(Document::of).collect();
-    let vocabulary: HashSet<&str> = documents
-        .iter()
-        .flat_map(|document| document.weights.keys().map(String::as_str))
-        .collect();
+    let vocabulary: HashSet<&str> =
+        documents.iter().flat_map(|document| document.weights.keys().map(String::as_str)).collect();
     // Matches a misspelt word to similar words in the cards, at a lower weight.
-    let meant: Vec<Vec<(&str, f64)>> = wanted
-        .iter()
-        .map(|word| similar(word, &vocabulary))
-        .collect();
+    let meant: Vec<Vec<(&str, f64)>> =
+        wanted.iter().map(|word| similar(word, &vocabulary)).collect();
     // Requires half of the query's words to be known. Otherwise, the query is about something else.
     let similarity = |words: &Vec<(&str, f64)>| words.iter().map(|w| w.1).fold(0.0, f64::max);
     let known: f64 = meant.iter().map(similarity).sum();
@@ -57,17 +53,11 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
         return Vec::new();
     }
     let rarity = |word: &str| {
-        let count = documents
-            .iter()
-            .filter(|d| d.weights.contains_key(word))
-            .count();
+        let count = documents.iter().filter(|d| d.weights.contains_key(word)).count();
         (documents.len() as f64 / count.max(1) as f64).ln() + 0.1
     };
-    let rarities: HashMap<&str, f64> = meant
-        .iter()
-        .flatten()
-        .map(|(word, _)| (*word, rarity(word)))
-        .collect();
+    let rarities: HashMap<&str, f64> =
+        meant.iter().flatten().map(|(word, _)| (*word, rarity(word))).collect();
     let score = |document: &Document| -> f64 {
         let best = |words: &Vec<(&str, f64)>| {
             let each = words.iter().map(|(word, similarity)| {
@@ -91,9 +81,7 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
 
 impl Document {
     fn of(card: &Card) -> Self {
-        let mut document = Self {
-            weights: HashMap::new(),
-        };
+        let mut document = Self { weights: HashMap::new() };
         document.add(&card.id, 6.0);
         document.add(&card.headline, 5.0);
         card.aliases.iter().for_each(|text| document.add(text, 5.0));
@@ -105,9 +93,7 @@ impl Document {
             document.add(&fix.title, 1.5);
             document.add(&fix.change, 1.0);
         }
-        card.examples
-            .iter()
-            .for_each(|example| document.add(&example.text, 1.0));
+        card.examples.iter().for_each(|example| document.add(&example.text, 1.0));
         document.add(&card.text, 1.0);
         document
     }
@@ -123,9 +109,7 @@ impl Document {
 
 fn words(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split(|c: char| !c.is_alphanumeric());
-    parts
-        .filter(|word| (2..=40).contains(&word.len()))
-        .map(str::to_lowercase)
+    parts.filter(|word| (2..=40).contains(&word.len())).map(str::to_lowercase)
 }
 
 /// Returns the words in the cards that are similar to `word`, with their similarity from 0 to 1.
@@ -166,24 +150,15 @@ mod tests {
     #[test]
     fn ranks_cards_and_tolerates_typing_mistakes() {
         for (query, card) in [
-            (
-                "launch failure after several epochs",
-                "cuda-launch-failure-719",
-            ),
+            ("launch failure after several epochs", "cuda-launch-failure-719"),
             ("INTERNAL ASSET FAILED", "internal-assert-torch"),
-            (
-                "why does my job get unspecifed launch failure?",
-                "cuda-launch-failure-719",
-            ),
+            ("why does my job get unspecifed launch failure?", "cuda-launch-failure-719"),
             ("No space left on device", "disk-full"),
             ("fragmentaton", "oom-fragmentation"),
             ("DataLoader worker bus error", "dataloader-shm-bus-error"),
         ] {
             let found = first(query);
-            assert!(
-                found.iter().take(3).any(|id| *id == card),
-                "{query}: {found:?}"
-            );
+            assert!(found.iter().take(3).any(|id| *id == card), "{query}: {found:?}");
         }
         assert_eq!(first("xyzzy plugh"), [""; 0]);
         assert_eq!(first("step 1\nstep 2"), [""; 0]);

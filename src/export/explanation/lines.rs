@@ -35,10 +35,7 @@ mod tests {
 
     #[test]
     fn wraps_at_blanks_and_keeps_long_words_whole() {
-        assert_eq!(
-            wrapped("a bb  ccc dddddddd", 6),
-            ["a bb", "ccc", "dddddddd"]
-        );
+        assert_eq!(wrapped("a bb  ccc dddddddd", 6), ["a bb", "ccc", "dddddddd"]);
         assert_eq!(wrapped("", 6), [""; 0]);
     }
 }

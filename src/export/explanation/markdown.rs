@@ -47,10 +47,8 @@ fn write_full(out: &mut String, incident: &Incident) {
     if !incident.fixes.is_empty() {
         out.push_str("### Fix\n\n");
         for (n, fix) in incident.fixes.iter().enumerate() {
-            let effect = fix
-                .effect
-                .as_ref()
-                .map_or_else(String::new, |e| format!(" ({})", plain(e)));
+            let effect =
+                fix.effect.as_ref().map_or_else(String::new, |e| format!(" ({})", plain(e)));
             let language = match fix.kind {
                 FixKind::Code => "python",
                 FixKind::Env | FixKind::Command => "sh",
@@ -64,12 +62,8 @@ fn write_full(out: &mut String, incident: &Incident) {
     if !incident.causes.is_empty() {
         out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
         for cause in &incident.causes {
-            let cells = [
-                cause.title.as_str(),
-                &cause.r#for.join("; "),
-                &cause.against.join("; "),
-            ]
-            .map(cell);
+            let cells = [cause.title.as_str(), &cause.r#for.join("; "), &cause.against.join("; ")]
+                .map(cell);
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {} |",
@@ -99,11 +93,8 @@ fn write_full(out: &mut String, incident: &Incident) {
     if let Some(at) = &incident.at {
         let _ = writeln!(out, "Where: `{}`\n", at.replace('`', "'"));
     }
-    let then: Vec<String> = incident
-        .secondary
-        .iter()
-        .map(|one| format!("{}: {}", one.id, one.title))
-        .collect();
+    let then: Vec<String> =
+        incident.secondary.iter().map(|one| format!("{}: {}", one.id, one.title)).collect();
     list(out, "Then", &then);
     if !incident.references.is_empty() {
         out.push_str("### References\n\n");
@@ -134,11 +125,7 @@ pub fn fenced(language: &str, text: &str) -> String {
 }
 
 fn indented(block: &str) -> String {
-    block
-        .lines()
-        .map(|line| format!("   {line}"))
-        .collect::<Vec<_>>()
-        .join("\n")
+    block.lines().map(|line| format!("   {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn cell(text: &str) -> String {
@@ -148,7 +135,5 @@ fn cell(text: &str) -> String {
 /// Joins other programs' text into one line and escapes HTML.
 fn plain(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

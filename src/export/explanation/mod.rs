@@ -26,10 +26,7 @@ struct Document<'a> {
 
 /// Returns the output of `explain --json`. The most important incident comes first.
 pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
-    let document = Document {
-        schema: SCHEMA,
-        incidents,
-    };
+    let document = Document { schema: SCHEMA, incidents };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 

@@ -53,10 +53,7 @@ impl Flat {
             }
         }
         let place = |at: usize| places.get(at).copied().unwrap_or(chars.len());
-        let labels = quote
-            .labels
-            .iter()
-            .map(|l| (place(l.start), place(l.end), l.says.clone()));
+        let labels = quote.labels.iter().map(|l| (place(l.start), place(l.end), l.says.clone()));
         let labels = labels.filter(|(start, end, _)| start < end).collect();
         Self { chars, labels }
     }
@@ -66,10 +63,7 @@ impl Flat {
         if self.labels.is_empty() {
             return self;
         }
-        let mut out = Self {
-            chars: Vec::new(),
-            labels: Vec::new(),
-        };
+        let mut out = Self { chars: Vec::new(), labels: Vec::new() };
         let mut at = 0;
         for (start, end, annotation) in &self.labels {
             if *start < at {
@@ -77,11 +71,7 @@ impl Flat {
             }
             out.push_shortened(
                 &self.chars[at..*start],
-                if at == 0 {
-                    (0, EDGE_CONTEXT)
-                } else {
-                    (CONTEXT, CONTEXT)
-                },
+                if at == 0 { (0, EDGE_CONTEXT) } else { (CONTEXT, CONTEXT) },
             );
             let from = out.chars.len();
             out.chars.extend(&self.chars[*start..*end]);
@@ -100,12 +90,10 @@ impl Flat {
         }
         // Omits only whole words.
         let first = (0..=first).rev().find(|&i| text[i] == ' ').unwrap_or(0);
-        let last = (text.len() - last..text.len())
-            .find(|&i| text[i] == ' ')
-            .map_or(text.len(), |i| i + 1);
+        let last =
+            (text.len() - last..text.len()).find(|&i| text[i] == ' ').map_or(text.len(), |i| i + 1);
         self.chars.extend(&text[..first]);
-        self.chars
-            .extend(OMISSION.chars().skip(usize::from(self.chars.is_empty())));
+        self.chars.extend(OMISSION.chars().skip(usize::from(self.chars.is_empty())));
         self.chars.extend(&text[last..]);
     }
 
@@ -147,15 +135,13 @@ impl Flat {
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
             // Puts the annotation before the carets if there is not enough room on the right.
             let after = format!("{} {annotation}", "^".repeat(carets));
-            let (column, mark) =
-                if column + after.width() <= width || column < annotation.width() + 1 {
-                    (column, after)
-                } else {
-                    (
-                        column - annotation.width() - 1,
-                        format!("{annotation} {}", "^".repeat(carets)),
-                    )
-                };
+            let (column, mark) = if column + after.width() <= width
+                || column < annotation.width() + 1
+            {
+                (column, after)
+            } else {
+                (column - annotation.width() - 1, format!("{annotation} {}", "^".repeat(carets)))
+            };
             // Leaves a gap, because adjacent labels would look like a single label.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
@@ -183,16 +169,9 @@ mod tests {
     fn quote(text: &str, labels: &[(&str, &str)]) -> Quote {
         let labels = labels.iter().map(|(part, annotation)| {
             let start = text.find(part).expect("part of the text");
-            Label {
-                start,
-                end: start + part.len(),
-                says: (*annotation).to_owned(),
-            }
+            Label { start, end: start + part.len(), says: (*annotation).to_owned() }
         });
-        Quote {
-            text: text.to_owned(),
-            labels: labels.collect(),
-        }
+        Quote { text: text.to_owned(), labels: labels.collect() }
     }
 
     fn printed(quote: &Quote, width: usize) -> String {

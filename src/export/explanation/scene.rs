@@ -43,13 +43,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let mut section = |word: &str, lines: Vec<String>| {
         for (n, line) in lines.iter().enumerate() {
-            label(
-                &mut out,
-                if n == 0 { word } else { "" },
-                line,
-                INDENT,
-                width,
-            );
+            label(&mut out, if n == 0 { word } else { "" }, line, INDENT, width);
         }
     };
     let gpus = scene.frame.gpus.iter().take(MAX_GPUS);
@@ -87,10 +81,7 @@ fn on(gpu: &Gpu, at: Mono) -> String {
     let mut words = Vec::new();
     let memory = &gpu.memory;
     if let (Some(used), Some(total)) = (memory.taken(), memory.total.get()) {
-        let free = memory
-            .free
-            .get()
-            .map_or(String::new(), |free| format!(", {free} free"));
+        let free = memory.free.get().map_or(String::new(), |free| format!(", {free} free"));
         words.push(format!("{used} of {total} used{free}"));
     }
     words.extend(gpu.sm.get().map(|sm| format!("SM {:.0} %", sm.0)));
@@ -104,22 +95,13 @@ fn on(gpu: &Gpu, at: Mono) -> String {
         let cap = cap.map_or(String::new(), |cap| format!(" of {}", cap.0 / 1_000));
         format!("{}{cap} W", power.0 / 1_000)
     }));
-    words.extend(
-        gpu.temperature
-            .get()
-            .map(|temperature| format!("{} C", temperature.0)),
-    );
+    words.extend(gpu.temperature.get().map(|temperature| format!("{} C", temperature.0)));
     if let Some(reasons) = gpu.throttle.value().filter(|reasons| !reasons.is_empty()) {
         let reasons: Vec<&str> = reasons.iter().map(|reason| reason.words()).collect();
         words.push(format!("slowed by {}", reasons.join(", ")));
     }
     let before = seconds(at.since(gpu.at));
-    format!(
-        "GPU {} {}, {before} before: {}",
-        gpu.index,
-        gpu.name,
-        words.join(", ")
-    )
+    format!("GPU {} {}, {before} before: {}", gpu.index, gpu.name, words.join(", "))
 }
 
 /// Returns the other processes on the incident's GPUs, largest first.
@@ -127,10 +109,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
     let frame = &scene.frame;
     let own: Vec<ProcessKey> = {
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
-        pools
-            .map(|pool| pool.process)
-            .chain(scene.processes.iter().copied())
-            .collect()
+        pools.map(|pool| pool.process).chain(scene.processes.iter().copied()).collect()
     };
     let mut list: Vec<(&Gpu, &GpuProcess)> = Vec::new();
     for gpu in &frame.gpus {
@@ -149,10 +128,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
         let user = user.map_or(String::new(), |user| format!(" ({user})"));
         let held = process.vram.get();
         let held = held.map_or("memory unknown".to_owned(), |held| held.to_string());
-        format!(
-            "PID {}{name}{user}: {held} on GPU {}",
-            process.pid, gpu.index
-        )
+        format!("PID {}{name}{user}: {held} on GPU {}", process.pid, gpu.index)
     };
     let mut lines: Vec<String> = list.iter().take(MAX_OTHERS).map(words).collect();
     if beyond > 0 {
@@ -186,35 +162,20 @@ fn histogram(map: &SceneMap) -> Vec<String> {
     let mut steps: Vec<FreeBlocks> = Vec::new();
     for step in map.free_histogram.iter().filter(|step| step.count > 0) {
         let up_to_bytes = step.up_to_bytes.max(SMALL);
-        match steps
-            .last_mut()
-            .filter(|last| last.up_to_bytes == up_to_bytes)
-        {
+        match steps.last_mut().filter(|last| last.up_to_bytes == up_to_bytes) {
             Some(last) => {
                 last.count += step.count;
                 last.bytes = Bytes(last.bytes.0.saturating_add(step.bytes.0));
             }
-            None => steps.push(FreeBlocks {
-                up_to_bytes,
-                ..*step
-            }),
+            None => steps.push(FreeBlocks { up_to_bytes, ..*step }),
         }
     }
-    let max = steps
-        .iter()
-        .map(|step| step.bytes.0)
-        .max()
-        .unwrap_or(0)
-        .max(1);
+    let max = steps.iter().map(|step| step.bytes.0).max().unwrap_or(0).max(1);
     let line = |step: FreeBlocks| {
         let cells = u128::from(step.bytes.0) * u128::from(BAR_WIDTH) / u128::from(max);
         let bar = "#".repeat(usize::try_from(cells).unwrap_or(0).max(1));
         let (up_to, count) = (step.up_to_bytes.short(), step.count);
-        format!(
-            "{:INDENT$}<= {up_to:>5} {bar:<25}{count:>7} {:>7}",
-            "",
-            step.bytes.short()
-        )
+        format!("{:INDENT$}<= {up_to:>5} {bar:<25}{count:>7} {:>7}", "", step.bytes.short())
     };
     steps.into_iter().map(line).collect()
 }

@@ -33,22 +33,9 @@ struct Limits {
 
 impl Limits {
     /// Limits for a full explanation. After five failed fixes, a sixth is unlikely to help. `--json` lists all of them.
-    const FULL: Self = Self {
-        fixes: 5,
-        avoid: 4,
-        causes: 6,
-        checks: 2,
-        secondary: 4,
-        quote: usize::MAX,
-    };
-    const SHORT: Self = Self {
-        fixes: 4,
-        avoid: 0,
-        causes: 3,
-        checks: 0,
-        secondary: 2,
-        quote: 9,
-    };
+    const FULL: Self =
+        Self { fixes: 5, avoid: 4, causes: 6, checks: 2, secondary: 4, quote: usize::MAX };
+    const SHORT: Self = Self { fixes: 4, avoid: 0, causes: 3, checks: 0, secondary: 2, quote: 9 };
 }
 
 const MAX_SHORT_LINES: usize = 24;
@@ -117,18 +104,10 @@ impl Tone {
 #[must_use]
 pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
-    let full = if detail == Detail::All {
-        incidents.len()
-    } else {
-        1
-    };
+    let full = if detail == Detail::All { incidents.len() } else { 1 };
     let rest = incidents.get(full..).unwrap_or_default();
     // Reserves lines for a blank line, the heading of the other incidents, and some of these incidents.
-    let reserved = if rest.is_empty() {
-        0
-    } else {
-        2 + rest.len().min(MAX_SHORT_OTHERS)
-    };
+    let reserved = if rest.is_empty() { 0 } else { 2 + rest.len().min(MAX_SHORT_OTHERS) };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
             lines.push(StyledLine::default());
@@ -195,13 +174,9 @@ fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine>
             return lines;
         }
         match &mut limits {
-            Limits {
-                secondary: n @ 1.., ..
-            }
+            Limits { secondary: n @ 1.., .. }
             | Limits { quote: n @ 5.., .. }
-            | Limits {
-                causes: n @ 3.., ..
-            }
+            | Limits { causes: n @ 3.., .. }
             | Limits { fixes: n @ 4.., .. }
             | Limits { quote: n @ 2.., .. } => *n -= 1,
             _ => return lines,
@@ -285,10 +260,8 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &
 
 fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &Limits) {
     let is_short = limits.avoid == 0;
-    let shown = incident
-        .causes
-        .iter()
-        .filter(|cause| !is_short || cause.verdict != Verdict::RuledOut);
+    let shown =
+        incident.causes.iter().filter(|cause| !is_short || cause.verdict != Verdict::RuledOut);
     for (n, cause) in shown.take(limits.causes).enumerate() {
         let word = if n == 0 { "WHY" } else { "" };
         let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
@@ -318,10 +291,7 @@ fn evidence(cause: &Cause) -> Option<String> {
         (false, false) => Some(format!("{speaks_for}, but {against}")),
         (false, true) => Some(speaks_for),
         (true, false) => Some(against),
-        (true, true) => cause
-            .needs
-            .as_ref()
-            .map(|needs| format!("To check: {needs}")),
+        (true, true) => cause.needs.as_ref().map(|needs| format!("To check: {needs}")),
     }
 }
 
@@ -359,18 +329,12 @@ fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max: 
     }
     let more = incident.secondary.len().saturating_sub(max);
     if more > 0 && max > 0 {
-        out.push(StyledLine::plain(format!(
-            "{:INDENT$}and {more} more (--json lists them)",
-            ""
-        )));
+        out.push(StyledLine::plain(format!("{:INDENT$}and {more} more (--json lists them)", "")));
     }
 }
 
 fn one_line(incident: &Incident) -> StyledLine {
     let position = log_position(incident).unwrap_or_default();
     let times = times(incident).map_or_else(String::new, |t| format!(" ({t})"));
-    StyledLine::plain(format!(
-        "{position}  {}{times}  {}",
-        incident.id, incident.title
-    ))
+    StyledLine::plain(format!("{position}  {}{times}  {}", incident.id, incident.title))
 }

@@ -42,11 +42,7 @@ fn script_name(process: &Process) -> String {
         }
         previous = word;
     }
-    if program.is_empty() {
-        process.name.clone()
-    } else {
-        program
-    }
+    if program.is_empty() { process.name.clone() } else { program }
 }
 
 /// Returns a process's Kubernetes pod and container. A Slurm step is not a container.
@@ -73,14 +69,8 @@ mod tests {
     #[test]
     fn names_the_script_of_a_command_and_no_argument() {
         for (command, name) in [
-            (
-                "/usr/bin/python3 -u /home/ana/train.py --token s.py",
-                "train.py",
-            ),
-            (
-                "python -m torch.distributed.run --nproc 8 train.py",
-                "torch.distributed.run",
-            ),
+            ("/usr/bin/python3 -u /home/ana/train.py --token s.py", "train.py"),
+            ("python -m torch.distributed.run --nproc 8 train.py", "torch.distributed.run"),
             ("torchrun --nproc-per-node 8 train.py", "train.py"),
             ("python -c exec(open('secret.py').read())", "python"),
             ("/opt/bin/server --password hunter2", "server"),

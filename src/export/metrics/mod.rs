@@ -107,11 +107,7 @@ pub struct HostMetrics {
 
 pub fn text(hosts: Vec<HostMetrics>, options: &Options, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Exposition {
-        hosts,
-        options: options.clone(),
-        format,
-    }));
+    registry.register_collector(Box::new(Exposition { hosts, options: options.clone(), format }));
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = encode_registry(&mut text, &registry);
@@ -130,16 +126,10 @@ struct Exposition {
 
 impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut out = Families {
-            encoder,
-            format: self.format,
-        };
+        let mut out = Families { encoder, format: self.format };
         write_health(&mut out, &self.hosts)?;
-        let hosts: Vec<HostRows<'_>> = self
-            .hosts
-            .iter()
-            .filter_map(|host| HostRows::new(host, &self.options))
-            .collect();
+        let hosts: Vec<HostRows<'_>> =
+            self.hosts.iter().filter_map(|host| HostRows::new(host, &self.options)).collect();
         write_gpus(&mut out, &hosts)?;
         let processes = hosts.iter().flat_map(|host| &host.processes);
         write_rows(&mut out, &PROCESS_FIGURES, processes)?;
@@ -202,9 +192,7 @@ impl Families<'_> {
             Kind::Gauge => MetricType::Gauge,
             Kind::Counter => MetricType::Counter,
         };
-        let mut encoder = self
-            .encoder
-            .encode_descriptor(family, help, None, metric_type)?;
+        let mut encoder = self.encoder.encode_descriptor(family, help, None, metric_type)?;
         for (labels, value) in samples {
             let mut sample = encoder.encode_family(&labels)?;
             if is_suffixed {
@@ -276,9 +264,7 @@ impl<'a> HostRows<'a> {
         let processes = process_rows(&gpus);
         let shown = largest(&processes, &pools, options.max_processes);
         let list = frame.processes.iter().flat_map(|list| &*list.list);
-        let described = list
-            .filter(|process| shown.contains(&process.key.pid.0))
-            .collect();
+        let described = list.filter(|process| shown.contains(&process.key.pid.0)).collect();
         Some(Self {
             processes: summed(processes, &shown, &PROCESS_FIGURES),
             pools: summed(pools, &shown, &POOL_FIGURES),
@@ -301,11 +287,7 @@ fn gpu_label<'a>(gpu: &Gpu) -> (&'static str, Cow<'a, str>) {
 
 fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     let version = ("version", Cow::Borrowed(env!("CARGO_PKG_VERSION")));
-    out.gauge(
-        "gputop_build_info",
-        "Version of the exporter",
-        [(vec![version], 1.0)],
-    )?;
+    out.gauge("gputop_build_info", "Version of the exporter", [(vec![version], 1.0)])?;
     out.gauge(
         "gputop_up",
         "1 if the host sends frames with GPUs; the label state has the reason for 0",
@@ -320,11 +302,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
         let time = host.frame.as_deref()?.time.0;
         Some((host_labels(host.name.as_ref()), time as f64 / 1_000.0))
     });
-    out.gauge(
-        "gputop_frame_timestamp_seconds",
-        "Time of the latest frame",
-        frames,
-    )?;
+    out.gauge("gputop_frame_timestamp_seconds", "Time of the latest frame", frames)?;
     let gpus = hosts.iter().filter(|host| host.state == HostState::Up);
     let gpus = gpus.flat_map(|host| {
         let gpus = host.frame.iter().flat_map(|frame| &frame.gpus);
@@ -339,11 +317,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
             (with(&host_labels(host.name.as_ref()), own), is_up)
         })
     });
-    out.gauge(
-        "gputop_gpu_up",
-        "1 if the GPU responds; the label state has the reason for 0",
-        gpus,
-    )
+    out.gauge("gputop_gpu_up", "1 if the GPU responds; the label state has the reason for 0", gpus)
 }
 
 fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
@@ -352,15 +326,9 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         let driver = host.frame.driver.as_ref()?;
         let version = |name, version: &'_ Reading<String>| {
             let version = version.value()?.clone();
-            Some((
-                name,
-                Cow::Owned(visible(version.as_bytes(), MAX_LABEL_CHARS)),
-            ))
+            Some((name, Cow::Owned(visible(version.as_bytes(), MAX_LABEL_CHARS))))
         };
-        let versions = [
-            version("version", &driver.version),
-            version("cuda", &driver.cuda),
-        ];
+        let versions = [version("version", &driver.version), version("cuda", &driver.cuda)];
         Some((with(&host.labels, versions.into_iter().flatten()), 1.0))
     });
     out.gauge("gputop_driver_info", "Versions of the driver", drivers)?;
@@ -392,11 +360,7 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         let row = |word| (with(labels, [("reason", Cow::Borrowed(word))]), 1.0);
         words.into_iter().map(row).collect::<Vec<_>>()
     });
-    out.gauge(
-        "gputop_gpu_throttle",
-        "1 for each reason that reduces the clocks now",
-        reasons,
-    )?;
+    out.gauge("gputop_gpu_throttle", "1 for each reason that reduces the clocks now", reasons)?;
     let unattributed = gpus().filter_map(|(labels, gpu)| {
         let parts = account(gpu).filter(|parts| !parts.processes_unknown)?;
         Some((labels.clone(), parts.unattributed.0 as f64))
@@ -412,30 +376,15 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
 fn write_mig(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
     type Part = fn(&Memory) -> &Reading<Bytes>;
     let parts: [(&str, &str, Part); 3] = [
-        (
-            "gputop_mig_memory_total_bytes",
-            "Memory of the MIG instance",
-            |memory| &memory.total,
-        ),
-        (
-            "gputop_mig_memory_used_bytes",
-            "Used memory of the MIG instance",
-            |memory| &memory.used,
-        ),
-        (
-            "gputop_mig_memory_free_bytes",
-            "Free memory of the MIG instance",
-            |memory| &memory.free,
-        ),
+        ("gputop_mig_memory_total_bytes", "Memory of the MIG instance", |memory| &memory.total),
+        ("gputop_mig_memory_used_bytes", "Used memory of the MIG instance", |memory| &memory.used),
+        ("gputop_mig_memory_free_bytes", "Free memory of the MIG instance", |memory| &memory.free),
     ];
     for (name, help, part) in parts {
         let gpus = hosts.iter().flat_map(|host| &host.gpus);
         let values = gpus.flat_map(|(labels, gpu)| {
             let values = gpu.mig.iter().filter_map(|mig| {
-                let profile = mig
-                    .profile
-                    .value()
-                    .map(|profile| ("profile", label(profile)));
+                let profile = mig.profile.value().map(|profile| ("profile", label(profile)));
                 let own = [("mig", mig.index.to_string().into())];
                 let labels = with(labels, own.into_iter().chain(profile));
                 Some((labels, part(&mig.memory).get()?.0 as f64))
@@ -456,10 +405,7 @@ fn write_process_info(
         host.described.iter().map(|process| {
             let labels = labels.iter().filter_map(|label| {
                 let value = (label.value)(process)?;
-                Some((
-                    label.name,
-                    visible(value.as_bytes(), MAX_LABEL_CHARS).into(),
-                ))
+                Some((label.name, visible(value.as_bytes(), MAX_LABEL_CHARS).into()))
             });
             let pid = ("pid", process.key.pid.to_string().into());
             (with(&host.labels, [pid].into_iter().chain(labels)), 1.0)
@@ -496,9 +442,7 @@ fn write_incidents(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result
         "gputop_incidents_total",
         Kind::Counter,
         "Incidents since the exporter was started, by explaining card",
-        rows()
-            .into_iter()
-            .map(|(labels, row)| (labels, row.count as f64)),
+        rows().into_iter().map(|(labels, row)| (labels, row.count as f64)),
     )?;
     out.gauge(
         "gputop_incident_last_timestamp_seconds",
@@ -515,20 +459,14 @@ mod tests {
     use crate::model::process::ProcessKey;
     use crate::model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
 
-    const OPTIONS: Options = Options {
-        labels: Vec::new(),
-        max_processes: 200,
-    };
+    const OPTIONS: Options = Options { labels: Vec::new(), max_processes: 200 };
 
     fn gpu(index: u32, processes: Vec<GpuProcess>) -> Gpu {
         let mut gpu = Gpu {
             index,
             uuid: GpuUuid(format!("GPU-fa4e0000-0000-4000-8000-00000000000{index}").into()),
             name: "NVIDIA H200".into(),
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             processes: processes.into(),
             ..Gpu::default()
         };
@@ -553,15 +491,13 @@ mod tests {
     fn frame(gpus: u32, processes: u32) -> Frame {
         let key = |n| ProcessKey::new(1_000_000 + n, 7);
         let on = |index| {
-            let listed = (0..processes)
-                .filter(|n| n % gpus == index)
-                .map(|n| GpuProcess {
-                    pid: key(n).pid,
-                    process: Some(key(n)),
-                    vram: Bytes::gib(12).into(),
-                    sm: Percent(12.5).into(),
-                    ..GpuProcess::default()
-                });
+            let listed = (0..processes).filter(|n| n % gpus == index).map(|n| GpuProcess {
+                pid: key(n).pid,
+                process: Some(key(n)),
+                vram: Bytes::gib(12).into(),
+                sm: Percent(12.5).into(),
+                ..GpuProcess::default()
+            });
             gpu(index, listed.collect())
         };
         let size = |gib| Sampled::new(Bytes(Bytes::gib(gib).0 + 1_536));
@@ -616,10 +552,7 @@ mod tests {
     #[test]
     fn scrape_of_8_gpus_and_64_pools_is_small() {
         const MAX_BYTES: usize = 60 << 10;
-        let options = Options {
-            labels: PROCESS_LABELS.iter().collect(),
-            ..OPTIONS
-        };
+        let options = Options { labels: PROCESS_LABELS.iter().collect(), ..OPTIONS };
         let text = written(frame(8, 64), &options);
         assert_eq!(text.matches("gputop_pool_stuck_bytes{").count(), 64);
         assert!(text.len() <= MAX_BYTES, "{} bytes", text.len());
@@ -633,10 +566,7 @@ mod tests {
         assert!(written(frame.clone(), &OPTIONS).contains(fits));
         frame.gpus[0].health.state = HealthState::Silent;
         let silent = written(frame.clone(), &OPTIONS);
-        assert!(
-            !silent.contains(fits) && silent.contains(reserved),
-            "{silent}"
-        );
+        assert!(!silent.contains(fits) && silent.contains(reserved), "{silent}");
         frame.mono = Mono(60_000);
         let outdated = written(frame, &OPTIONS);
         assert!(!outdated.contains("pid="), "{outdated}");
@@ -647,14 +577,8 @@ mod tests {
         let mut frame = frame(1, 1);
         frame.gpus[0].name = "a\"} 1\nevil\\\u{202e}".to_owned() + &"x".repeat(100);
         let text = written(frame, &OPTIONS);
-        let line = text
-            .lines()
-            .find(|line| line.contains("model="))
-            .unwrap_or_default();
-        assert!(
-            line.contains(r#"model="a\"} 1^Jevil\\\\u{202e}xxx"#),
-            "{line}"
-        );
+        let line = text.lines().find(|line| line.contains("model=")).unwrap_or_default();
+        assert!(line.contains(r#"model="a\"} 1^Jevil\\\\u{202e}xxx"#), "{line}");
         assert!(line.contains("x…\"}"), "{line}");
     }
 }

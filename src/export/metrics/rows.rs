@@ -39,70 +39,33 @@ pub(super) struct RowFigure {
 }
 
 const fn gauge(name: &'static str, help: &'static str) -> RowFigure {
-    RowFigure {
-        name,
-        kind: Kind::Gauge,
-        help,
-        is_additive: true,
-    }
+    RowFigure { name, kind: Kind::Gauge, help, is_additive: true }
 }
 
 const fn not_additive(kind: Kind, name: &'static str, help: &'static str) -> RowFigure {
-    RowFigure {
-        name,
-        kind,
-        help,
-        is_additive: false,
-    }
+    RowFigure { name, kind, help, is_additive: false }
 }
 
 /// Process figures in the order of the values from [`process_rows`].
 pub(super) const PROCESS_FIGURES: [RowFigure; 2] = [
-    gauge(
-        "gputop_process_memory_bytes",
-        "GPU memory of the process as measured by the driver",
-    ),
-    gauge(
-        "gputop_process_sm_ratio",
-        "Share of the GPU's SM time used by the process",
-    ),
+    gauge("gputop_process_memory_bytes", "GPU memory of the process as measured by the driver"),
+    gauge("gputop_process_sm_ratio", "Share of the GPU's SM time used by the process"),
 ];
 
 /// Pool figures in the order of the values from [`pool_row`].
 pub(super) const POOL_FIGURES: [RowFigure; 8] = [
     gauge("gputop_pool_allocated_bytes", "Memory in live tensors"),
-    gauge(
-        "gputop_pool_reserved_bytes",
-        "Memory reserved from the driver by the allocator",
-    ),
-    gauge(
-        "gputop_pool_idle_bytes",
-        "Reserved memory without live tensors",
-    ),
-    gauge(
-        "gputop_pool_stuck_bytes",
-        "Idle memory in segments with live tensors",
-    ),
-    not_additive(
-        Kind::Gauge,
-        "gputop_pool_largest_free_bytes",
-        "Largest free block",
-    ),
-    not_additive(
-        Kind::Gauge,
-        "gputop_pool_fits_bytes",
-        "Largest request that would succeed now",
-    ),
+    gauge("gputop_pool_reserved_bytes", "Memory reserved from the driver by the allocator"),
+    gauge("gputop_pool_idle_bytes", "Reserved memory without live tensors"),
+    gauge("gputop_pool_stuck_bytes", "Idle memory in segments with live tensors"),
+    not_additive(Kind::Gauge, "gputop_pool_largest_free_bytes", "Largest free block"),
+    not_additive(Kind::Gauge, "gputop_pool_fits_bytes", "Largest request that would succeed now"),
     not_additive(
         Kind::Counter,
         "gputop_pool_retries_total",
         "Number of times that the allocator flushed its cache",
     ),
-    not_additive(
-        Kind::Counter,
-        "gputop_pool_ooms_total",
-        "Requests that failed",
-    ),
+    not_additive(Kind::Counter, "gputop_pool_ooms_total", "Requests that failed"),
 ];
 
 /// Returns the PIDs of the `max` processes with the most memory.
@@ -131,19 +94,12 @@ pub(super) fn summed<'a, const N: usize>(
     for mut row in rows {
         let is_same = |other: &&mut Row<'a, N>| other.place == row.place;
         if shown.contains(&row.pid) {
-            if !own
-                .iter()
-                .any(|other| other.pid == row.pid && other.place == row.place)
-            {
+            if !own.iter().any(|other| other.pid == row.pid && other.place == row.place) {
                 own.push(row);
             }
         } else if let Some(sum) = others.iter_mut().find(is_same) {
             for (sum, value) in sum.values.iter_mut().zip(row.values) {
-                *sum = sum
-                    .zip(value)
-                    .map(|(sum, value)| sum + value)
-                    .or(*sum)
-                    .or(value);
+                *sum = sum.zip(value).map(|(sum, value)| sum + value).or(*sum).or(value);
             }
         } else {
             row.is_other = true;
@@ -151,11 +107,8 @@ pub(super) fn summed<'a, const N: usize>(
         }
     }
     for row in &mut others {
-        for (value, _) in row
-            .values
-            .iter_mut()
-            .zip(figures)
-            .filter(|(_, figure)| !figure.is_additive)
+        for (value, _) in
+            row.values.iter_mut().zip(figures).filter(|(_, figure)| !figure.is_additive)
         {
             *value = None;
         }
@@ -219,8 +172,7 @@ pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8
     let read = pools.list.iter().filter(|pool| is_fresh(frame, pool.at));
     let read = read.map(|pool| pool_row(frame, labels, pool));
     let reported = pools.reported.iter();
-    read.chain(reported.map(|pool| reported_row(frame, labels, pool)))
-        .collect()
+    read.chain(reported.map(|pool| reported_row(frame, labels, pool))).collect()
 }
 
 fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
@@ -262,15 +214,6 @@ fn reported_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &ReportedPool) -> 
         pid: pool.process.pid.0,
         is_other: false,
         bytes: pool.reserved.get().or(pool.allocated.get()).map(|b| b.0),
-        values: [
-            allocated,
-            reserved,
-            bytes(&pool.idle()),
-            None,
-            largest,
-            None,
-            None,
-            None,
-        ],
+        values: [allocated, reserved, bytes(&pool.idle()), None, largest, None, None, None],
     }
 }

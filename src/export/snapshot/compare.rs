@@ -83,22 +83,14 @@ pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Re
         }
     };
     let [a, b] = names;
-    let document = Document {
-        schema: SCHEMA,
-        a,
-        b,
-        devices: both.devices.iter().map(device).collect(),
-    };
+    let document =
+        Document { schema: SCHEMA, a, b, devices: both.devices.iter().map(device).collect() };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 fn total(device: &DeviceChange, kind: ChangeKind) -> Total {
     let (stacks, difference_bytes) = device.total(kind);
-    Total {
-        kind,
-        stacks,
-        difference_bytes,
-    }
+    Total { kind, stacks, difference_bytes }
 }
 
 /// Formats the text to print if stdout is not a terminal.
@@ -135,15 +127,12 @@ pub fn comparison_text(names: &[String; 2], both: &Comparison) -> String {
 pub fn figure_lines(device: &DeviceChange) -> Vec<String> {
     let [before, after] = device.figures.map(|figures| figures.named());
     let heading = format!("  {:<20}{:>14}{:>14}{:>14}", "", "A", "B", "DIFFERENCE");
-    let rows = before
-        .iter()
-        .zip(&after)
-        .map(|((name, before), (_, after))| {
-            let bytes = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
-            let difference = with_sign(bytes(after.0).saturating_sub(bytes(before.0)));
-            let (before, after) = (before.to_string(), after.to_string());
-            format!("  {name:<20}{before:>14}{after:>14}{difference:>14}")
-        });
+    let rows = before.iter().zip(&after).map(|((name, before), (_, after))| {
+        let bytes = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
+        let difference = with_sign(bytes(after.0).saturating_sub(bytes(before.0)));
+        let (before, after) = (before.to_string(), after.to_string());
+        format!("  {name:<20}{before:>14}{after:>14}{difference:>14}")
+    });
     std::iter::once(heading).chain(rows).collect()
 }
 

@@ -103,11 +103,7 @@ pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
         schema: SCHEMA,
         file: shown.name,
         allocator_settings: settings.map(|(k, v)| (k.as_str(), v)).collect(),
-        devices: shown
-            .devices
-            .iter()
-            .map(|studied| device(shown.snapshot, studied))
-            .collect(),
+        devices: shown.devices.iter().map(|studied| device(shown.snapshot, studied)).collect(),
     };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

@@ -100,9 +100,7 @@ fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) 
         return;
     }
     let span = study.span(device);
-    let over = study
-        .length(device)
-        .map(|us| format!(" in {}", seconds(us)));
+    let over = study.length(device).map(|us| format!(" in {}", seconds(us)));
     let _ = writeln!(
         out,
         "\ntrace: {count} events{}; peak requested {} (after event {}), peak reserved {}",
@@ -112,9 +110,7 @@ fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) 
         span.reserved
     );
     for (at, event) in device.ooms().take(MAX_LINES) {
-        let when = device
-            .since_first(event)
-            .map(|us| format!(" +{}", seconds(us)));
+        let when = device.since_first(event).map(|us| format!(" +{}", seconds(us)));
         let _ = writeln!(
             out,
             "  OUT OF MEMORY at event {at}{}: {}  {}",
@@ -124,10 +120,7 @@ fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) 
         );
     }
     let growth = study.history.growth(device, 0, count);
-    let grown: Vec<ByStack> = growth
-        .into_iter()
-        .filter(|by| by.amount.bytes > 0)
-        .collect();
+    let grown: Vec<ByStack> = growth.into_iter().filter(|by| by.amount.bytes > 0).collect();
     if !grown.is_empty() {
         out.push_str("\ngrew over the trace, by stack\n");
         write_list(out, stacks, &grown, BEFORE);
@@ -157,20 +150,12 @@ fn amount(amount: Amount) -> String {
 /// Formats a signed size: `1.20 GiB`, `-300.00 MiB`.
 pub fn signed(bytes: i64) -> String {
     let size = Bytes(bytes.unsigned_abs());
-    if bytes < 0 {
-        format!("-{size}")
-    } else {
-        size.to_string()
-    }
+    if bytes < 0 { format!("-{size}") } else { size.to_string() }
 }
 
 /// Describes an out-of-memory event: `900.00 MiB requested, 12.00 MiB free on the GPU`.
 pub fn oom_words(event: &Event) -> String {
-    format!(
-        "{} requested, {} free on the GPU",
-        Bytes(event.size),
-        Bytes(event.addr)
-    )
+    format!("{} requested, {} free on the GPU", Bytes(event.size), Bytes(event.addr))
 }
 
 /// Formats a duration from microseconds: `12.345 s`, `1.234 ms`.

@@ -50,11 +50,7 @@ pub fn sections(run: &RunSummary) -> Vec<Section> {
     }
     let warnings: Vec<String> = warnings(run).collect();
     if !warnings.is_empty() {
-        sections.push(Section {
-            title: "Warnings".into(),
-            notes: warnings,
-            ..Section::default()
-        });
+        sections.push(Section { title: "Warnings".into(), notes: warnings, ..Section::default() });
     }
     sections.push(Section {
         title: "Incidents".into(),
@@ -68,10 +64,7 @@ pub fn sections(run: &RunSummary) -> Vec<Section> {
 }
 
 fn overview(run: &RunSummary) -> Section {
-    Section {
-        notes: overview_words(run),
-        ..Section::default()
-    }
+    Section { notes: overview_words(run), ..Section::default() }
 }
 
 /// Describes host, start, duration and counts in two or more sentences.
@@ -149,11 +142,7 @@ fn gpus(run: &RunSummary) -> Section {
             words("MODEL"),
         ],
         rows: run.gpus.iter().map(row).collect(),
-        notes: run
-            .gpus
-            .iter()
-            .flat_map(|gpu| gpu_notes(gpu, run))
-            .collect(),
+        notes: run.gpus.iter().flat_map(|gpu| gpu_notes(gpu, run)).collect(),
     }
 }
 
@@ -165,11 +154,7 @@ fn gpu_notes(gpu: &GpuSummary, run: &RunSummary) -> Vec<String> {
         .map(|share| format!("{} {}", share.reason.words(), percent(Some(share.percent))))
         .collect();
     if !reasons.is_empty() {
-        notes.push(format!(
-            "GPU {}: throttled by {}.",
-            gpu.index,
-            reasons.join(", ")
-        ));
+        notes.push(format!("GPU {}: throttled by {}.", gpu.index, reasons.join(", ")));
     }
     if let Some(Energy { covered, .. }) = gpu.energy.filter(|e| e.covered < run.duration) {
         notes.push(format!(
@@ -244,10 +229,7 @@ fn memory(run: &RunSummary) -> Section {
             Some((first, rest)) => {
                 rows.push(row(pool_gpu(first), vram, Some(first)));
                 let blank = || [(); 3].map(|()| String::new());
-                rows.extend(
-                    rest.iter()
-                        .map(|pool| row(pool_gpu(pool), blank(), Some(pool))),
-                );
+                rows.extend(rest.iter().map(|pool| row(pool_gpu(pool), blank(), Some(pool))));
             }
         }
     }
@@ -330,18 +312,11 @@ pub fn compared(both: &Comparison) -> Vec<Section> {
     let mut overview = Section::default();
     for (name, run) in [("A", &both.a), ("B", &both.b)] {
         let lines = overview_words(run).into_iter();
-        overview
-            .notes
-            .extend(lines.map(|line| format!("{name}: {line}")));
+        overview.notes.extend(lines.map(|line| format!("{name}: {line}")));
     }
     let section = |subject: &ComparedSubject| Section {
         title: subject.title.clone(),
-        columns: vec![
-            words("FIGURE"),
-            number("A"),
-            number("B"),
-            number("DIFFERENCE"),
-        ],
+        columns: vec![words("FIGURE"), number("A"), number("B"), number("DIFFERENCE")],
         rows: subject
             .figures
             .iter()
@@ -373,11 +348,7 @@ impl Section {
         let Some(at) = self.columns.iter().position(|column| column.name == name) else {
             return;
         };
-        if self
-            .rows
-            .iter()
-            .all(|row| ["", ABSENT].contains(&&*row[at]))
-        {
+        if self.rows.iter().all(|row| ["", ABSENT].contains(&&*row[at])) {
             self.columns.remove(at);
             self.rows.iter_mut().for_each(|row| drop(row.remove(at)));
         }
@@ -390,9 +361,7 @@ fn size(size: Option<Bytes>) -> String {
 
 fn three(sizes: Option<Percentiles>) -> [String; 3] {
     let sizes = sizes.map(|sizes| [sizes.peak, sizes.p95, sizes.p50]);
-    sizes.map_or([(); 3].map(|()| ABSENT.into()), |sizes| {
-        sizes.map(Bytes::short)
-    })
+    sizes.map_or([(); 3].map(|()| ABSENT.into()), |sizes| sizes.map(Bytes::short))
 }
 
 fn percent(share: Option<Percent>) -> String {

@@ -94,10 +94,7 @@ pub fn short(run: &RunSummary, unproven: &[String], width: usize) -> String {
     let mut lines = overview_words(run);
     let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
     let fit: Vec<String> = run.processes.iter().filter_map(fit_words).collect();
-    let has_pools = run
-        .processes
-        .iter()
-        .any(|process| !process.pools.is_empty());
+    let has_pools = run.processes.iter().any(|process| !process.pools.is_empty());
     let fit = match (fit.is_empty(), unproven.first()) {
         (false, _) => fit,
         (true, Some(why)) => vec![format!("No smaller GPU is proven: {why}.")],
@@ -105,8 +102,7 @@ pub fn short(run: &RunSummary, unproven: &[String], width: usize) -> String {
         (true, None) => Vec::new(),
     };
     let mut wrapped = String::new();
-    fit.iter()
-        .for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
+    fit.iter().for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
     rest.extend(wrapped.lines().map(|line| line[1..].to_owned()));
     lines.extend(run.gpus.iter().map(gpu_line));
     lines.extend(run.processes.iter().map(process_line));
@@ -186,10 +182,7 @@ mod tests {
             words.ends_with("20.00 GiB reserved, plus 2.00 GiB outside the allocator."),
             "{text}"
         );
-        assert!(
-            text.lines().all(|line| line.chars().count() <= 80),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -40,10 +40,7 @@ fn exit(first: u64) -> Record {
 fn from_log(first: u64) -> Record {
     let mut record = record(DetectedBy::Log, Severity::Caught, 0.9, first);
     record.incident.fields.requested_bytes = Some(2 << 30);
-    record.excerpt = Some(Excerpt {
-        text: "CUDA out of memory".into(),
-        is_cut: false,
-    });
+    record.excerpt = Some(Excerpt { text: "CUDA out of memory".into(), is_cut: false });
     record
 }
 
@@ -85,19 +82,13 @@ fn merges_incidents_without_a_subject_only_if_they_began_at_the_same_time() {
 
 #[test]
 fn the_log_explains_and_the_exit_makes_it_fatal() {
-    for one in [
-        from_log(900).merge(exit(1_000)),
-        exit(1_000).merge(from_log(900)),
-    ] {
+    for one in [from_log(900).merge(exit(1_000)), exit(1_000).merge(from_log(900))] {
         assert_eq!(one.incident.id, "log");
         assert_eq!(one.incident.severity, Severity::Fatal);
         assert_eq!(one.incident.fields.requested_bytes, Some(2 << 30));
         assert_eq!(one.incident.fields.exit_code, Some(1));
         assert_eq!(one.key.first, Mono(900));
-        assert_eq!(
-            one.excerpt.map(|e| e.text).as_deref(),
-            Some("CUDA out of memory")
-        );
+        assert_eq!(one.excerpt.map(|e| e.text).as_deref(), Some("CUDA out of memory"));
     }
 }
 
@@ -106,11 +97,7 @@ fn prefers_the_later_conclusion_of_one_observer() {
     let seen = |id: &str, confidence, agent: &str, events| {
         let mut record = record(DetectedBy::Allocator, Severity::Caught, confidence, 0);
         record.incident.id = id.into();
-        let event = |seq| Event {
-            agent: agent.into(),
-            seq,
-            ..Event::default()
-        };
+        let event = |seq| Event { agent: agent.into(), seq, ..Event::default() };
         record.evidence.events = (0..events).map(event).collect();
         record.concluded_by = Some(agent.into());
         record
@@ -128,25 +115,15 @@ fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
     record.incident.id = id.into();
     record.incident.fields = fields;
     record.concluded_by = agent.map(str::to_owned);
-    let event = |seq| Event {
-        agent: agent.unwrap_or_default().into(),
-        seq,
-        ..Event::default()
-    };
+    let event = |seq| Event { agent: agent.unwrap_or_default().into(), seq, ..Event::default() };
     record.evidence.events = (0..events).map(event).collect();
     record
 }
 
 #[test]
 fn prefers_the_reader_of_the_whole_message_in_any_order() {
-    let part = Fields {
-        requested_bytes: Some(2 << 30),
-        ..Fields::default()
-    };
-    let whole = Fields {
-        reserved_unallocated_bytes: Some(8 << 30),
-        ..part.clone()
-    };
+    let part = Fields { requested_bytes: Some(2 << 30), ..Fields::default() };
+    let whole = Fields { reserved_unallocated_bytes: Some(8 << 30), ..part.clone() };
     let partial = || read("oom-capacity", Some("a"), 1, part.clone());
     let again = || read("oom-capacity", Some("a"), 2, part.clone());
     let complete = || read("oom-fragmentation", None, 0, whole.clone());
@@ -238,18 +215,13 @@ fn merging_loses_no_data() {
     a.evidence.events = vec![event("x", 2, 20)];
     a.evidence.measured.insert("retries".into(), 1.into());
     a.history = vec![track(vec![None, Some(Span(1.0, 2.0))])];
-    a.environment = vec![Variable {
-        name: "CUDA_VISIBLE_DEVICES".into(),
-        value: Some("3".into()),
-    }];
+    a.environment = vec![Variable { name: "CUDA_VISIBLE_DEVICES".into(), value: Some("3".into()) }];
     let mut b = from_log(10);
     b.evidence.events = vec![event("y", 1, 10), event("x", 2, 20)];
     b.evidence.measured.insert("retries".into(), 2.into());
     b.history = vec![track(vec![Some(Span(0.0, 1.0)), Some(Span(1.0, 2.0))])];
-    b.excerpt = Some(Excerpt {
-        text: "more of the log, and CUDA out of memory".into(),
-        is_cut: false,
-    });
+    b.excerpt =
+        Some(Excerpt { text: "more of the log, and CUDA out of memory".into(), is_cut: false });
     b.incident.time = Some("2026-11-20T13:03:00+01:00".into());
     a.incident.time = Some("2026-11-20T12:03:58Z".into());
     let one = a.merge(b);
@@ -259,26 +231,16 @@ fn merging_loses_no_data() {
     assert_eq!(one.history[0].known(), 2);
     assert_eq!(one.environment.len(), 1);
     assert!(one.excerpt.is_some_and(|e| e.text.starts_with("more")));
-    assert_eq!(
-        one.incident.time.as_deref(),
-        Some("2026-11-20T13:03:00+01:00")
-    );
+    assert_eq!(one.incident.time.as_deref(), Some("2026-11-20T13:03:00+01:00"));
 }
 
 #[test]
 fn limits_sections_and_keeps_the_end_of_the_log() {
     let mut one = from_log(0);
     let line = "x".repeat(99) + "\n";
-    one.excerpt = Some(Excerpt {
-        text: "é".to_owned() + &line.repeat(4_000) + "the end",
-        is_cut: false,
-    });
-    one.evidence.events = (0..500)
-        .map(|seq| Event {
-            seq,
-            ..Event::default()
-        })
-        .collect();
+    one.excerpt =
+        Some(Excerpt { text: "é".to_owned() + &line.repeat(4_000) + "the end", is_cut: false });
+    one.evidence.events = (0..500).map(|seq| Event { seq, ..Event::default() }).collect();
     let one = one.bounded();
     let excerpt = one.excerpt.as_ref().expect("an excerpt");
     assert!(excerpt.text.len() <= MAX_EXCERPT && excerpt.is_cut);
@@ -299,13 +261,7 @@ fn preserves_fields_of_a_later_version() {
     let read: Record = serde_json::from_value(value.clone()).expect("it reads");
     assert_eq!(read.more["later"]["any"][1], 2);
     assert_eq!(serde_json::to_value(&read).expect("plain data"), value);
-    assert_eq!(
-        Record {
-            more: Map::new(),
-            ..read
-        },
-        one
-    );
+    assert_eq!(Record { more: Map::new(), ..read }, one);
 }
 
 #[test]
@@ -318,20 +274,10 @@ fn merges_two_scenes_and_limits_the_map() {
         at: Mono(at),
         ..PythonStack::default()
     };
-    let map = |blocks: u64| SceneMap {
-        blocks,
-        whole: Some(PoolMap::default()),
-        ..SceneMap::default()
-    };
-    let with = |scene: Scene| Record {
-        scene: Some(Arc::new(scene)),
-        ..from_log(0)
-    };
-    let first = with(Scene {
-        at: Mono(7),
-        stacks: vec![stack(40)],
-        ..Scene::default()
-    });
+    let map =
+        |blocks: u64| SceneMap { blocks, whole: Some(PoolMap::default()), ..SceneMap::default() };
+    let with = |scene: Scene| Record { scene: Some(Arc::new(scene)), ..from_log(0) };
+    let first = with(Scene { at: Mono(7), stacks: vec![stack(40)], ..Scene::default() });
     let second = with(Scene {
         at: Mono(9),
         stacks: vec![stack(60)],

@@ -86,10 +86,7 @@ fn an_incident_that_gets_worse_becomes_unread() {
     let mut more = record(418, 1);
     more.command = Some("python".into());
     put(&store, more);
-    assert!(
-        is_read(),
-        "new evidence must not mark a read incident as unread"
-    );
+    assert!(is_read(), "new evidence must not mark a read incident as unread");
     let mut died = record(418, 3);
     died.incident.severity = Severity::Fatal;
     put(&store, died);
@@ -109,9 +106,7 @@ fn deletes_the_oldest_read_incidents_first() {
     let (_home, store) = store();
     let most = u32::try_from(MAX_RECORDS).expect("small");
     let uids: Vec<Uid> = (0..most).map(|n| put(&store, record(n, n)).uid).collect();
-    store
-        .mark_read(&[uids[5].clone(), uids[9].clone()])
-        .expect("marked");
+    store.mark_read(&[uids[5].clone(), uids[9].clone()]).expect("marked");
     let names = || -> Vec<Uid> {
         let files = store.files().expect("files");
         files.into_iter().map(|file| file.uid).collect()
@@ -139,16 +134,10 @@ fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
     let both = nearest(&a.as_str()[..1]);
     assert_eq!(
         both,
-        format!(
-            "{} matches several incidents: {b}, {a}; type more characters",
-            &a.as_str()[..1]
-        )
+        format!("{} matches several incidents: {b}, {a}; type more characters", &a.as_str()[..1])
     );
     let slip = format!("{}z", &a.as_str()[..11]);
-    assert_eq!(
-        nearest(&slip),
-        format!("incident {slip} not found; the closest ID is {a}")
-    );
+    assert_eq!(nearest(&slip), format!("incident {slip} not found; the closest ID is {a}"));
     assert_eq!(store.find("last").ok(), Some(b));
     assert_eq!(
         nearest("zzz"),
@@ -175,15 +164,9 @@ fn reports_damaged_files_and_does_not_open_special_files() {
     let listing = store.list().expect("a list");
     assert_eq!(listing.entries.len(), 1);
     assert_eq!(listing.entries[0].uid, good);
-    let messages: Vec<String> = listing
-        .unreadable
-        .iter()
-        .map(|one| format!("{}: {}", &one.file[8..12], one.why))
-        .collect();
-    assert!(
-        messages[0].starts_with("aaaa: damaged (EOF"),
-        "{messages:?}"
-    );
+    let messages: Vec<String> =
+        listing.unreadable.iter().map(|one| format!("{}: {}", &one.file[8..12], one.why)).collect();
+    assert!(messages[0].starts_with("aaaa: damaged (EOF"), "{messages:?}");
     assert_eq!(
         messages[1..6],
         [
@@ -207,13 +190,8 @@ fn keeps_a_newer_state_and_replaces_a_damaged_one() {
     let state = store.folder().join(super::super::state::NAME);
     let newer = br#"{"schema": 9, "read": 3}"#;
     fs::write(&state, newer).expect("write");
-    let error = store
-        .claim_notice(&uid)
-        .expect_err("a newer state file must not be changed");
-    assert!(
-        matches!(error, StoreError::Newer { schema: 9, .. }),
-        "{error}"
-    );
+    let error = store.claim_notice(&uid).expect_err("a newer state file must not be changed");
+    assert!(matches!(error, StoreError::Newer { schema: 9, .. }), "{error}");
     put(&store, record(421, 9));
     assert_eq!(fs::read(&state).expect("there"), newer);
     fs::write(&state, b"\xff\xfe{{{").expect("write");
@@ -228,11 +206,7 @@ fn refuses_a_store_that_is_a_link_or_a_file() {
     fs::create_dir(&above).expect("directory");
     let message = || store.write(record(1, 0)).expect_err("refused").to_string();
     symlink(home.path(), store.folder()).expect("link");
-    assert!(
-        message().starts_with("cannot use the incident store "),
-        "{}",
-        message()
-    );
+    assert!(message().starts_with("cannot use the incident store "), "{}", message());
     assert!(store.list().is_err());
     fs::remove_file(store.folder()).expect("remove");
     fs::write(store.folder(), b"").expect("a file");
@@ -278,10 +252,7 @@ fn a_changed_explanation_becomes_unread_and_keeps_its_name() {
     better.incident.fields.reserved_bytes = Some(1);
     better.incident.headline = "FRAGMENTED MEMORY".into();
     let stored = put(&store, better);
-    assert_eq!(
-        (stored.uid, &*stored.incident.headline),
-        (uid.clone(), "FRAGMENTED MEMORY")
-    );
+    assert_eq!((stored.uid, &*stored.incident.headline), (uid.clone(), "FRAGMENTED MEMORY"));
     assert!(!is_read());
 }
 
@@ -304,33 +275,21 @@ fn imports_each_remote_incident_once_even_without_a_subject() {
     later.key.first = Mono(9_000);
     let uids = [record(418, 0), without_subject, later].map(|record| put(&remote, record).uid);
     remote.mark_read(&uids[..1]).expect("a note");
-    assert_eq!(
-        remote
-            .recent_files(Duration::from_hours(1))
-            .expect("a list")
-            .len(),
-        3
-    );
+    assert_eq!(remote.recent_files(Duration::from_hours(1)).expect("a list").len(), 3);
     for what in [Written::New, Written::Known, Written::Known] {
         for uid in &uids {
-            let adopted = local
-                .adopt(remote_incident(&remote, uid))
-                .expect("it is stored");
+            let adopted = local.adopt(remote_incident(&remote, uid)).expect("it is stored");
             assert_eq!((adopted.uid, adopted.what), (uid.clone(), what));
         }
     }
     let entries = local.list().expect("a list").entries;
-    let read: Vec<bool> = uids
-        .iter()
-        .map(|uid| entries.iter().any(|one| one.uid == *uid && one.is_read))
-        .collect();
+    let read: Vec<bool> =
+        uids.iter().map(|uid| entries.iter().any(|one| one.uid == *uid && one.is_read)).collect();
     assert_eq!((entries.len(), read), (3, vec![true, false, false]));
     // A locally observed incident is merged with the remote host's incident.
     let (_other, other) = store();
     put(&other, record(418, 3));
-    other
-        .adopt(remote_incident(&remote, &uids[0]))
-        .expect("it is stored");
+    other.adopt(remote_incident(&remote, &uids[0])).expect("it is stored");
     assert_eq!(other.list().expect("a list").entries.len(), 1);
 }
 
@@ -342,11 +301,7 @@ fn does_not_import_invalid_incidents() {
         ("01kq3v7-x2c9", serde_json::json!([1])),
         ("01kq3v7-x2c9", serde_json::json!({"schema": 99})),
     ] {
-        let stored = RemoteIncident {
-            uid: uid.into(),
-            is_read: false,
-            record,
-        };
+        let stored = RemoteIncident { uid: uid.into(), is_read: false, record };
         let why = local.adopt(stored).expect_err("it is refused").to_string();
         assert!(why.starts_with(&format!("cannot import incident {uid} from another host: ")));
     }

@@ -148,10 +148,9 @@ impl Value<'_> {
             Self::Bytes(bytes) => bytes.to_string(),
             Self::Percent(share) => format!("{:.0} %", share.0),
             Self::Power(power) => format!("{:.1} W", f64::from(power.0) / 1_000.0),
-            Self::Energy(energy) => format!(
-                "{:.2} kWh since the driver was loaded",
-                energy.0 as f64 / 3.6e9
-            ),
+            Self::Energy(energy) => {
+                format!("{:.2} kWh since the driver was loaded", energy.0 as f64 / 3.6e9)
+            }
             Self::Temperature(celsius) => format!("{} °C", celsius.0),
             Self::Clock(clock) => format!("{} MHz", clock.0),
             Self::Rate(rate) => rate_text(*rate),
@@ -261,12 +260,7 @@ impl GpuFigure {
         priority: u8,
         help: &'static str,
     ) -> Self {
-        let column = Some(FigureColumn {
-            title,
-            width,
-            priority,
-            help,
-        });
+        let column = Some(FigureColumn { title, width, priority, help });
         Self { column, ..self }
     }
 
@@ -345,25 +339,16 @@ mod tests {
     fn each_figure_reads_the_field_that_it_stores() {
         for figure in GPU_FIGURES {
             let mut gpu = Gpu::default();
-            figure
-                .field
-                .set_missing(&mut gpu, Missing::new(Reason::Unknown, "stored"));
+            figure.field.set_missing(&mut gpu, Missing::new(Reason::Unknown, "stored"));
             let stored: Vec<_> = GPU_FIGURES
                 .iter()
                 .filter(|other| {
-                    other
-                        .field
-                        .read(&gpu)
-                        .is_err_and(|why| why.to_string() == "stored")
+                    other.field.read(&gpu).is_err_and(|why| why.to_string() == "stored")
                 })
                 .map(|other| other.name)
                 .collect();
             assert_eq!(stored, [figure.name]);
-            assert!(
-                serde_json::to_string(&gpu)
-                    .expect("it serializes")
-                    .contains("stored")
-            );
+            assert!(serde_json::to_string(&gpu).expect("it serializes").contains("stored"));
         }
     }
 }

@@ -34,10 +34,7 @@ pub struct GpuProcess {
 impl GpuProcess {
     /// Returns the key of the process's history: the kernel's key if known, or the driver's PID alone.
     pub fn key(&self) -> ProcessKey {
-        self.process.unwrap_or(ProcessKey {
-            pid: self.pid,
-            ..ProcessKey::default()
-        })
+        self.process.unwrap_or(ProcessKey { pid: self.pid, ..ProcessKey::default() })
     }
 }
 

@@ -35,9 +35,7 @@ impl Throttle {
     /// Returns the throttle reasons in an NVML bit mask. Ignores unknown bits.
     pub fn of_mask(mask: u64) -> Vec<Self> {
         let bits = THROTTLE_BITS.into_iter().enumerate();
-        bits.filter(|(bit, _)| mask >> bit & 1 == 1)
-            .map(|(_, reason)| reason)
-            .collect()
+        bits.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason).collect()
     }
 
     /// Returns the throttle reason as a noun phrase for a narrow column: `power cap`.

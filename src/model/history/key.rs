@@ -71,13 +71,9 @@ impl fmt::Display for SeriesKey {
                 write!(f, "process/{}@{}/{}", key.pid, key.start.0, metric.text())
             }
             Self::Vram(key, uuid) => write!(f, "vram/{}@{}/{uuid}", key.pid, key.start.0),
-            Self::Pool(key, ordinal, metric) => write!(
-                f,
-                "pool/{}@{}:{ordinal}/{}",
-                key.pid,
-                key.start.0,
-                metric.text()
-            ),
+            Self::Pool(key, ordinal, metric) => {
+                write!(f, "pool/{}@{}:{ordinal}/{}", key.pid, key.start.0, metric.text())
+            }
         }
     }
 }

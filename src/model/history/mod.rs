@@ -81,10 +81,7 @@ impl History {
     /// Returns an empty history with the same retention.
     #[must_use]
     pub fn empty_copy(&self) -> Self {
-        Self {
-            reach: self.reach,
-            ..Self::default()
-        }
+        Self { reach: self.reach, ..Self::default() }
     }
 
     fn push_outline(&mut self, frame: &Frame) {
@@ -159,9 +156,7 @@ impl History {
 
     /// Removes all history from `time` on. Used when playback jumps and continues at that time.
     pub fn forget_from(&mut self, time: Mono) {
-        self.series
-            .values_mut()
-            .for_each(|series| series.forget_from(time));
+        self.series.values_mut().for_each(|series| series.forget_from(time));
         self.series.retain(|_, series| !series.is_empty());
         (self.newest, self.last_check) = (None, time);
     }

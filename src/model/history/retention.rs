@@ -85,10 +85,8 @@ impl History {
             return;
         }
         for (key, series) in &self.series {
-            let is_memory = matches!(
-                key,
-                SeriesKey::Vram(..) | SeriesKey::Pool(_, _, PoolMetric::Reserved)
-            );
+            let is_memory =
+                matches!(key, SeriesKey::Vram(..) | SeriesKey::Pool(_, _, PoolMetric::Reserved));
             let process = key.process().filter(|_| is_memory);
             if let Some(process) = process.and_then(|process| sizes.get_mut(&process)) {
                 process.peak = process.peak.max(series.peak());
@@ -120,10 +118,7 @@ mod tests {
     use crate::model::units::{GpuUuid, Pid};
 
     fn process(number: u32) -> ProcessKey {
-        ProcessKey {
-            pid: Pid(number),
-            ..ProcessKey::default()
-        }
+        ProcessKey { pid: Pid(number), ..ProcessKey::default() }
     }
 
     #[test]

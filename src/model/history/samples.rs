@@ -26,14 +26,8 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
         }
     };
     if let Some(host) = frame.host.as_ref().filter(|host| is_fresh(frame, host.at)) {
-        put(
-            SeriesKey::Host(HostMetric::Cpu),
-            host.cpu.get().map(|v| v.0),
-        );
-        put(
-            SeriesKey::Host(HostMetric::Memory),
-            host.memory_used.get().map(|v| v.0 as f64),
-        );
+        put(SeriesKey::Host(HostMetric::Cpu), host.cpu.get().map(|v| v.0));
+        put(SeriesKey::Host(HostMetric::Memory), host.memory_used.get().map(|v| v.0 as f64));
     }
     for gpu in frame
         .gpus
@@ -42,23 +36,11 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     {
         let key = |metric| SeriesKey::Gpu(gpu.uuid.clone(), metric);
         put(key(GpuMetric::Sm), gpu.sm.get().map(|v| v.0));
-        put(
-            key(GpuMetric::MemoryBandwidth),
-            gpu.memory_bandwidth.get().map(|v| v.0),
-        );
+        put(key(GpuMetric::MemoryBandwidth), gpu.memory_bandwidth.get().map(|v| v.0));
         put(key(GpuMetric::Used), gpu.memory.taken().map(|v| v.0 as f64));
-        put(
-            key(GpuMetric::Power),
-            gpu.power.get().map(|v| f64::from(v.0) / 1000.0),
-        );
-        put(
-            key(GpuMetric::Temperature),
-            gpu.temperature.get().map(|v| f64::from(v.0)),
-        );
-        put(
-            key(GpuMetric::SmClock),
-            gpu.sm_clock.get().map(|v| f64::from(v.0)),
-        );
+        put(key(GpuMetric::Power), gpu.power.get().map(|v| f64::from(v.0) / 1000.0));
+        put(key(GpuMetric::Temperature), gpu.temperature.get().map(|v| f64::from(v.0)));
+        put(key(GpuMetric::SmClock), gpu.sm_clock.get().map(|v| f64::from(v.0)));
         for process in gpu.processes.value().into_iter().flatten() {
             put(
                 SeriesKey::Vram(process.key(), gpu.uuid.clone()),
@@ -66,17 +48,11 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
             );
         }
     }
-    let processes = frame
-        .processes
-        .iter()
-        .filter(|list| is_fresh(frame, list.at));
+    let processes = frame.processes.iter().filter(|list| is_fresh(frame, list.at));
     for process in processes.flat_map(|processes| &*processes.list) {
         let key = |metric| SeriesKey::Process(process.key, metric);
         put(key(ProcessMetric::Cpu), process.cpu.get().map(|v| v.0));
-        put(
-            key(ProcessMetric::Rss),
-            process.rss.get().map(|v| v.0 as f64),
-        );
+        put(key(ProcessMetric::Rss), process.rss.get().map(|v| v.0 as f64));
     }
 }
 

@@ -145,9 +145,7 @@ mod tests {
         let last = end / step;
         let column = |column: u64| {
             let from = (last + column + 1).checked_sub(columns)? * step;
-            let inside = raw
-                .iter()
-                .filter(|(at, _)| (from..from + step).contains(at));
+            let inside = raw.iter().filter(|(at, _)| (from..from + step).contains(at));
             inside.map(|(_, value)| *value).reduce(Span::join)
         };
         (0..columns).map(column).collect()
@@ -164,27 +162,16 @@ mod tests {
             series.put(Mono(second * 1_000), value);
         }
         let now = Mono(86_399_000);
-        for (length, columns) in [
-            (DAY, 24),
-            (DAY, 180),
-            (DAY, 8_640),
-            (Millis(DAY.0 * 2), 7),
-            (Millis(21_600_000), 60),
-        ] {
+        for (length, columns) in
+            [(DAY, 24), (DAY, 180), (DAY, 8_640), (Millis(DAY.0 * 2), 7), (Millis(21_600_000), 60)]
+        {
             // The spikes in a chart must not depend on where the chart ends.
             let spikes = |end: Mono| {
                 let window = series.window(end, length, columns);
-                window
-                    .iter()
-                    .filter(|s| **s == Some(Span(1.0, 99.0)))
-                    .count()
+                window.iter().filter(|s| **s == Some(Span(1.0, 99.0))).count()
             };
             let near = Mono(40_007_000 + length.0 / 2);
-            let seen = if near < now {
-                spikes(near)
-            } else {
-                spikes(now)
-            };
+            let seen = if near < now { spikes(near) } else { spikes(now) };
             assert_eq!(seen, 1, "{length:?} in {columns}");
         }
         let day = series.window(now, DAY, 1_440);
@@ -211,10 +198,7 @@ mod tests {
     fn wide_columns_show_all_of_their_time() {
         let mut series = Series::default();
         for second in 0..80_000_u64 {
-            series.put(
-                Mono(second * 1_000),
-                if second == 79_201 { 9.0 } else { 1.0 },
-            );
+            series.put(Mono(second * 1_000), if second == 79_201 { 9.0 } else { 1.0 });
         }
         let day = series.window(Mono(79_999_000), Millis(80_000_000), 80);
         assert_eq!(day[79], Some(Span(1.0, 9.0)));
@@ -256,17 +240,12 @@ mod tests {
         assert!(constant.bytes() < 5_000, "{}", constant.bytes());
         let mut cut = Series::default();
         let has_data = |second: &u64| second % 3_600 > 100;
-        (0..200_000)
-            .filter(has_data)
-            .for_each(|second| cut.put(Mono(second * 1_000), 7.0));
+        (0..200_000).filter(has_data).for_each(|second| cut.put(Mono(second * 1_000), 7.0));
         assert!(cut.bytes() < 5_000, "{}", cut.bytes());
         series.put(Mono(u64::MAX - 1), 2.0);
         assert!(series.bytes() < 2_000);
         series.put(Mono(5_000), 3.0);
-        assert_eq!(
-            series.window(Mono(5_000), Millis(1_000), 1),
-            [Some(Span(3.0, 3.0))]
-        );
+        assert_eq!(series.window(Mono(5_000), Millis(1_000), 1), [Some(Span(3.0, 3.0))]);
     }
 
     #[test]

@@ -27,11 +27,7 @@ pub struct Summary {
 impl Summary {
     pub fn end(&self) -> Mono {
         let buckets = self.series.values().map(Vec::len).max().unwrap_or(0);
-        Mono(
-            self.start
-                .0
-                .saturating_add(COARSE.0.saturating_mul(buckets as u64)),
-        )
+        Mono(self.start.0.saturating_add(COARSE.0.saturating_mul(buckets as u64)))
     }
 }
 

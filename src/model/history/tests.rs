@@ -12,10 +12,7 @@ const GPU: &str = "GPU-1";
 fn gpu(sm: f64) -> Gpu {
     Gpu {
         uuid: GpuUuid(GPU.into()),
-        health: Health {
-            state: HealthState::Answering,
-            ..Health::default()
-        },
+        health: Health { state: HealthState::Answering, ..Health::default() },
         sm: Percent(sm).into(),
         ..Gpu::default()
     }
@@ -41,10 +38,7 @@ fn used_by(number: u32, mib: u64) -> Gpu {
         vram: Bytes::mib(mib).into(),
         ..GpuProcess::default()
     };
-    Gpu {
-        processes: vec![process].into(),
-        ..gpu(1.0)
-    }
+    Gpu { processes: vec![process].into(), ..gpu(1.0) }
 }
 
 fn vram(history: &History, number: u32) -> Option<&Series> {
@@ -71,25 +65,16 @@ fn series_keys_survive_a_round_trip() {
     ] {
         assert_eq!(series.to_string().parse(), Ok(series));
     }
-    assert_eq!(
-        "process/1@2/unknown".parse::<SeriesKey>(),
-        Err(UnknownSeries)
-    );
+    assert_eq!("process/1@2/unknown".parse::<SeriesKey>(), Err(UnknownSeries));
     assert_eq!("".parse::<SeriesKey>(), Err(UnknownSeries));
 }
 
 #[test]
 fn a_peak_between_two_frames_is_in_the_pool_series() {
-    let mut frame = Frame {
-        mono: Mono(5_000),
-        ..Frame::default()
-    };
+    let mut frame = Frame { mono: Mono(5_000), ..Frame::default() };
     let mut pool = Pool::default();
     pool.stats.allocated = Sampled::new(Bytes(10)).and(Bytes(90)).and(Bytes(20));
-    frame.pools = Some(Pools {
-        list: vec![pool].into(),
-        ..Default::default()
-    });
+    frame.pools = Some(Pools { list: vec![pool].into(), ..Default::default() });
     let mut history = History::default();
     history.push(&frame);
     let key = SeriesKey::Pool(ProcessKey::default(), 0, PoolMetric::Allocated);
@@ -103,10 +88,7 @@ fn a_summary_fills_the_past_of_a_chart() {
     let mut frame = Frame::default();
     frame.gpus.push(Gpu {
         uuid: GpuUuid("GPU-1".into()),
-        health: Health {
-            state: HealthState::Answering,
-            ..Default::default()
-        },
+        health: Health { state: HealthState::Answering, ..Default::default() },
         sm: Percent(70.0).into(),
         ..Default::default()
     });
@@ -120,14 +102,10 @@ fn a_summary_fills_the_past_of_a_chart() {
             .expect("reads back");
     let mut history = History::default();
     history.push_summary(&summary);
-    let series = history
-        .series(&SeriesKey::Gpu(GpuUuid("GPU-1".into()), GpuMetric::Sm))
-        .expect("a series");
+    let series =
+        history.series(&SeriesKey::Gpu(GpuUuid("GPU-1".into()), GpuMetric::Sm)).expect("a series");
     let minute = series.window(Mono(659_000), Millis(60_000), 30);
-    assert!(
-        minute.iter().all(|s| *s == Some(Span(70.0, 70.0))),
-        "{minute:?}"
-    );
+    assert!(minute.iter().all(|s| *s == Some(Span(70.0, 70.0))), "{minute:?}");
 }
 
 #[test]
@@ -148,10 +126,7 @@ fn missing_values_are_gaps_but_one_late_frame_is_not() {
     }
     let minute = shown(&history, 159, 60);
     let gaps: Vec<usize> = (100..160).filter(|s| minute[s - 100].is_none()).collect();
-    assert_eq!(
-        gaps,
-        [110, 111, 112, 120, 130, 131, 132, 150, 151, 152, 153, 154]
-    );
+    assert_eq!(gaps, [110, 111, 112, 120, 130, 131, 132, 150, 151, 152, 153, 154]);
 }
 
 #[test]
@@ -214,10 +189,7 @@ fn processes_beyond_the_limit_have_no_series() {
         vram: Bytes(1).into(),
         ..GpuProcess::default()
     });
-    let crowded = Gpu {
-        processes: list.collect::<Vec<_>>().into(),
-        ..gpu(1.0)
-    };
+    let crowded = Gpu { processes: list.collect::<Vec<_>>().into(), ..gpu(1.0) };
     history.push(&frame(1, crowded));
     assert_eq!(history.series.len(), MAX_SERIES);
     assert_eq!(shown(&history, 1, 1), [Some(Span(1.0, 1.0))]);

@@ -45,12 +45,7 @@ impl Chunk {
     /// Compresses a chunk that is unlikely to change any more.
     fn seal(&mut self) {
         let Self::Each(buckets) = self else { return };
-        let present = || {
-            buckets
-                .iter()
-                .enumerate()
-                .filter(|(_, span)| !span.is(ABSENT))
-        };
+        let present = || buckets.iter().enumerate().filter(|(_, span)| !span.is(ABSENT));
         let value = present().next().map_or(ABSENT, |(_, span)| *span);
         if present().all(|(_, span)| span.is(value)) {
             let bits = present().fold(0, |bits, (slot, _)| bits | 1 << slot);
@@ -96,15 +91,11 @@ impl Chunk {
         match self {
             Self::Alike(span, bits) => {
                 let wanted = (1_u64 << slots.len()) - 1;
-                if bits >> slots.start & wanted == 0 {
-                    ABSENT
-                } else {
-                    *span
-                }
+                if bits >> slots.start & wanted == 0 { ABSENT } else { *span }
             }
-            Self::Each(buckets) => buckets[slots]
-                .iter()
-                .fold(ABSENT, |whole, span| whole.join(*span)),
+            Self::Each(buckets) => {
+                buckets[slots].iter().fold(ABSENT, |whole, span| whole.join(*span))
+            }
         }
     }
 }
@@ -196,8 +187,7 @@ impl Tier {
 
     pub fn forget_from(&mut self, index: u64) {
         let remaining = (index / CHUNK + 1).saturating_sub(self.first);
-        self.chunks
-            .truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
+        self.chunks.truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
         if index / CHUNK < self.end()
             && let Some(chunk) = self.chunks.back_mut()
         {
@@ -219,10 +209,7 @@ impl Tier {
 
     /// Returns the minimum and maximum of the buckets `from..to`.
     pub fn span(&self, from: u64, to: u64) -> Option<Span> {
-        let (from, to) = (
-            from.max(self.first * CHUNK),
-            to.min(self.end().saturating_mul(CHUNK)),
-        );
+        let (from, to) = (from.max(self.first * CHUNK), to.min(self.end().saturating_mul(CHUNK)));
         if from >= to {
             return None;
         }

@@ -39,10 +39,7 @@ impl Activations {
         let (&batch_size, &agreed) = by_size.iter().max_by_key(|(_, bytes)| **bytes)?;
         let is_agreed =
             u128::from(agreed) * 100 >= u128::from(listed) * u128::from(MIN_AGREEMENT_PERCENT);
-        (is_agreed && batch_size > 1).then_some(Self {
-            bytes: Bytes(bytes),
-            batch_size,
-        })
+        (is_agreed && batch_size > 1).then_some(Self { bytes: Bytes(bytes), batch_size })
     }
 
     pub fn per_sample(&self) -> Bytes {
@@ -91,18 +88,12 @@ mod tests {
     }
 
     fn activations(groups: Vec<HolderGroup>) -> Option<Activations> {
-        Activations::of(&Holders {
-            groups,
-            ..Holders::default()
-        })
+        Activations::of(&Holders { groups, ..Holders::default() })
     }
 
     #[test]
     fn batch_size_is_the_first_dimension_of_most_activations() {
-        let step = saved(
-            "loss",
-            &[(600, &[8, 128]), (300, &[8, 16, 4]), (100, &[128])],
-        );
+        let step = saved("loss", &[(600, &[8, 128]), (300, &[8, 16, 4]), (100, &[128])]);
         let leak = saved("losses[*]", &[(9_000, &[3, 9])]);
         let found = activations(vec![step, leak]).expect("activations");
         assert_eq!((found.bytes, found.batch_size), (Bytes(1_000), 8));
@@ -116,20 +107,14 @@ mod tests {
         assert_eq!(activations(vec![mixed]), None);
         assert_eq!(activations(vec![saved("loss", &[(500, &[512])])]), None);
         assert_eq!(activations(vec![saved("loss", &[(500, &[1, 512])])]), None);
-        assert_eq!(
-            activations(vec![saved("losses[*]", &[(500, &[8, 512])])]),
-            None
-        );
+        assert_eq!(activations(vec![saved("losses[*]", &[(500, &[8, 512])])]), None);
         assert_eq!(activations(Vec::new()), None);
     }
 
     #[test]
     fn training_needs_parameters_gradients_and_optimizer_state() {
-        let group = |class, bytes| HolderGroup {
-            class,
-            bytes: Bytes(bytes),
-            ..HolderGroup::default()
-        };
+        let group =
+            |class, bytes| HolderGroup { class, bytes: Bytes(bytes), ..HolderGroup::default() };
         let holders = Holders {
             groups: vec![
                 group(HolderClass::Parameter, 1),

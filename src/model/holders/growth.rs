@@ -77,11 +77,8 @@ impl HolderGrowth {
         if self.readings.len() == MAX_READINGS {
             self.readings.pop_front();
         }
-        let size = |group: &HolderGroup| Size {
-            at: holders.at,
-            bytes: group.bytes,
-            count: group.count,
-        };
+        let size =
+            |group: &HolderGroup| Size { at: holders.at, bytes: group.bytes, count: group.count };
         let groups = holders.groups.iter();
         self.readings.push_back(ReadingSizes {
             at: holders.at,
@@ -96,11 +93,8 @@ impl HolderGrowth {
             return None;
         }
         let key = group.key();
-        let sizes: Vec<Option<Size>> = self
-            .readings
-            .iter()
-            .map(|reading| reading.sizes.get(&key).copied())
-            .collect();
+        let sizes: Vec<Option<Size>> =
+            self.readings.iter().map(|reading| reading.sizes.get(&key).copied()).collect();
         let [.., before, Some(now)] = sizes[..] else {
             return None;
         };
@@ -117,9 +111,7 @@ impl HolderGrowth {
 pub fn freed_groups<'a>(earlier: &'a Holders, now: &Holders) -> Vec<&'a HolderGroup> {
     let present: BTreeSet<GroupKey> = now.groups.iter().map(HolderGroup::key).collect();
     let groups = earlier.groups.iter();
-    groups
-        .filter(|group| !present.contains(&group.key()))
-        .collect()
+    groups.filter(|group| !present.contains(&group.key())).collect()
 }
 
 /// Returns the growth rate of a group that grew in every reading since it appeared. The time before its appearance does
@@ -207,10 +199,7 @@ mod tests {
 
     fn reading(seconds: u64, groups: Vec<HolderGroup>) -> Holders {
         Holders {
-            process: ProcessKey {
-                pid: Pid(418),
-                start: StartTicks(7),
-            },
+            process: ProcessKey { pid: Pid(418), start: StartTicks(7) },
             at: Mono(1_000_000 + seconds * 1_000),
             allocated: Bytes(groups.iter().map(|group| group.bytes.0).sum()),
             groups,
@@ -237,11 +226,7 @@ mod tests {
     fn a_container_that_grew_in_three_readings_is_growing() {
         assert_eq!(after("history[*]", &[100]), None);
         let two = after("history[*]", &[100, 160]);
-        let expected = GroupGrowth {
-            bytes: 60 * MIB as i64,
-            count: 30,
-            rate: None,
-        };
+        let expected = GroupGrowth { bytes: 60 * MIB as i64, count: 30, rate: None };
         assert_eq!(two, Some(expected));
         assert_eq!(rate_after("history[*]", &[100, 160, 220]), Some(120));
     }
@@ -259,10 +244,7 @@ mod tests {
             assert_eq!(rate_after("history[*]", sawtooth), None, "{sawtooth:?}");
         }
         // The drop from 500 MiB is no longer among the compared readings.
-        let recovered: Vec<u64> = [500]
-            .into_iter()
-            .chain(10..=10 + MAX_READINGS as u64)
-            .collect();
+        let recovered: Vec<u64> = [500].into_iter().chain(10..=10 + MAX_READINGS as u64).collect();
         assert_eq!(rate_after("history[*]", &recovered), Some(2));
     }
 
@@ -284,17 +266,11 @@ mod tests {
         for (seconds, mib) in [(0, 100), (600, 130), (660, 133)] {
             growth.push(&reading(seconds, vec![group("history[*]", mib)]));
         }
-        let now = growth
-            .of(&group("history[*]", 133))
-            .and_then(|growth| growth.rate);
+        let now = growth.of(&group("history[*]", 133)).and_then(|growth| growth.rate);
         assert_eq!(now.map(|rate| rate.bytes_per_minute), Some(Bytes(3 * MIB)));
         // Adding the same reading twice changes nothing, and an earlier reading starts over.
         growth.push(&reading(660, vec![group("history[*]", 133)]));
-        assert!(
-            growth
-                .of(&group("history[*]", 133))
-                .is_some_and(|g| g.rate.is_some())
-        );
+        assert!(growth.of(&group("history[*]", 133)).is_some_and(|g| g.rate.is_some()));
         growth.push(&reading(5, vec![group("history[*]", 133)]));
         assert_eq!(growth.of(&group("history[*]", 133)), None);
     }
@@ -304,10 +280,7 @@ mod tests {
         let mut growth = HolderGrowth::default();
         let mut push = |seconds, mib, is_incomplete| {
             let group = group("history[*]", mib);
-            let holders = Holders {
-                is_incomplete,
-                ..reading(seconds, vec![group.clone()])
-            };
+            let holders = Holders { is_incomplete, ..reading(seconds, vec![group.clone()]) };
             growth.push(&holders);
             growth.of(&group)
         };
@@ -325,14 +298,9 @@ mod tests {
     #[test]
     fn groups_differ_by_class_and_device() {
         let mut growth = HolderGrowth::default();
-        let variable = |mib| HolderGroup {
-            class: HolderClass::Variable,
-            ..group("history[*]", mib)
-        };
-        let second = |mib| HolderGroup {
-            ordinal: 1,
-            ..group("history[*]", mib)
-        };
+        let variable =
+            |mib| HolderGroup { class: HolderClass::Variable, ..group("history[*]", mib) };
+        let second = |mib| HolderGroup { ordinal: 1, ..group("history[*]", mib) };
         for (seconds, mib) in [(0, 10), (30, 20), (60, 30)] {
             growth.push(&reading(
                 seconds,
@@ -364,24 +332,13 @@ mod tests {
 
     #[test]
     fn advice_names_only_what_keeps_the_group_alive() {
-        let rate = GrowthRate {
-            bytes_per_minute: Bytes(MIB),
-            blocks_per_minute: 12,
-        };
+        let rate = GrowthRate { bytes_per_minute: Bytes(MIB), blocks_per_minute: 12 };
         let words = |class, name: &str| {
-            let group = HolderGroup {
-                class,
-                ..group(name, 1)
-            };
+            let group = HolderGroup { class, ..group(name, 1) };
             advice(&group, rate)
         };
         let graph = words(HolderClass::SavedForBackward, "trainer.history[*]").expect("advice");
-        for part in [
-            "`trainer.history[*]`",
-            ".item()",
-            ".detach()",
-            "torch.no_grad()",
-        ] {
+        for part in ["`trainer.history[*]`", ".item()", ".detach()", "torch.no_grad()"] {
             assert!(graph.contains(part), "{graph}");
         }
         assert_eq!(

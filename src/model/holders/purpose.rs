@@ -31,27 +31,12 @@ const PURPOSES: &[(&[&str], &str)] = &[
     ),
     // Names in bitsandbytes and torchao.
     (
-        &[
-            "quant_state",
-            "absmax",
-            "scb",
-            "qdata",
-            "tensor_impl",
-            "int_data",
-            "packed_weight",
-        ],
+        &["quant_state", "absmax", "scb", "qdata", "tensor_impl", "int_data", "packed_weight"],
         "quantized tensor",
     ),
     // Names in torch.optim.swa_utils, torch_ema and timm.
     (
-        &[
-            "ema",
-            "ema_model",
-            "model_ema",
-            "shadow_params",
-            "averaged_model",
-            "swa_model",
-        ],
+        &["ema", "ema_model", "model_ema", "shadow_params", "averaged_model", "swa_model"],
         "averaged copy of a model",
     ),
 ];
@@ -74,24 +59,12 @@ mod tests {
     #[test]
     fn names_of_libraries_are_recognized() {
         for (name, expected) in [
-            (
-                "model.base_model.model.layers.*.q_proj.lora_A.default.weight",
-                Some("PEFT adapter"),
-            ),
-            (
-                "model._fsdp_wrapped_module._flat_param",
-                Some("flattened FSDP parameter"),
-            ),
+            ("model.base_model.model.layers.*.q_proj.lora_A.default.weight", Some("PEFT adapter")),
+            ("model._fsdp_wrapped_module._flat_param", Some("flattened FSDP parameter")),
             ("generator.past_key_values.key_cache[*]", Some("KV cache")),
             ("state['kv_cache'][*]", Some("KV cache")),
-            (
-                "model.layers.*.weight.quant_state.absmax",
-                Some("quantized tensor"),
-            ),
-            (
-                "trainer.ema.layers.*.weight",
-                Some("averaged copy of a model"),
-            ),
+            ("model.layers.*.weight.quant_state.absmax", Some("quantized tensor")),
+            ("trainer.ema.layers.*.weight", Some("averaged copy of a model")),
             ("model.layers.*.weight", None),
             ("schema.weight", None),
             ("", None),

@@ -38,9 +38,7 @@ impl Ledger {
         Cost {
             held_peak_bytes: Bytes(self.peak),
             held_byte_ms: u64::try_from(self.byte_us / 1_000).unwrap_or(u64::MAX),
-            held_ms: self
-                .first
-                .map_or(0, |first| self.last.saturating_sub(first).div_ceil(1_000)),
+            held_ms: self.first.map_or(0, |first| self.last.saturating_sub(first).div_ceil(1_000)),
             ..Cost::default()
         }
     }

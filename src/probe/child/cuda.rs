@@ -111,10 +111,7 @@ impl Driver {
                 .map_err(|error| self.context_error(&error))?;
             // Before driver 470, MIG names contain no UUID, so only visibility identifies the device.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
-                return Ok(CudaDevice {
-                    driver: self,
-                    ordinal,
-                });
+                return Ok(CudaDevice { driver: self, ordinal });
             }
         }
         Err(ContextError::Refused(format!(

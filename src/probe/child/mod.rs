@@ -42,10 +42,7 @@ pub fn run() -> u8 {
     let _ = set_pdeathsig(Signal::SIGKILL);
     panic::set_hook(Box::new(|_| {}));
     let mut text = Vec::new();
-    let read = std::io::stdin()
-        .lock()
-        .take(MAX_REQUEST_BYTES as u64)
-        .read_to_end(&mut text);
+    let read = std::io::stdin().lock().take(MAX_REQUEST_BYTES as u64).read_to_end(&mut text);
     let request: ChildRequest = match read.map(|_| serde_json::from_slice(&text)) {
         Ok(Ok(request)) => request,
         _ => return 2,
@@ -61,10 +58,7 @@ pub fn run() -> u8 {
             .map(String::as_str)
             .or_else(|| cause.downcast_ref().copied())
             .unwrap_or("unknown reason");
-        unfinished(
-            Outcome::Failed,
-            format!("the probe stopped unexpectedly: {message}"),
-        )
+        unfinished(Outcome::Failed, format!("the probe stopped unexpectedly: {message}"))
     });
     let Ok(mut line) = serde_json::to_string(&probe) else {
         return 2;
@@ -77,11 +71,7 @@ pub fn run() -> u8 {
 }
 
 fn unfinished(outcome: Outcome, reason: String) -> Probe {
-    Probe {
-        outcome,
-        reason: Some(reason),
-        ..Probe::default()
-    }
+    Probe { outcome, reason: Some(reason), ..Probe::default() }
 }
 
 fn run_request(request: &ChildRequest) -> Probe {
@@ -116,11 +106,7 @@ fn run_request(request: &ChildRequest) -> Probe {
             DeviceError::Failed(why) => why,
         });
     }
-    probe.cost = Cost {
-        start_ms,
-        context_bytes: probe.cost.context_bytes,
-        ..card.ledger().cost()
-    };
+    probe.cost = Cost { start_ms, context_bytes: probe.cost.context_bytes, ..card.ledger().cost() };
     probe
 }
 
@@ -132,11 +118,7 @@ fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
         Err(ContextError::NoContext) => return unfinished(Outcome::NoContext, NO_START.into()),
     };
     let requirements = [
-        (
-            Policy::Expandable,
-            found.has_virtual_memory(),
-            "virtual memory management",
-        ),
+        (Policy::Expandable, found.has_virtual_memory(), "virtual memory management"),
         (Policy::Pool, found.has_pools(), "memory pools"),
     ];
     let unsupported = requirements.into_iter().filter(|(_, can, _)| !can);
@@ -166,10 +148,7 @@ fn without_context(request: &ChildRequest) -> Probe {
             Outcome::Refused,
             format!("{free} are free, which is too little for a CUDA context"),
         ),
-        None => unfinished(
-            Outcome::Refused,
-            "the driver has no memory for a CUDA context".into(),
-        ),
+        None => unfinished(Outcome::Refused, "the driver has no memory for a CUDA context".into()),
     }
 }
 
@@ -178,13 +157,9 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();
     // The context size is the decrease of free memory, including other processes' activity in the meantime.
-    probe.cost.context_bytes = request
-        .nvml_free
-        .clone()
-        .map(|before| Bytes(before.0.saturating_sub(free.0)));
-    let mut headroom = request
-        .headroom
-        .unwrap_or_else(|| default_headroom(total, request.others));
+    probe.cost.context_bytes =
+        request.nvml_free.clone().map(|before| Bytes(before.0.saturating_sub(free.0)));
+    let mut headroom = request.headroom.unwrap_or_else(|| default_headroom(total, request.others));
     probe.headroom_bytes = headroom;
     if free.0 < headroom.0.saturating_add(GRANULE) {
         if !request.force {

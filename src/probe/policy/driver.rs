@@ -35,20 +35,12 @@ struct StreamOrderedPool {
 
 impl<'d, D: Device> DriverBlocks<'d, D> {
     pub fn plain(device: &'d mut D, arena: u64) -> Self {
-        Self {
-            device,
-            arena,
-            live: Live::new(),
-            pool: None,
-        }
+        Self { device, arena, live: Live::new(), pool: None }
     }
 
     pub fn stream_ordered(device: &'d mut D, arena: u64) -> Result<Self, DeviceError> {
         device.open_pool()?;
-        Ok(Self {
-            pool: Some(StreamOrderedPool::default()),
-            ..Self::plain(device, arena)
-        })
+        Ok(Self { pool: Some(StreamOrderedPool::default()), ..Self::plain(device, arena) })
     }
 
     /// Returns the address ranges of pages that contain live blocks.
@@ -142,12 +134,7 @@ fn segments_of(ranges: &[(u64, u64)], live: &Live) -> Vec<Segment> {
         let mut at = from;
         let mut add = |address: u64, end: u64, state| {
             if end > address {
-                blocks.push(Block {
-                    address,
-                    size: Bytes(end - address),
-                    requested: None,
-                    state,
-                });
+                blocks.push(Block { address, size: Bytes(end - address), requested: None, state });
             }
         };
         for (&address, &size) in live.range(from..to) {

@@ -103,11 +103,7 @@ fn run_requests<D: Device>(
 }
 
 fn record_result(segments: Vec<Segment>, run: &mut PatternRun) {
-    let found = Fragmentation::of(&PoolMap {
-        exact: true,
-        segments,
-        ..PoolMap::default()
-    });
+    let found = Fragmentation::of(&PoolMap { exact: true, segments, ..PoolMap::default() });
     run.allocated_bytes = found.allocated;
     run.free_bytes = found.free;
     run.largest_free_block = found.largest;

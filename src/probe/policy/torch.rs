@@ -22,10 +22,7 @@ pub struct Torch<'d, D: Device> {
 
 impl<'d, D: Device> Torch<'d, D> {
     pub fn new(device: &'d mut D, arena: u64, expandable: bool) -> Self {
-        let config = Config {
-            expandable: Some(expandable),
-            ..Config::default()
-        };
+        let config = Config { expandable: Some(expandable), ..Config::default() };
         let arena = Arena {
             device,
             size: arena,
@@ -35,11 +32,7 @@ impl<'d, D: Device> Torch<'d, D> {
             ranges: Vec::new(),
             error: None,
         };
-        Self {
-            model: Model::on(arena, config.rules(NEWEST)),
-            names: HashMap::new(),
-            next: 0,
-        }
+        Self { model: Model::on(arena, config.rules(NEWEST)), names: HashMap::new(), next: 0 }
     }
 }
 

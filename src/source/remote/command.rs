@@ -99,11 +99,7 @@ impl Connection {
         if self.allow_watch {
             arguments += " --allow-watch";
         }
-        let remote = if uses_nvidia_smi {
-            nvidia_smi()
-        } else {
-            agent(&arguments)
-        };
+        let remote = if uses_nvidia_smi { nvidia_smi() } else { agent(&arguments) };
         let mut command = match &self.target {
             Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &remote),
             Target::Slurm(step) => step.command(&remote),
@@ -280,9 +276,7 @@ impl RemoteHost {
             }
             let step = left.min(Duration::from_secs(1));
             let must_wait = |state: &mut State| !state.is_dropped && !state.wants_connection;
-            let waited = self
-                .changed
-                .wait_timeout_while(self.state(), step, must_wait);
+            let waited = self.changed.wait_timeout_while(self.state(), step, must_wait);
             let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if state.is_dropped {
                 return WaitResult::SourceDropped;
@@ -301,11 +295,7 @@ impl RemoteHost {
             Ok(child) => child,
             Err(error) => {
                 let why = format!("cannot start `{program}`: {error}");
-                return ConnectionOutcome {
-                    why,
-                    frames: 0,
-                    asks: false,
-                };
+                return ConnectionOutcome { why, frames: 0, asks: false };
             }
         };
         let group = Pid::from_raw(child.id().cast_signed());
@@ -377,14 +367,12 @@ impl RemoteHost {
             match update {
                 Update::IncidentList(list) => {
                     let next = known.incidents.receive_list(list, Instant::now());
-                    next.into_iter()
-                        .for_each(|uid| self.writer.request_incident(uid));
+                    next.into_iter().for_each(|uid| self.writer.request_incident(uid));
                 }
                 Update::Event(event) if !known.events.is_new(&event) => {}
                 Update::RemoteIncident(incident) => {
                     let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
-                    next.into_iter()
-                        .for_each(|uid| self.writer.request_incident(uid));
+                    next.into_iter().for_each(|uid| self.writer.request_incident(uid));
                     if is_wanted {
                         self.feed.push(Update::RemoteIncident(incident));
                     }
@@ -559,14 +547,9 @@ impl StderrTail {
 
 /// Returns true if ssh reports that it would have had to prompt the user.
 fn needs_answer(stderr_text: &[u8]) -> bool {
-    const WORDS: [&str; 3] = [
-        "Permission denied (",
-        "Host key verification failed",
-        "Too many authentication failures",
-    ];
-    WORDS
-        .iter()
-        .any(|text| memchr::memmem::find(stderr_text, text.as_bytes()).is_some())
+    const WORDS: [&str; 3] =
+        ["Permission denied (", "Host key verification failed", "Too many authentication failures"];
+    WORDS.iter().any(|text| memchr::memmem::find(stderr_text, text.as_bytes()).is_some())
 }
 
 fn exit_reason(status: Option<ExitStatus>, stderr_text: &[u8]) -> String {

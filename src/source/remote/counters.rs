@@ -91,29 +91,19 @@ mod tests {
     use crate::model::pool::{Pool, PoolStats, Pools};
 
     fn hello(agent: &str, boot_id: &str) -> Hello {
-        Hello {
-            agent: agent.into(),
-            boot_id: boot_id.into(),
-            ..Hello::default()
-        }
+        Hello { agent: agent.into(), boot_id: boot_id.into(), ..Hello::default() }
     }
 
     fn frame(mono: u64, ooms: &[(u32, u64)]) -> Frame {
         let pools = ooms.iter().map(|&(pid, num_ooms)| Pool {
             process: ProcessKey::new(pid, 7),
             at: Mono(mono),
-            stats: PoolStats {
-                num_ooms,
-                ..PoolStats::default()
-            },
+            stats: PoolStats { num_ooms, ..PoolStats::default() },
             ..Pool::default()
         });
         Frame {
             mono: Mono(mono),
-            pools: Some(Pools {
-                list: Arc::new(pools.collect()),
-                ..Pools::default()
-            }),
+            pools: Some(Pools { list: Arc::new(pools.collect()), ..Pools::default() }),
             ..Frame::default()
         }
     }

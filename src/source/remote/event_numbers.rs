@@ -39,11 +39,7 @@ mod tests {
         let mut numbers = EventNumbers::default();
         let mut is_new = |agent: &str, seq| {
             let agent = agent.to_owned();
-            numbers.is_new(&Event {
-                agent,
-                seq,
-                ..Event::default()
-            })
+            numbers.is_new(&Event { agent, seq, ..Event::default() })
         };
         let first = [("a", 0), ("a", 1), ("b", 0), ("a", 2), ("", 0), ("", 0)];
         assert!(first.into_iter().all(|(agent, seq)| is_new(agent, seq)));

@@ -25,10 +25,8 @@ pub(super) enum Speaker {
     NvidiaSmi,
 }
 
-const GREETINGS: [(&str, Speaker); 2] = [
-    (GREETING, Speaker::Agent),
-    (nvidia_smi::GREETING, Speaker::NvidiaSmi),
-];
+const GREETINGS: [(&str, Speaker); 2] =
+    [(GREETING, Speaker::Agent), (nvidia_smi::GREETING, Speaker::NvidiaSmi)];
 
 /// Reason why the remote agent cannot be used.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,9 +89,7 @@ fn find_greeting(received: &[u8]) -> Option<(usize, Speaker)> {
 
 /// Returns the last line that is not empty.
 pub(super) fn last_line(received: &[u8]) -> String {
-    let mut lines = received
-        .rsplit(|byte| *byte == b'\n')
-        .map(<[u8]>::trim_ascii);
+    let mut lines = received.rsplit(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
     visible(line, 200)
 }
@@ -116,12 +112,7 @@ mod tests {
     #[test]
     fn finds_the_greeting_after_a_banner_and_leaves_the_rest_unread() {
         let rest = b"\x28\xb5\x2f\xfd\n\x00rest";
-        for banner in [
-            "",
-            "Welcome to node 7\r\n",
-            "no line end ",
-            "gputop-agent?\n",
-        ] {
+        for banner in ["", "Welcome to node 7\r\n", "no line end ", "gputop-agent?\n"] {
             let received = [banner.as_bytes(), greeting().as_bytes(), rest].concat();
             for piece in 1..received.len() + 1 {
                 assert_eq!(
@@ -136,10 +127,7 @@ mod tests {
     #[test]
     fn reports_the_last_line_without_a_greeting() {
         let shell = read(b"Last login: today\nsh: 1: gputop: not found\n\n", 7).0;
-        assert_eq!(
-            shell,
-            Err(NoAgent::Silent("sh: 1: gputop: not found".into()))
-        );
+        assert_eq!(shell, Err(NoAgent::Silent("sh: 1: gputop: not found".into())));
         assert_eq!(read(b"", 7).0, Err(NoAgent::Silent(String::new())));
         let endless = vec![b'y'; MAX_PREAMBLE * 2];
         assert!(matches!(read(&endless, 4096).0, Err(NoAgent::Silent(_))));

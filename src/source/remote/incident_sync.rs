@@ -44,8 +44,7 @@ impl IncidentSync {
         let is_same = |one: &IncidentFile, other: &IncidentFile| {
             one.uid == other.uid && (one.modified, one.bytes) == (other.modified, other.bytes)
         };
-        self.received
-            .retain(|received| list.iter().any(|listed| is_same(listed, received)));
+        self.received.retain(|received| list.iter().any(|listed| is_same(listed, received)));
         let known = || self.received.iter().chain(&self.requested);
         list.retain(|listed| !known().any(|known| is_same(known, listed)));
         self.waiting = list.into();
@@ -62,9 +61,7 @@ impl IncidentSync {
         incident: &RemoteIncident,
         now: Instant,
     ) -> (bool, Option<String>) {
-        let Some(requested) = self
-            .requested
-            .take_if(|requested| requested.uid == incident.uid)
+        let Some(requested) = self.requested.take_if(|requested| requested.uid == incident.uid)
         else {
             return (false, None);
         };
@@ -94,11 +91,7 @@ mod tests {
     use super::*;
 
     fn listed(uid: &str, modified: i64) -> IncidentFile {
-        IncidentFile {
-            uid: uid.into(),
-            modified,
-            ..IncidentFile::default()
-        }
+        IncidentFile { uid: uid.into(), modified, ..IncidentFile::default() }
     }
 
     fn incident(uid: &str) -> RemoteIncident {
@@ -119,11 +112,7 @@ mod tests {
         let list = || vec![listed("a", 1), listed("b", 1)];
         assert_eq!(sync.receive_list(list(), now), request("a"));
         assert_eq!(sync.receive_list(list(), now), None);
-        assert_eq!(
-            sync.receive(&incident("b"), now),
-            (false, None),
-            "not requested"
-        );
+        assert_eq!(sync.receive(&incident("b"), now), (false, None), "not requested");
         assert_eq!(sync.receive(&incident("a"), now), (true, request("b")));
         assert_eq!(sync.receive(&incident("b"), now), (true, None));
         assert_eq!(sync.receive(&incident("b"), now), (false, None));
@@ -166,10 +155,7 @@ mod tests {
         let (mut sync, now) = (IncidentSync::default(), Instant::now());
         let list = || vec![listed("a", 1)];
         assert_eq!(sync.receive_list(list(), now), request("a"));
-        let unread = RemoteIncident {
-            record: serde_json::Value::Null,
-            ..incident("a")
-        };
+        let unread = RemoteIncident { record: serde_json::Value::Null, ..incident("a") };
         assert_eq!(sync.receive(&unread, now), (false, None));
         assert_eq!(sync.receive_list(list(), now), request("a"));
     }

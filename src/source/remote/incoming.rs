@@ -35,29 +35,21 @@ impl<R: BufRead> Incoming<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
         let mut decoder = Decoder::with_buffer(from)?;
         decoder.window_log_max(MAX_WINDOW_LOG)?;
-        Ok(Self {
-            text: BufReader::with_capacity(4 << 10, decoder),
-        })
+        Ok(Self { text: BufReader::with_capacity(4 << 10, decoder) })
     }
 
     /// Returns the next update, or `None` at the end. Skips lines of unknown kinds.
     pub(super) fn next(&mut self) -> Result<Option<Update>, StreamError> {
         loop {
             let mut line = Vec::with_capacity(LINE_CAPACITY);
-            let read = (&mut self.text)
-                .take(MAX_LINE)
-                .read_until(b'\n', &mut line)?;
+            let read = (&mut self.text).take(MAX_LINE).read_until(b'\n', &mut line)?;
             if read == 0 {
                 return Ok(None);
             }
             if line.last() != Some(&b'\n') {
                 // The line was cut off by the end of the connection, or by the limit.
                 let is_cut = (line.len() as u64) < MAX_LINE;
-                return if is_cut {
-                    Ok(None)
-                } else {
-                    Err(StreamError::TooLong)
-                };
+                return if is_cut { Ok(None) } else { Err(StreamError::TooLong) };
             }
             // Escaping lengthens a line, so keep only one copy in memory.
             let text = match escape_json_strings(&line, MAX_LINE as usize) {

@@ -58,16 +58,13 @@ pub async fn serve(
     output.write_all(greeting().as_bytes())?;
     output.flush()?;
     let acknowledged = Arc::new(Acknowledged::default());
-    let (asked, mut stored_replies) = incidents
-        .map(|incidents| (incidents.asked, incidents.replies))
-        .unzip();
+    let (asked, mut stored_replies) =
+        incidents.map(|incidents| (incidents.asked, incidents.replies)).unzip();
     let (requests, received) = (source.requests(), Arc::clone(&acknowledged));
-    std::thread::Builder::new()
-        .name("requests".into())
-        .spawn(move || {
-            read_requests(input, &requests, asked.as_ref(), &received);
-            at_end();
-        })?;
+    std::thread::Builder::new().name("requests".into()).spawn(move || {
+        read_requests(input, &requests, asked.as_ref(), &received);
+        at_end();
+    })?;
     let mut output = CompressedLines::new(output)?;
     let mut frames = Frames::default();
     // Clients may ignore updates before the hello, so incidents are sent after it.
@@ -177,10 +174,7 @@ fn read_requests(
     let mut line = Vec::new();
     loop {
         line.clear();
-        match (&mut input)
-            .take(MAX_REQUEST_LINE)
-            .read_until(b'\n', &mut line)
-        {
+        match (&mut input).take(MAX_REQUEST_LINE).read_until(b'\n', &mut line) {
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }

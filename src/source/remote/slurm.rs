@@ -21,17 +21,8 @@ impl Step {
     pub(super) fn command(&self, remote: &str) -> Command {
         let mut command = Command::new("srun");
         // Run a single task outside MPI, not bound to a core.
-        command.args([
-            "--overlap",
-            "--nodes=1",
-            "--ntasks=1",
-            "--mpi=none",
-            "--cpu-bind=none",
-        ]);
-        command.args([
-            format!("--jobid={}", self.job),
-            format!("--nodelist={}", self.node),
-        ]);
+        command.args(["--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--cpu-bind=none"]);
+        command.args([format!("--jobid={}", self.job), format!("--nodelist={}", self.node)]);
         command.args(["sh", "-c", remote]);
         restore_in(&mut command);
         command
@@ -55,11 +46,7 @@ pub fn names(list: &str) -> Option<Vec<String>> {
             }
             let mut each = Vec::new();
             for name in &prefixes {
-                each.extend(
-                    numbers
-                        .iter()
-                        .map(|number| format!("{name}{before}{number}")),
-                );
+                each.extend(numbers.iter().map(|number| format!("{name}{before}{number}")));
             }
             (prefixes, rest) = (each, after);
         }
@@ -127,10 +114,7 @@ mod tests {
             of("gpu[08-11,3],login-a").as_deref(),
             Some("gpu08 gpu09 gpu10 gpu11 gpu3 login-a")
         );
-        assert_eq!(
-            of("r[1-2]n[0-1]-ib").as_deref(),
-            Some("r1n0-ib r1n1-ib r2n0-ib r2n1-ib")
-        );
+        assert_eq!(of("r[1-2]n[0-1]-ib").as_deref(), Some("r1n0-ib r1n1-ib r2n0-ib r2n1-ib"));
         for wrong in [
             "",
             "a,",

@@ -23,11 +23,8 @@ pub struct Shared {
 }
 
 /// Options that make ssh notice within 15 seconds that a host no longer responds, even if packets are dropped.
-const KEEPALIVE_OPTIONS: [&str; 3] = [
-    "ServerAliveInterval=5",
-    "ServerAliveCountMax=3",
-    "ConnectTimeout=15",
-];
+const KEEPALIVE_OPTIONS: [&str; 3] =
+    ["ServerAliveInterval=5", "ServerAliveCountMax=3", "ConnectTimeout=15"];
 /// Time that an unused shared connection stays open.
 const PERSIST_OPTION: &str = "ControlPersist=60";
 
@@ -75,14 +72,7 @@ impl Ssh {
         }
         if let Some(shared) = shared {
             let socket = format!("ControlPath={}", shared.socket.display());
-            command.args([
-                "-o",
-                "ControlMaster=auto",
-                "-o",
-                PERSIST_OPTION,
-                "-o",
-                &socket,
-            ]);
+            command.args(["-o", "ControlMaster=auto", "-o", PERSIST_OPTION, "-o", &socket]);
         }
         self.add_host(&mut command);
         command.arg(remote);

@@ -59,9 +59,7 @@ impl Target {
             _ => Err(TargetError::InvalidPort(port.to_owned())),
         });
         let port = port.transpose()?;
-        let name = host
-            .rsplit_once('@')
-            .map_or(host.as_str(), |(_, name)| name);
+        let name = host.rsplit_once('@').map_or(host.as_str(), |(_, name)| name);
         // Rejects characters that ssh or a shell would interpret.
         let is_special =
             |c: char| c.is_whitespace() || c.is_control() || "'\"`$\\;&|<>()".contains(c);
@@ -79,10 +77,7 @@ impl Target {
     pub fn word(&self) -> String {
         match self {
             Self::Ssh(Ssh { host, port: None }) => host.clone(),
-            Self::Ssh(Ssh {
-                host,
-                port: Some(port),
-            }) => match host.rsplit_once('@') {
+            Self::Ssh(Ssh { host, port: Some(port) }) => match host.rsplit_once('@') {
                 Some((user, address)) if address.contains(':') => {
                     format!("{user}@[{address}]:{port}")
                 }
@@ -118,10 +113,7 @@ mod tests {
     use super::*;
 
     fn ssh(host: &str, port: Option<u16>) -> Result<Target, TargetError> {
-        Ok(Target::Ssh(Ssh {
-            host: host.into(),
-            port,
-        }))
+        Ok(Target::Ssh(Ssh { host: host.into(), port }))
     }
 
     #[test]
@@ -151,30 +143,12 @@ mod tests {
 
     #[test]
     fn rejects_options_and_shell_syntax() {
-        for word in [
-            "-oProxyCommand=x",
-            "me@",
-            "",
-            "@gpu",
-            "a b",
-            "gpu;id",
-            "me@-x",
-            "x]y",
-            "a\u{1b}b",
-        ] {
-            assert_eq!(
-                Target::parse(word),
-                Err(TargetError::InvalidHost(word.into())),
-                "{word}"
-            );
+        for word in
+            ["-oProxyCommand=x", "me@", "", "@gpu", "a b", "gpu;id", "me@-x", "x]y", "a\u{1b}b"]
+        {
+            assert_eq!(Target::parse(word), Err(TargetError::InvalidHost(word.into())), "{word}");
         }
-        assert_eq!(
-            Target::parse("gpu:ssh"),
-            Err(TargetError::InvalidPort("ssh".into()))
-        );
-        assert_eq!(
-            Target::parse("gpu:0"),
-            Err(TargetError::InvalidPort("0".into()))
-        );
+        assert_eq!(Target::parse("gpu:ssh"), Err(TargetError::InvalidPort("ssh".into())));
+        assert_eq!(Target::parse("gpu:0"), Err(TargetError::InvalidPort("0".into())));
     }
 }

@@ -86,11 +86,7 @@ const WINDOW_BYTES: u64 = 64 << 10;
 
 impl<'a> Window<'a> {
     pub fn new(contents: &'a Contents) -> Self {
-        Self {
-            contents,
-            at: 0,
-            buffer: Vec::new(),
-        }
+        Self { contents, at: 0, buffer: Vec::new() }
     }
 
     /// Returns at least `count` bytes starting at `at`, or fewer at the end of the contents. `count` must be smaller

@@ -41,11 +41,7 @@ pub enum OpenError {
     #[error(
         "cannot play {name}: gputop {version} recorded it with \"{needs}\", which this version does not support. Install a newer gputop"
     )]
-    TooNew {
-        name: String,
-        version: String,
-        needs: String,
-    },
+    TooNew { name: String, version: String, needs: String },
 }
 
 /// A playable recording. The positions of its minutes are known, but no minute has been read.
@@ -95,9 +91,7 @@ impl Recording {
         let mut lines = self.lines(minute).ok()?;
         loop {
             let line: Option<TimedLine> = serde_json::from_slice(lines.next().ok()??).ok();
-            let time = line
-                .filter(|line| line.from == 0)
-                .and_then(|line| line.frame);
+            let time = line.filter(|line| line.from == 0).and_then(|line| line.frame);
             if time.is_some() {
                 return time;
             }
@@ -139,10 +133,7 @@ impl Recording {
 
     fn new(contents: Contents, name: String) -> Result<Self, OpenError> {
         let contents = Arc::new(contents);
-        let read = |source| OpenError::Read {
-            name: name.clone(),
-            source,
-        };
+        let read = |source| OpenError::Read { name: name.clone(), source };
         if contents.len().map_err(read)? == 0 {
             return Err(OpenError::Empty(name));
         }
@@ -154,11 +145,7 @@ impl Recording {
         // No requirement is defined yet; see `Hello::requires`.
         if let Some(needs) = hello.requires.first().cloned() {
             let version = hello.version;
-            return Err(OpenError::TooNew {
-                name,
-                version,
-                needs,
-            });
+            return Err(OpenError::TooNew { name, version, needs });
         }
         let minutes = match read_index(&contents).map_err(read)? {
             Some(minutes) => minutes,
@@ -167,11 +154,7 @@ impl Recording {
         if minutes.iter().all(|m| m.frames == 0) {
             return Err(OpenError::NoFrames(name));
         }
-        Ok(Self {
-            contents,
-            hello,
-            minutes,
-        })
+        Ok(Self { contents, hello, minutes })
     }
 
     pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, DamagedMinute> {
@@ -190,10 +173,7 @@ impl Recording {
         let line = payload.iter().position(|&byte| byte == b'\n')?;
         let packed = zstd::stream::read::Decoder::new(payload.get(line + 1..)?).ok()?;
         let mut text = Vec::new();
-        packed
-            .take((*room).min(MAX_NOTE_BYTES))
-            .read_to_end(&mut text)
-            .ok()?;
+        packed.take((*room).min(MAX_NOTE_BYTES)).read_to_end(&mut text).ok()?;
         *room -= text.len() as u64;
         let note = bounded_json::read(&text, MAX_NOTE_MEMORY);
         note.ok().map(|(note, _)| note)

@@ -58,9 +58,7 @@ type GroupRequest = (Option<usize>, Request);
 /// Forwards requests from one reader to the group.
 fn forward_requests(member: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
     spawn(move || {
-        let _ = from
-            .iter()
-            .try_for_each(|request| to.send((member, request)));
+        let _ = from.iter().try_for_each(|request| to.send((member, request)));
     });
 }
 
@@ -99,17 +97,11 @@ enum NextStep {
 
 impl Member {
     fn new(recording: Recording, feed: Feed, offset: i64) -> Self {
-        Self {
-            player: Player::in_group(recording, feed),
-            offset,
-            link: None,
-        }
+        Self { player: Player::in_group(recording, feed), offset, link: None }
     }
 
     fn wall(&self, monotonic: Mono) -> Wall {
-        i64::try_from(monotonic.0)
-            .unwrap_or(i64::MAX)
-            .saturating_add(self.offset)
+        i64::try_from(monotonic.0).unwrap_or(i64::MAX).saturating_add(self.offset)
     }
 
     /// Converts wall time to the monotonic clock. A time before the boot becomes 0.
@@ -125,9 +117,7 @@ impl Member {
     /// Reports whether the shown frame is up to date.
     fn send_link(&mut self, now: Wall) {
         let link = match self.player.shown {
-            None => Link::Later {
-                begins_in: Millis(whole_seconds(self.span().0 - now)),
-            },
+            None => Link::Later { begins_in: Millis(whole_seconds(self.span().0 - now)) },
             Some(shown) => {
                 let lag = now.saturating_sub(self.wall(shown.mono));
                 let since = Millis(whole_seconds(lag));
@@ -172,9 +162,7 @@ impl Group {
     }
 
     fn run(mut self, requests: &Receiver<GroupRequest>) {
-        self.members
-            .iter()
-            .for_each(|member| member.player.send_hello());
+        self.members.iter().for_each(|member| member.player.send_hello());
         self.seek(self.start);
         loop {
             let asked = match self.wait() {
@@ -247,11 +235,7 @@ impl Group {
         self.due = if is_late { now } else { due };
         self.now = self.now.max(wall);
         self.members[at].player.show_next();
-        if let Some((_, left)) = self
-            .pending_steps
-            .as_mut()
-            .filter(|(member, _)| *member == at)
-        {
+        if let Some((_, left)) = self.pending_steps.as_mut().filter(|(member, _)| *member == at) {
             *left -= 1;
             if *left == 0 {
                 self.pending_steps = None;
@@ -278,9 +262,9 @@ impl Group {
                     is_move = true;
                     target = self.handle_play(member, play, target);
                 }
-                (Some(at), request) => self.members[at]
-                    .player
-                    .handle_requests(std::iter::once(request)),
+                (Some(at), request) => {
+                    self.members[at].player.handle_requests(std::iter::once(request));
+                }
                 (None, _) => {}
             }
         }
@@ -370,16 +354,12 @@ impl Group {
         let now = self.now;
         self.members[at].send_link(now);
         let member = &self.members[at];
-        member
-            .player
-            .feed
-            .push(self.position(|wall| member.monotonic(wall)));
+        member.player.feed.push(self.position(|wall| member.monotonic(wall)));
     }
 
     /// Converts a host list time to wall time. The host list's clock starts with the recordings.
     fn list_wall(&self, monotonic: Mono) -> Wall {
-        self.start
-            .saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))
+        self.start.saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))
     }
 
     fn position(&self, monotonic: impl Fn(Wall) -> Mono) -> Update {

@@ -27,10 +27,9 @@ const MAX_FORWARD_STEPS: u64 = 16;
 /// Returns the reason why a recording cannot fulfil a request.
 fn missing_reason(request: &Request) -> Missing {
     let (reason, hint) = match request {
-        Request::Detail(_) => (
-            Reason::NotRead,
-            "recordings do not contain the environment or the full command line",
-        ),
+        Request::Detail(_) => {
+            (Reason::NotRead, "recordings do not contain the environment or the full command line")
+        }
         Request::Stacks(_) => (
             Reason::NotRead,
             "recordings contain stacks only for failed allocations and new maxima",
@@ -46,10 +45,7 @@ fn missing_reason(request: &Request) -> Missing {
             Reason::Unsupported,
             "the process belongs to a recording and does not run on this host",
         ),
-        _ => (
-            Reason::Unsupported,
-            "a recording is playing, and its GPU is not on this host",
-        ),
+        _ => (Reason::Unsupported, "a recording is playing, and its GPU is not on this host"),
     };
     Missing::new(reason, hint)
 }
@@ -125,9 +121,9 @@ impl Player {
             return frame;
         }
         self.move_to_pending(target);
-        let shown = self.shown.map_or(0, |shown| {
-            seek_target::ordinal(&self.reader.recording, shown.position)
-        });
+        let shown = self
+            .shown
+            .map_or(0, |shown| seek_target::ordinal(&self.reader.recording, shown.position));
         // Count requested steps that are still pending.
         shown.saturating_add(self.pending_frames)
     }
@@ -212,11 +208,7 @@ impl Player {
     }
 
     fn send_minute(&mut self, minute: usize, until: Until) {
-        let every = self
-            .reader
-            .frames_of(minute)
-            .div_ceil(MAX_JUMP_FRAMES)
-            .max(1);
+        let every = self.reader.frames_of(minute).div_ceil(MAX_JUMP_FRAMES).max(1);
         let mut last_skipped = None;
         while let Some((position, frame)) = self
             .reader
@@ -231,9 +223,7 @@ impl Player {
                 last_skipped = Some(frame);
             }
         }
-        last_skipped
-            .into_iter()
-            .for_each(|frame| self.feed.push(Update::Frame(frame)));
+        last_skipped.into_iter().for_each(|frame| self.feed.push(Update::Frame(frame)));
     }
 
     fn send_jump(&mut self, minute: usize) {
@@ -251,11 +241,7 @@ impl Player {
         let oldest = oldest.and_then(|minutes| minutes.first());
         let from = oldest.map_or(Mono(0), |minute| minute.start);
         let (summaries, events) = self.notes(minutes);
-        self.feed.push(Update::Past {
-            before,
-            from,
-            summaries,
-        });
+        self.feed.push(Update::Past { before, from, summaries });
         self.send_past_events(events);
     }
 
@@ -284,10 +270,8 @@ impl Player {
             .filter_map(|minute| recording.note(minute, &mut room))
             .collect();
         notes.reverse();
-        let (summaries, events): (Vec<_>, Vec<_>) = notes
-            .into_iter()
-            .map(|note| (note.summary, note.events))
-            .unzip();
+        let (summaries, events): (Vec<_>, Vec<_>) =
+            notes.into_iter().map(|note| (note.summary, note.events)).unzip();
         (summaries, events.into_iter().flatten().collect())
     }
 

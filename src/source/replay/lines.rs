@@ -23,22 +23,13 @@ pub struct Lines {
 
 impl Lines {
     pub fn new(contents: &Arc<Contents>, at: u64, end: u64) -> Result<Self, DamagedMinute> {
-        let section = Section {
-            contents: Arc::clone(contents),
-            at,
-            end,
-        };
+        let section = Section { contents: Arc::clone(contents), at, end };
         let mut decoder = Decoder::with_buffer(BufReader::with_capacity(32 << 10, section))
             .map_err(|_| DamagedMinute)?
             .single_frame();
-        decoder
-            .window_log_max(WINDOW_LOG)
-            .map_err(|_| DamagedMinute)?;
+        decoder.window_log_max(WINDOW_LOG).map_err(|_| DamagedMinute)?;
         let text = BufReader::with_capacity(64 << 10, decoder);
-        Ok(Self {
-            text: text.take(MAX_MINUTE_BYTES + MAX_LINE_BYTES),
-            line: Vec::new(),
-        })
+        Ok(Self { text: text.take(MAX_MINUTE_BYTES + MAX_LINE_BYTES), line: Vec::new() })
     }
 
     /// Returns the next complete line without its line feed, or `None` after the last line.

@@ -104,21 +104,18 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
         later = m.start;
         is_before
     });
-    same_boot
-        .filter(|minute| minute.maps > 0)
-        .take(MAX_MINUTES)
-        .find_map(|minute| {
-            let mut lines = recording.lines(minute).ok()?;
-            let mut newest = None;
-            // Stop at the first damaged line; data after it is unreadable.
-            while let Ok(Some(line)) = lines.next() {
-                if MapLine::is_map(line)
-                    && let Ok(Line::Map(map)) = Line::read(line)
-                    && map.is_of(wanted)
-                {
-                    newest = Some(map);
-                }
+    same_boot.filter(|minute| minute.maps > 0).take(MAX_MINUTES).find_map(|minute| {
+        let mut lines = recording.lines(minute).ok()?;
+        let mut newest = None;
+        // Stop at the first damaged line; data after it is unreadable.
+        while let Ok(Some(line)) = lines.next() {
+            if MapLine::is_map(line)
+                && let Ok(Line::Map(map)) = Line::read(line)
+                && map.is_of(wanted)
+            {
+                newest = Some(map);
             }
-            newest?.read().ok()
-        })
+        }
+        newest?.read().ok()
+    })
 }

@@ -39,12 +39,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            paused: false,
-            speed: 1.0,
-            repeat: false,
-            start: Millis(0),
-        }
+        Self { paused: false, speed: 1.0, repeat: false, start: Millis(0) }
     }
 }
 

@@ -52,10 +52,7 @@ impl Reader {
     pub fn new(recording: Recording) -> Self {
         Self {
             recording,
-            position: FramePosition {
-                minute: 0,
-                frame: 0,
-            },
+            position: FramePosition { minute: 0, frame: 0 },
             lines: None,
             next_frame: NextFrame::Unread,
             events: Vec::new(),
@@ -196,11 +193,8 @@ impl Reader {
     fn begin(&mut self, minute: usize) {
         self.position = FramePosition { minute, frame: 0 };
         self.lines = None;
-        self.next_frame = if minute < self.recording.minutes.len() {
-            NextFrame::Unread
-        } else {
-            NextFrame::End
-        };
+        self.next_frame =
+            if minute < self.recording.minutes.len() { NextFrame::Unread } else { NextFrame::End };
     }
 
     fn report_damage(&mut self) {

@@ -68,10 +68,7 @@ impl Player {
 
     /// Creates a member of a replay group. The member is inactive until the group controls it.
     pub fn in_group(recording: Recording, feed: Feed) -> Self {
-        Self {
-            is_in_group: true,
-            ..Self::new(recording, feed, Options::default())
-        }
+        Self { is_in_group: true, ..Self::new(recording, feed, Options::default()) }
     }
 
     pub fn run(mut self, requests: &Receiver<Request>) {
@@ -176,17 +173,11 @@ impl Player {
             .map(|shown| shown.due + self.playback_duration(frame.mono.since(shown.mono)));
         // Continue playback from the current time after a long delay, such as a suspended laptop, instead of catching
         // up.
-        due.filter(|due| *due <= now && now - *due < Duration::from_secs(1))
-            .unwrap_or(now)
+        due.filter(|due| *due <= now && now - *due < Duration::from_secs(1)).unwrap_or(now)
     }
 
     pub fn mark_shown(&mut self, position: FramePosition, frame: &Frame, due: Instant) {
-        self.shown = Some(Shown {
-            position,
-            mono: frame.mono,
-            interval: frame.interval,
-            due,
-        });
+        self.shown = Some(Shown { position, mono: frame.mono, interval: frame.interval, due });
     }
 
     /// Completes a frame: sends the replay position, and whether this frame is the last one.
@@ -242,11 +233,7 @@ pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
 
 /// Limits the playback speed to the supported range. A non-finite speed becomes 1.
 pub(super) fn clamp_speed(speed: f32) -> f32 {
-    if speed.is_finite() {
-        speed.clamp(0.125, 64.0)
-    } else {
-        1.0
-    }
+    if speed.is_finite() { speed.clamp(0.125, 64.0) } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -259,10 +246,7 @@ mod tests {
     fn recording() -> Recording {
         let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
         for seconds in 0..90 {
-            let frame = Frame {
-                mono: Mono(seconds * 1_000),
-                ..Frame::default()
-            };
+            let frame = Frame { mono: Mono(seconds * 1_000), ..Frame::default() };
             recorder.frame(&frame).expect("records");
         }
         Recording::from_bytes(recorder.finish().expect("records").into()).expect("opens")
@@ -272,10 +256,7 @@ mod tests {
     fn the_thread_ends_when_the_reader_is_dropped() {
         for paused in [true, false] {
             let (feed, requests, source) = stream();
-            let options = Options {
-                paused,
-                ..Options::default()
-            };
+            let options = Options { paused, ..Options::default() };
             let player = Player::new(recording(), feed, options);
             drop(source);
             // The test would hang if this call did not return.
@@ -286,18 +267,9 @@ mod tests {
     #[test]
     fn shortens_long_gaps_and_applies_the_speed() {
         let (feed, _requests, _source) = stream();
-        let options = Options {
-            speed: 2.0,
-            ..Options::default()
-        };
+        let options = Options { speed: 2.0, ..Options::default() };
         let player = Player::new(recording(), feed, options);
-        assert_eq!(
-            player.playback_duration(Millis(1_000)),
-            Duration::from_millis(500)
-        );
-        assert_eq!(
-            player.playback_duration(Millis(86_400_000)),
-            Duration::from_millis(2_500)
-        );
+        assert_eq!(player.playback_duration(Millis(1_000)), Duration::from_millis(500));
+        assert_eq!(player.playback_duration(Millis(86_400_000)), Duration::from_millis(2_500));
     }
 }

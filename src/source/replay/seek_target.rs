@@ -54,11 +54,7 @@ fn minute_at(recording: &Recording, time: Mono) -> usize {
     minutes
         .iter()
         .position(covers)
-        .or_else(|| {
-            minutes
-                .iter()
-                .rposition(|m| m.frames > 0 && m.start <= time)
-        })
+        .or_else(|| minutes.iter().rposition(|m| m.frames > 0 && m.start <= time))
         .or_else(|| minutes.iter().position(|m| m.frames > 0))
         .unwrap_or(0)
 }

@@ -27,11 +27,8 @@ const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
 /// Returns the minutes from the file offset `at` to the end of the file.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
-    let mut walk = Walk {
-        window: Window::new(contents),
-        length: contents.len()?,
-        found: Vec::new(),
-    };
+    let mut walk =
+        Walk { window: Window::new(contents), length: contents.len()?, found: Vec::new() };
     walk.find_minutes(at)?;
     let max_bytes =
         MIN_MEASURED_BYTES.saturating_add(walk.length.saturating_mul(MEASURED_BYTES_PER_FILE_BYTE));
@@ -127,19 +124,13 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, at: u64, end: u64) {
-        self.found.push(Minute {
-            offset: at,
-            bytes: end - at,
-            ..Minute::default()
-        });
+        self.found.push(Minute { offset: at, bytes: end - at, ..Minute::default() });
     }
 
     /// Adds a note to the directly preceding minute. Ignores the offset in the note, because the file may be several
     /// recordings joined together.
     fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let text = self
-            .window
-            .from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
+        let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let Ok(note) = serde_json::from_slice::<Minute>(line) else {
             return Ok(());
@@ -147,12 +138,7 @@ impl Walk<'_> {
         if let Some(minute) = self.found.last_mut()
             && minute.offset + minute.bytes == at
         {
-            *minute = Minute {
-                offset: minute.offset,
-                bytes: minute.bytes,
-                note: end - at,
-                ..note
-            };
+            *minute = Minute { offset: minute.offset, bytes: minute.bytes, note: end - at, ..note };
         }
         Ok(())
     }
@@ -225,12 +211,7 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     while *budget > before - lines.left()
         && let Ok(Some(line)) = lines.next()
     {
-        let Ok(TimedLine {
-            from: 0,
-            frame,
-            map,
-        }) = serde_json::from_slice(line)
-        else {
+        let Ok(TimedLine { from: 0, frame, map }) = serde_json::from_slice(line) else {
             continue;
         };
         minute.maps += u64::from(map.is_some());
@@ -261,11 +242,7 @@ mod tests {
     fn recording() -> Vec<u8> {
         let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
         for seconds in 0..150 {
-            let frame = Frame {
-                seq: seconds,
-                mono: Mono(seconds * 1_000),
-                ..Frame::default()
-            };
+            let frame = Frame { seq: seconds, mono: Mono(seconds * 1_000), ..Frame::default() };
             recorder.frame(&frame).expect("records");
         }
         recorder.finish().expect("records")

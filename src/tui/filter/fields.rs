@@ -21,14 +21,8 @@ pub struct FieldDef {
 /// Type of a filter field, with an accessor for its value.
 #[derive(Debug)]
 pub enum Kind {
-    Text {
-        of: for<'r> fn(&'r ProcessRow) -> Option<&'r str>,
-        matching: Matching,
-    },
-    Number {
-        of: fn(&ProcessRow) -> Option<f64>,
-        unit: Unit,
-    },
+    Text { of: for<'r> fn(&'r ProcessRow) -> Option<&'r str>, matching: Matching },
+    Number { of: fn(&ProcessRow) -> Option<f64>, unit: Unit },
     State,
 }
 
@@ -110,31 +104,11 @@ pub const STATES: &[StateDef] = &[
         "A memory request of the process failed, or it was killed because the host ran out of memory.",
     ),
     state("dead", State::Dead, "The process has exited."),
-    state(
-        "unreadable",
-        State::Unreadable,
-        "The allocator is not readable (! lists the reasons).",
-    ),
-    state(
-        "warned",
-        State::Warned,
-        "A warning is shown before the command.",
-    ),
-    state(
-        "zombie",
-        State::Zombie,
-        "The process has exited, but its parent has not waited for it.",
-    ),
-    state(
-        "blocked",
-        State::Blocked,
-        "The process is in an uninterruptible system call.",
-    ),
-    state(
-        "stopped",
-        State::Stopped,
-        "The process is stopped by a signal or a debugger.",
-    ),
+    state("unreadable", State::Unreadable, "The allocator is not readable (! lists the reasons)."),
+    state("warned", State::Warned, "A warning is shown before the command."),
+    state("zombie", State::Zombie, "The process has exited, but its parent has not waited for it."),
+    state("blocked", State::Blocked, "The process is in an uninterruptible system call."),
+    state("stopped", State::Stopped, "The process is stopped by a signal or a debugger."),
 ];
 
 const fn text(
@@ -145,12 +119,7 @@ const fn text(
     matching: Matching,
 ) -> FieldDef {
     let kind = Kind::Text { of, matching };
-    FieldDef {
-        name,
-        example,
-        help,
-        kind,
-    }
+    FieldDef { name, example, help, kind }
 }
 
 const fn number(
@@ -161,12 +130,7 @@ const fn number(
     of: fn(&ProcessRow) -> Option<f64>,
 ) -> FieldDef {
     let kind = Kind::Number { of, unit };
-    FieldDef {
-        name,
-        example,
-        help,
-        kind,
-    }
+    FieldDef { name, example, help, kind }
 }
 
 pub const FIELDS: &[FieldDef] = &[
@@ -180,16 +144,10 @@ pub const FIELDS: &[FieldDef] = &[
     number("gpu", "gpu:0", "Index of the GPU.", Unit::Count, |row| {
         (row.gpu_index() != u32::MAX).then(|| f64::from(row.gpu_index()))
     }),
-    number("pid", "pid:418", "Process ID.", Unit::Count, |row| {
-        Some(f64::from(row.pid().0))
+    number("pid", "pid:418", "Process ID.", Unit::Count, |row| Some(f64::from(row.pid().0))),
+    number("rank", "rank:3", "Rank in a distributed job.", Unit::Count, |row| {
+        row.facts()?.rank.get().map(f64::from)
     }),
-    number(
-        "rank",
-        "rank:3",
-        "Rank in a distributed job.",
-        Unit::Count,
-        |row| row.facts()?.rank.get().map(f64::from),
-    ),
     text(
         "job",
         "job:81234",
@@ -217,16 +175,10 @@ pub const FIELDS: &[FieldDef] = &[
         help: "State of the process, see below.",
         kind: Kind::State,
     },
-    number("vram", "vram>10g", "Device memory.", Unit::Size, |row| {
-        row.vram().get().map(bytes)
+    number("vram", "vram>10g", "Device memory.", Unit::Size, |row| row.vram().get().map(bytes)),
+    number("alloc", "alloc>10g", "Memory in live tensors.", Unit::Size, |row| {
+        row.allocated().map(bytes)
     }),
-    number(
-        "alloc",
-        "alloc>10g",
-        "Memory in live tensors.",
-        Unit::Size,
-        |row| row.allocated().map(bytes),
-    ),
     number(
         "resv",
         "resv>10g",
@@ -241,37 +193,21 @@ pub const FIELDS: &[FieldDef] = &[
         Unit::Size,
         |row| row.idle().map(bytes),
     ),
-    number(
-        "stuck",
-        "stuck>1g",
-        "Idle memory in segments with live tensors.",
-        Unit::Size,
-        |row| stuck(&row.pool()?.stats).map(bytes),
-    ),
-    number(
-        "fits",
-        "fits<1g",
-        "Largest request that would succeed now.",
-        Unit::Size,
-        |row| row.fits().map(bytes),
-    ),
+    number("stuck", "stuck>1g", "Idle memory in segments with live tensors.", Unit::Size, |row| {
+        stuck(&row.pool()?.stats).map(bytes)
+    }),
+    number("fits", "fits<1g", "Largest request that would succeed now.", Unit::Size, |row| {
+        row.fits().map(bytes)
+    }),
     number("rss", "rss>8g", "Host memory.", Unit::Size, |row| {
         row.live_fact(|f| &f.rss).get().map(bytes)
     }),
-    number(
-        "sm",
-        "sm>50",
-        "Share of the GPU's compute time.",
-        Unit::Percent,
-        |row| row.sm().get().map(|v| v.0),
-    ),
-    number(
-        "cpu",
-        "cpu>100",
-        "CPU usage; 100 is one core.",
-        Unit::Percent,
-        |row| row.live_fact(|f| &f.cpu).get().map(|v| v.0),
-    ),
+    number("sm", "sm>50", "Share of the GPU's compute time.", Unit::Percent, |row| {
+        row.sm().get().map(|v| v.0)
+    }),
+    number("cpu", "cpu>100", "CPU usage; 100 is one core.", Unit::Percent, |row| {
+        row.live_fact(|f| &f.cpu).get().map(|v| v.0)
+    }),
     number("age", "age>2h", "Run time.", Unit::Seconds, |row| {
         row.shown_age().map(|age| whole(age.0 / 1_000))
     }),
@@ -282,13 +218,9 @@ pub const FIELDS: &[FieldDef] = &[
         Unit::Count,
         |row| Some(whole(row.pool()?.stats.num_alloc_retries)),
     ),
-    number(
-        "oom",
-        "oom>0",
-        "Number of failed requests.",
-        Unit::Count,
-        |row| Some(whole(row.pool()?.stats.num_ooms)),
-    ),
+    number("oom", "oom>0", "Number of failed requests.", Unit::Count, |row| {
+        Some(whole(row.pool()?.stats.num_ooms))
+    }),
 ];
 
 fn bytes(size: Bytes) -> f64 {

@@ -39,10 +39,7 @@ pub struct Filter {
 impl Filter {
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let text = text.to_lowercase();
-        Ok(Self {
-            terms: parse::parse(&text)?,
-            text,
-        })
+        Ok(Self { terms: parse::parse(&text)?, text })
     }
 
     pub fn is_empty(&self) -> bool {

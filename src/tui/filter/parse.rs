@@ -13,33 +13,15 @@ use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum FilterError {
     #[error("unknown field `{word}`; {}", suggestion(.nearest))]
-    Name {
-        word: String,
-        nearest: Option<&'static str>,
-    },
+    Name { word: String, nearest: Option<&'static str> },
     #[error("unknown state `{word}`; {}", suggestion(.nearest))]
-    State {
-        word: String,
-        nearest: Option<&'static str>,
-    },
+    State { word: String, nearest: Option<&'static str> },
     #[error("`{name}{operator}` needs a value, such as {example}")]
-    Empty {
-        name: &'static str,
-        operator: &'static str,
-        example: &'static str,
-    },
+    Empty { name: &'static str, operator: &'static str, example: &'static str },
     #[error("`{name}` does not accept `{operator}`; write {example}")]
-    Operator {
-        name: &'static str,
-        operator: &'static str,
-        example: &'static str,
-    },
+    Operator { name: &'static str, operator: &'static str, example: &'static str },
     #[error("`{word}` is not a valid {what}; write {example}")]
-    Value {
-        word: String,
-        what: &'static str,
-        example: &'static str,
-    },
+    Value { word: String, what: &'static str, example: &'static str },
     #[error("`!` must be followed by a term")]
     EmptyNegation,
 }
@@ -150,9 +132,7 @@ fn split(word: &[Letter]) -> Option<(String, &'static str, &[Letter])> {
     let (name, rest) = word.split_at(end);
     let begins = |operator: &str| {
         let mut letters = rest.iter();
-        operator
-            .chars()
-            .all(|c| letters.next() == Some(&(c, false)))
+        operator.chars().all(|c| letters.next() == Some(&(c, false)))
     };
     let operator = OPERATORS.into_iter().find(|operator| begins(operator))?;
     let name = plain(name);
@@ -177,11 +157,7 @@ fn field(name: &str, operator: &'static str, value: &[Letter]) -> Result<Test, F
         .filter(|value| !value.is_empty())
         .collect();
     if values.is_empty() {
-        return Err(FilterError::Empty {
-            name: field.name,
-            operator,
-            example: field.example,
-        });
+        return Err(FilterError::Empty { name: field.name, operator, example: field.example });
     }
     Ok(Test::Field(field, compare(field, operator, values)?))
 }
@@ -191,11 +167,7 @@ fn compare(
     operator: &'static str,
     values: Vec<String>,
 ) -> Result<Compare, FilterError> {
-    let refused = FilterError::Operator {
-        name: field.name,
-        operator,
-        example: field.example,
-    };
+    let refused = FilterError::Operator { name: field.name, operator, example: field.example };
     let order = order(operator);
     match (&field.kind, order) {
         (Kind::Text { .. }, None) => Ok(Compare::Texts(values)),
@@ -207,9 +179,7 @@ fn compare(
         // Allow equality only for counts, the only numbers that can equal a typed number.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
             let number = |value: &String| number(value, *unit, field);
-            Ok(Compare::Numbers(
-                values.iter().map(number).collect::<Result<_, _>>()?,
-            ))
+            Ok(Compare::Numbers(values.iter().map(number).collect::<Result<_, _>>()?))
         }
         _ => Err(refused),
     }
@@ -228,20 +198,16 @@ fn order(operator: &str) -> Option<Comparison> {
 fn states(values: &[String]) -> Result<Vec<State>, FilterError> {
     let state = |word: &String| {
         let found = STATES.iter().find(|def| def.name == word);
-        found
-            .map(|def| def.state)
-            .ok_or_else(|| FilterError::State {
-                word: word.clone(),
-                nearest: nearest(word, STATES.iter().map(|def| def.name)),
-            })
+        found.map(|def| def.state).ok_or_else(|| FilterError::State {
+            word: word.clone(),
+            nearest: nearest(word, STATES.iter().map(|def| def.name)),
+        })
     };
     values.iter().map(state).collect()
 }
 
 fn number(text: &str, unit: Unit, field: &'static FieldDef) -> Result<f64, FilterError> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, suffix) = text.split_at(digits);
     let scale = unit.scale(suffix);
     let value = digits.parse::<f64>().ok().filter(|v| v.is_finite());
@@ -283,22 +249,13 @@ mod tests {
             ("", &[]),
             ("  train  2 ", &["text train", "text 2"]),
             ("\"train.py --lr\"", &["text train.py --lr"]),
-            (
-                "--lr=1 -2 lr=3 a\"b:c",
-                &["text --lr=1", "text -2", "text lr=3", "text ab:c"],
-            ),
+            ("--lr=1 -2 lr=3 a\"b:c", &["text --lr=1", "text -2", "text lr=3", "text ab:c"]),
             ("!eval -eval", &["not text eval", "not text eval"]),
             ("user:me", &["user Texts([\"me\"])"]),
             ("user=me", &["user Texts([\"me\"])"]),
-            (
-                "-user:ana,bo|cy",
-                &["not user Texts([\"ana\", \"bo\", \"cy\"])"],
-            ),
+            ("-user:ana,bo|cy", &["not user Texts([\"ana\", \"bo\", \"cy\"])"]),
             ("cmd:\"a, b\"", &["cmd Texts([\"a, b\"])"]),
-            (
-                "pid:418 rank=3",
-                &["pid Numbers([418.0])", "rank Numbers([3.0])"],
-            ),
+            ("pid:418 rank=3", &["pid Numbers([418.0])", "rank Numbers([3.0])"]),
             ("sm>50", &["sm Bound(Above, 50.0)"]),
             ("sm<=5%", &["sm Bound(AtMost, 5.0)"]),
             ("vram>=1.5k", &["vram Bound(AtLeast, 1536.0)"]),
@@ -314,36 +271,18 @@ mod tests {
 
     #[test]
     fn errors_suggest_the_nearest_name() {
-        assert_eq!(
-            error("a usr:me"),
-            "unknown field `usr`; did you mean `user`?"
-        );
-        assert_eq!(
-            error("vrma>1g"),
-            "unknown field `vrma`; did you mean `vram`?"
-        );
+        assert_eq!(error("a usr:me"), "unknown field `usr`; did you mean `user`?");
+        assert_eq!(error("vrma>1g"), "unknown field `vrma`; did you mean `vram`?");
         assert_eq!(
             error("https://x"),
             "unknown field `https`; press ? for the fields, or quote the term"
         );
-        assert_eq!(
-            error("state:ded"),
-            "unknown state `ded`; did you mean `dead`?"
-        );
+        assert_eq!(error("state:ded"), "unknown state `ded`; did you mean `dead`?");
         assert_eq!(error("vram>"), "`vram>` needs a value, such as vram>10g");
         assert_eq!(error("vram>1x"), "`1x` is not a valid size; write vram>10g");
-        assert_eq!(
-            error("vram>1,2"),
-            "`1,2` is not a valid size; write vram>10g"
-        );
-        assert_eq!(
-            error("vram:10g"),
-            "`vram` does not accept `:`; write vram>10g"
-        );
-        assert_eq!(
-            error("user>me"),
-            "`user` does not accept `>`; write user:me"
-        );
+        assert_eq!(error("vram>1,2"), "`1,2` is not a valid size; write vram>10g");
+        assert_eq!(error("vram:10g"), "`vram` does not accept `:`; write vram>10g");
+        assert_eq!(error("user>me"), "`user` does not accept `>`; write user:me");
         assert_eq!(error("pid:x"), "`x` is not a valid number; write pid:418");
         assert_eq!(error("!"), "`!` must be followed by a term");
     }

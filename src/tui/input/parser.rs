@@ -152,11 +152,7 @@ fn parse_character(bytes: &[u8]) -> Parsed {
 }
 
 fn character_key(character: char) -> Event {
-    let modifiers = if character.is_uppercase() {
-        KeyModifiers::SHIFT
-    } else {
-        KeyModifiers::NONE
-    };
+    let modifiers = if character.is_uppercase() { KeyModifiers::SHIFT } else { KeyModifiers::NONE };
     key(KeyCode::Char(character), modifiers)
 }
 
@@ -300,11 +296,7 @@ fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> 
         (7, _) => MouseEventKind::ScrollRight,
         _ => return None,
     };
-    let each = [
-        (4, KeyModifiers::SHIFT),
-        (8, KeyModifiers::ALT),
-        (16, KeyModifiers::CONTROL),
-    ];
+    let each = [(4, KeyModifiers::SHIFT), (8, KeyModifiers::ALT), (16, KeyModifiers::CONTROL)];
     let held = each.into_iter().filter(|(bit, _)| button & bit != 0);
     Some(Event::Mouse(MouseEvent {
         kind,
@@ -368,45 +360,21 @@ mod tests {
         for (bytes, event) in cases {
             assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");
         }
-        assert_eq!(
-            events(b"\x1b\x1b"),
-            [plain(KeyCode::Esc), plain(KeyCode::Esc)]
-        );
+        assert_eq!(events(b"\x1b\x1b"), [plain(KeyCode::Esc), plain(KeyCode::Esc)]);
         assert_eq!(events(b"\x1b[?1;2c\x1b[0n"), []);
     }
 
     #[test]
     fn mouse_reports_are_parsed() {
-        let at = |kind, modifiers| {
-            Event::Mouse(MouseEvent {
-                kind,
-                column: 299,
-                row: 3,
-                modifiers,
-            })
-        };
+        let at =
+            |kind, modifiers| Event::Mouse(MouseEvent { kind, column: 299, row: 3, modifiers });
         let left = MouseButton::Left;
         let cases: &[(&[u8], Event)] = &[
-            (
-                b"\x1b[<0;300;4M",
-                at(MouseEventKind::Down(left), KeyModifiers::NONE),
-            ),
-            (
-                b"\x1b[<0;300;4m",
-                at(MouseEventKind::Up(left), KeyModifiers::NONE),
-            ),
-            (
-                b"\x1b[<32;300;4M",
-                at(MouseEventKind::Drag(left), KeyModifiers::NONE),
-            ),
-            (
-                b"\x1b[<64;300;4M",
-                at(MouseEventKind::ScrollUp, KeyModifiers::NONE),
-            ),
-            (
-                b"\x1b[<81;300;4M",
-                at(MouseEventKind::ScrollDown, KeyModifiers::CONTROL),
-            ),
+            (b"\x1b[<0;300;4M", at(MouseEventKind::Down(left), KeyModifiers::NONE)),
+            (b"\x1b[<0;300;4m", at(MouseEventKind::Up(left), KeyModifiers::NONE)),
+            (b"\x1b[<32;300;4M", at(MouseEventKind::Drag(left), KeyModifiers::NONE)),
+            (b"\x1b[<64;300;4M", at(MouseEventKind::ScrollUp, KeyModifiers::NONE)),
+            (b"\x1b[<81;300;4M", at(MouseEventKind::ScrollDown, KeyModifiers::CONTROL)),
         ];
         for (bytes, event) in cases {
             assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");

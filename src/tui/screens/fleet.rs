@@ -67,37 +67,21 @@ impl FleetRow {
                 // The memory of a host without GPUs is unknown, not 0.
                 .filter(|_| !frame.gpus.is_empty())
         };
-        let sms: Vec<f64> = frame
-            .gpus
-            .iter()
-            .filter_map(|gpu| Some(gpu.sm.get()?.0))
-            .collect();
+        let sms: Vec<f64> = frame.gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();
         let newest = app.incidents.news();
         Self {
             name: app.name.clone().unwrap_or_else(|| app.hello.host.clone()),
             link: app.link.clone(),
             is_nvidia_smi: app.hello.reduced,
-            gpus: if is_known {
-                gpus_text(frame)
-            } else {
-                String::new()
-            },
+            gpus: if is_known { gpus_text(frame) } else { String::new() },
             used: sum(|gpu| gpu.memory.taken()),
             total: sum(|gpu| gpu.memory.total.get()),
             sm: (!sms.is_empty()).then(|| sms.iter().sum::<f64>() / sms.len() as f64),
-            processes: frame
-                .processes
-                .as_ref()
-                .map(|processes| processes.list.len()),
+            processes: frame.processes.as_ref().map(|processes| processes.list.len()),
             time: frame.time,
             interval: frame.interval,
-            incident: newest.map(|newest| {
-                (
-                    newest.severity,
-                    newest.headline.clone(),
-                    app.incidents.unread(),
-                )
-            }),
+            incident: newest
+                .map(|newest| (newest.severity, newest.headline.clone(), app.incidents.unread())),
         }
     }
 
@@ -132,39 +116,20 @@ impl FleetRow {
 const COLUMNS: &[Column<FleetRow>] = &[
     Column::left("HOST", 20, 0, host, "Name from the command line.")
         .sorted(First::Smallest, |row| SortKey::text(Some(&row.name))),
-    Column::left("LINK", 13, 1, link, "Link state.").sorted(First::Smallest, |row| {
-        SortKey::whole(Some(row.rank().1.into()))
-    }),
+    Column::left("LINK", 13, 1, link, "Link state.")
+        .sorted(First::Smallest, |row| SortKey::whole(Some(row.rank().1.into()))),
     Column::left("GPUS", 10, 5, gpus, "Number and model of its GPUs."),
     Column::right("VRAM%", 5, 3, vram, "Share of its GPU memory in use.")
         .sorted(First::Largest, |row| SortKey::number(row.share())),
-    Column::right(
-        "USED GiB",
-        8,
-        6,
-        used,
-        "Memory in use on all its GPUs, in GiB.",
-    )
-    .sorted(First::Largest, |row| {
-        SortKey::whole(row.used.map(|bytes| bytes.0))
-    }),
+    Column::right("USED GiB", 8, 6, used, "Memory in use on all its GPUs, in GiB.")
+        .sorted(First::Largest, |row| SortKey::whole(row.used.map(|bytes| bytes.0))),
     Column::right("TOTAL GiB", 9, 7, total, "Memory of all its GPUs, in GiB.")
-        .sorted(First::Largest, |row| {
-            SortKey::whole(row.total.map(|bytes| bytes.0))
-        }),
+        .sorted(First::Largest, |row| SortKey::whole(row.total.map(|bytes| bytes.0))),
     Column::right("SM%", 4, 4, sm, "SM utilisation, mean over its GPUs.")
         .sorted(First::Largest, |row| SortKey::number(row.sm)),
     Column::right("PROCS", 5, 8, processes, "Processes on its GPUs.")
-        .sorted(First::Largest, |row| {
-            SortKey::whole(row.processes.map(|count| count as u64))
-        }),
-    Column::rest(
-        "NOTE",
-        16,
-        2,
-        note,
-        "Newest unread incident, or the reason for a lost link.",
-    ),
+        .sorted(First::Largest, |row| SortKey::whole(row.processes.map(|count| count as u64))),
+    Column::rest("NOTE", 16, 2, note, "Newest unread incident, or the reason for a lost link."),
 ];
 
 fn host(row: &FleetRow, _: &Theme) -> Cell {

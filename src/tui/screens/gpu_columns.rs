@@ -34,12 +34,7 @@ pub struct GpuRow {
 impl GpuRow {
     /// Returns a row for each GPU in NVML order, each followed by its MIG instances.
     pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
-        let row = |gpu, mig| Self {
-            frame: Arc::clone(frame),
-            gpu,
-            mig,
-            growth: None,
-        };
+        let row = |gpu, mig| Self { frame: Arc::clone(frame), gpu, mig, growth: None };
         frame
             .gpus
             .iter()
@@ -87,20 +82,15 @@ impl GpuRow {
 
     /// Returns the cell of a GPU, or a dash in the row of a MIG instance.
     fn gpu_only(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
-        if self.is_instance() {
-            Cell::absent(theme)
-        } else {
-            cell(self.gpu())
-        }
+        if self.is_instance() { Cell::absent(theme) } else { cell(self.gpu()) }
     }
 }
 
 fn label(row: &GpuRow, _: &Theme) -> Cell {
     match row.mig() {
-        Some(mig) => Cell::new(
-            format!(":{}", mig.gpu_instance.get().unwrap_or(mig.index)),
-            Role::Dim,
-        ),
+        Some(mig) => {
+            Cell::new(format!(":{}", mig.gpu_instance.get().unwrap_or(mig.index)), Role::Dim)
+        }
         None => Cell::text(row.gpu().index.to_string()),
     }
 }
@@ -135,11 +125,9 @@ fn figure_cell(figure: &GpuFigure, row: &GpuRow, theme: &Theme) -> Cell {
 }
 
 fn pcie(row: &GpuRow, theme: &Theme) -> Cell {
-    row.gpu_only(theme, |gpu| {
-        match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
-            (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
-            _ => Cell::absent(theme),
-        }
+    row.gpu_only(theme, |gpu| match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
+        (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
+        _ => Cell::absent(theme),
     })
 }
 
@@ -159,10 +147,7 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
 pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     let mut notes = Vec::new();
     let mut add = |role, text: String| notes.push(Cell::new(text, role));
-    let since = gpu
-        .health
-        .since
-        .map_or(Millis(0), |since| frame.mono.since(since));
+    let since = gpu.health.since.map_or(Millis(0), |since| frame.mono.since(since));
     match gpu.health.state {
         HealthState::Lost => add(Role::Bad, format!("LOST {} ago", span_text(since))),
         HealthState::Silent => add(Role::Bad, format!("no answer {}", span_text(since))),
@@ -177,13 +162,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     if gpu.ecc.remap_pending.get() == Some(true) {
         add(Role::Warn, "row remap pending reset".into());
     }
-    for reason in gpu
-        .throttle
-        .value()
-        .into_iter()
-        .flatten()
-        .filter(|r| r.is_trouble())
-    {
+    for reason in gpu.throttle.value().into_iter().flatten().filter(|r| r.is_trouble()) {
         add(Role::Bad, reason.words().into());
     }
     if let (Some(width), Some(max)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
@@ -191,27 +170,15 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     {
         add(Role::Warn, format!("PCIe x{width} of x{max}"));
     }
-    if let Some(why) = gpu
-        .processes
-        .why()
-        .filter(|why| why.reason != Reason::NotRead)
-    {
+    if let Some(why) = gpu.processes.why().filter(|why| why.reason != Reason::NotRead) {
         add(Role::Warn, format!("processes: {}", why.reason.words()));
     }
     if let Some(split) = account_pools(gpu, frame.pools.as_ref())
         .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)
     {
-        add(
-            Role::Warn,
-            format!("{} unattributed", split.unattributed.short()),
-        );
+        add(Role::Warn, format!("{} unattributed", split.unattributed.short()));
     }
-    if let Some(mode) = gpu
-        .board
-        .compute_mode
-        .value()
-        .filter(|mode| *mode != "default")
-    {
+    if let Some(mode) = gpu.board.compute_mode.value().filter(|mode| *mode != "default") {
         add(Role::Dim, mode.clone());
     }
     if !gpu.mig.is_empty() {
@@ -239,13 +206,7 @@ pub static GPU_COLUMNS: LazyLock<Vec<Column<GpuRow>>> = LazyLock::new(|| {
             continue;
         };
         let (title, help) = (column.title, column.help);
-        columns.push(Column::right(
-            title,
-            column.width,
-            column.priority,
-            empty_cell,
-            help,
-        ));
+        columns.push(Column::right(title, column.width, column.priority, empty_cell, help));
         if figure.name == "sm" {
             let help = "SM% over the last two minutes.";
             columns.push(Column::left(SPARK, 16, 8, empty_cell, help));
@@ -321,11 +282,7 @@ pub fn has_pools(split: &Accounting) -> bool {
 /// an unreadable allocator get their own glyph.
 fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     let glyphs = &theme.glyphs;
-    let processes = if pooled {
-        glyphs.whole
-    } else {
-        glyphs.processes
-    };
+    let processes = if pooled { glyphs.whole } else { glyphs.processes };
     [
         (glyphs.allocated, Role::Allocated),
         (glyphs.idle, Role::Idle),
@@ -359,12 +316,7 @@ pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>;
 /// Splits the memory of a MIG instance into used and free only, because an instance has no process list.
 fn instance_split(memory: &Memory) -> Option<Accounting> {
     let (total, free) = (memory.total.get()?, memory.free.get()?);
-    Some(Accounting {
-        total,
-        free,
-        processes: memory.taken()?,
-        ..Accounting::default()
-    })
+    Some(Accounting { total, free, processes: memory.taken()?, ..Accounting::default() })
 }
 
 /// Draws the GPU table, where `rows` are the visible rows.
@@ -376,13 +328,8 @@ pub fn draw_gpus(
     buffer: &mut Buffer,
 ) {
     let theme = &app.theme;
-    let view = View {
-        cursor,
-        offset: 0,
-        sorted: None,
-        descending: false,
-        hidden: Hidden::default(),
-    };
+    let view =
+        View { cursor, offset: 0, sorted: None, descending: false, hidden: Hidden::default() };
     draw(
         &GPU_COLUMNS,
         rows,
@@ -425,9 +372,7 @@ fn draw_bar(row: &GpuRow, cell: Rect, buffer: &mut Buffer, theme: &Theme) {
     let Some(split) = split else { return };
     let mut parts = parts(&split, pools::any(&row.frame), theme);
     if row.is_stale() {
-        parts
-            .iter_mut()
-            .for_each(|part| part.style = theme.style(Role::Dim));
+        parts.iter_mut().for_each(|part| part.style = theme.style(Role::Dim));
     }
     bar::draw(buffer, cell.x, cell.y, cell.width, &parts);
 }
@@ -453,15 +398,7 @@ const LEGENDS: [[&str; 7]; 4] = [
     ["", "", "", "proc", "", "", "free"],
 ];
 const POOLED_LEGENDS: [[&str; 7]; 5] = [
-    [
-        "alloc",
-        "idle",
-        "other",
-        "not readable",
-        "unattributed",
-        "driver",
-        "free",
-    ],
+    ["alloc", "idle", "other", "not readable", "unattributed", "driver", "free"],
     ["alloc", "idle", "other", "proc", "unattr", "driver", "free"],
     ["alloc", "idle", "other", "", "", "driver", "free"],
     ["alloc", "idle", "other", "", "", "", "free"],
@@ -498,23 +435,14 @@ mod tests {
     #[test]
     fn every_figure_with_a_column_has_its_cell() {
         let theme = Theme::new(Palette::None, false, jiff::tz::TimeZone::UTC);
-        let frame = Frame {
-            gpus: vec![Gpu::default()],
-            ..Frame::default()
-        };
+        let frame = Frame { gpus: vec![Gpu::default()], ..Frame::default() };
         let rows = GpuRow::of_frame(&Arc::new(frame));
         let titles: Vec<_> = GPU_COLUMNS.iter().map(|column| column.title).collect();
         for figure in GPU_FIGURES {
             let Some(column) = figure.column else {
                 continue;
             };
-            assert_eq!(
-                titles
-                    .iter()
-                    .filter(|title| **title == column.title)
-                    .count(),
-                1
-            );
+            assert_eq!(titles.iter().filter(|title| **title == column.title).count(), 1);
             assert_eq!(figure_cell(figure, &rows[0], &theme), Cell::absent(&theme));
         }
     }

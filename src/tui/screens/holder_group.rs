@@ -36,11 +36,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| {
         let process = app.holders.newest()?;
         let rows = &app.holders.of(process)?.rows;
-        let key = rows
-            .iter()
-            .find(|row| !row.key.name.is_empty())?
-            .key
-            .clone();
+        let key = rows.iter().find(|row| !row.key.name.is_empty())?.key.clone();
         Some(Box::new(HolderGroupScreen::new((process, key))))
     },
 };
@@ -55,16 +51,11 @@ const COLUMNS: &[Column<HeldTensor>] = &[
         9,
         0,
         |tensor: &HeldTensor, _| {
-            Cell::text(format!(
-                "{:.2}",
-                tensor.bytes.0 as f64 / Bytes::mib(1).0 as f64
-            ))
+            Cell::text(format!("{:.2}", tensor.bytes.0 as f64 / Bytes::mib(1).0 as f64))
         },
         "Size of the block.",
     )
-    .sorted(First::Largest, |tensor| {
-        SortKey::whole(Some(tensor.bytes.0))
-    }),
+    .sorted(First::Largest, |tensor| SortKey::whole(Some(tensor.bytes.0))),
     Column::left(
         "DTYPE",
         8,
@@ -179,11 +170,7 @@ impl HolderGroupScreen {
         let holders = reading.and_then(|reading| reading.holders());
         match (holders, group(app, &self.subject)) {
             (Some(holders), Some(group)) => {
-                format!(
-                    "{name}{}: {}",
-                    group.class_words(),
-                    size_text(holders, group)
-                )
+                format!("{name}{}: {}", group.class_words(), size_text(holders, group))
             }
             _ => format!(
                 "{name}{}: not found when gputop last read {}",

@@ -36,10 +36,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "NAME",
             "The shortest chain of Python names that leads to the tensors. * stands for any index or number.",
         ),
-        (
-            "autograd",
-            "Saved for the backward pass. NAME is the tensor whose graph keeps it alive.",
-        ),
+        ("autograd", "Saved for the backward pass. NAME is the tensor whose graph keeps it alive."),
         (
             "unnamed",
             "Tensor objects without a known path of references, such as short-lived ones or garbage in a cycle.",
@@ -48,10 +45,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "C++",
             "Storages of tensors without a Python object, such as the weights of a TorchScript module.",
         ),
-        (
-            "no tensor",
-            "Blocks without a known tensor, such as the workspace of cuBLAS.",
-        ),
+        ("no tensor", "Blocks without a known tensor, such as the workspace of cuBLAS."),
         (
             "MiB/min",
             "Growth of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
@@ -83,10 +77,7 @@ pub type HoldersScreen = HolderScreen<HolderRow>;
 
 impl<R: ListRow<Subject: Clone>> HolderScreen<R> {
     pub fn new(subject: R::Subject) -> Self {
-        Self {
-            list: ListScreen::about(subject.clone()),
-            subject,
-        }
+        Self { list: ListScreen::about(subject.clone()), subject }
     }
 }
 
@@ -165,26 +156,12 @@ const COLUMNS: &[Column<HolderRow>] = &[
         |row: &HolderRow, _| Cell::text(percent_words(row.percent)),
         "Share of the allocated bytes.",
     ),
-    Column::right(
-        GROWTH,
-        7,
-        4,
-        growth,
-        "Growth of a group that grew in every reading.",
-    )
-    .sorted(First::Largest, |row| {
-        SortKey::whole(rate(row).map(|rate| rate.0))
-    }),
-    Column::right(
-        CHANGE,
-        8,
-        6,
-        change,
-        "Change in MiB since the previous reading.",
-    )
-    .sorted(First::Largest, |row| {
-        SortKey::number(row.growth.map(|growth| growth.bytes as f64))
-    }),
+    Column::right(GROWTH, 7, 4, growth, "Growth of a group that grew in every reading.")
+        .sorted(First::Largest, |row| SortKey::whole(rate(row).map(|rate| rate.0))),
+    Column::right(CHANGE, 8, 6, change, "Change in MiB since the previous reading.")
+        .sorted(First::Largest, |row| {
+            SortKey::number(row.growth.map(|growth| growth.bytes as f64))
+        }),
     Column::right(
         "COUNT",
         6,
@@ -194,9 +171,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
     )
     .sorted(First::Largest, |row| SortKey::whole(Some(row.count))),
     Column::left("CLASS", 10, 3, class, "What the memory is used for.")
-        .sorted(First::Smallest, |row| {
-            SortKey::Number(f64::from(row.key.class as u8))
-        }),
+        .sorted(First::Smallest, |row| SortKey::Number(f64::from(row.key.class as u8))),
     Column::left(
         "DTYPE",
         8,
@@ -218,15 +193,9 @@ const COLUMNS: &[Column<HolderRow>] = &[
         |row: &HolderRow, _| Cell::text(row.key.ordinal.to_string()),
         "Device number inside the process.",
     ),
-    Column::rest(
-        "NAME",
-        36,
-        1,
-        name,
-        "Chain of Python names that leads to the tensors.",
-    )
-    .shortened_in_middle()
-    .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
+    Column::rest("NAME", 36, 1, name, "Chain of Python names that leads to the tensors.")
+        .shortened_in_middle()
+        .sorted(First::Smallest, |row| SortKey::text(Some(&row.key.name))),
 ];
 
 /// Formats a size in MiB with one decimal. A size that would be printed as 0.0 is given in a smaller unit.
@@ -274,22 +243,13 @@ impl ListRow for HolderRow {
 
     const DEF: &'static ScreenDef = &DEF;
     const COLUMNS: &'static [Column<Self>] = COLUMNS;
-    const FOOTER: &'static [Action] = &[
-        Action::Open,
-        Action::Holders,
-        Action::Filter,
-        Action::Sort,
-        Action::Copy,
-        Action::Back,
-    ];
+    const FOOTER: &'static [Action] =
+        &[Action::Open, Action::Holders, Action::Filter, Action::Sort, Action::Copy, Action::Back];
     const NOUN: &'static str = "holders";
     const EMPTY: &'static str = "PyTorch has allocated no GPU memory";
 
     fn rows<'a>(app: &'a App, process: &ProcessKey) -> Vec<(usize, &'a Self)> {
-        let rows = app
-            .holders
-            .of(*process)
-            .map(|reading| reading.rows.as_slice());
+        let rows = app.holders.of(*process).map(|reading| reading.rows.as_slice());
         rows.unwrap_or_default().iter().enumerate().collect()
     }
 
@@ -321,10 +281,7 @@ impl ListRow for HolderRow {
 fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
     let first = rows.clone().next().map(|row| row.key.ordinal);
     let unneeded = [
-        (
-            DEVICE,
-            rows.clone().all(|row| Some(row.key.ordinal) == first),
-        ),
+        (DEVICE, rows.clone().all(|row| Some(row.key.ordinal) == first)),
         (GROWTH, rows.clone().all(|row| rate(row).is_none())),
         (CHANGE, rows.clone().all(|row| row.growth.is_none())),
     ];
@@ -380,13 +337,7 @@ impl HoldersScreen {
             Constraint::Fill(1),
         ])
         .areas(area);
-        [
-            margin(title),
-            margin(bar),
-            margin(legend),
-            margin(sentences),
-            table,
-        ]
+        [margin(title), margin(bar), margin(legend), margin(sentences), table]
     }
 
     fn draw_title(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -394,9 +345,8 @@ impl HoldersScreen {
         let holders = self.reading(app).and_then(ProcessReading::holders);
         let age = holders.map(|holders| app.frame.mono.since(holders.at));
         let name = program(self.subject, app);
-        let allocated = holders.map_or_else(String::new, |holders| {
-            format!("  {} allocated", holders.allocated)
-        });
+        let allocated = holders
+            .map_or_else(String::new, |holders| format!("  {} allocated", holders.allocated));
         let age = age.map(|age| format!("{} ago", span_text(age)));
         let age = age.unwrap_or_default();
         let state = holders.map(|holders| format!("{}, {age}", state_text(holders)));
@@ -464,11 +414,7 @@ fn draw_bar(holders: &Holders, [area, legend]: [Rect; 2], buffer: &mut Buffer, t
         .iter()
         .map(|(class, bytes)| {
             let (glyph, role) = class_shape(*class, theme);
-            Part {
-                amount: bytes.0,
-                glyph,
-                style: theme.style(role),
-            }
+            Part { amount: bytes.0, glyph, style: theme.style(role) }
         })
         .collect();
     if area.height > 0 {
@@ -486,10 +432,7 @@ fn draw_bar(holders: &Holders, [area, legend]: [Rect; 2], buffer: &mut Buffer, t
         if x.saturating_add(width) > legend.right() {
             break;
         }
-        let pieces = [
-            (glyph, theme.style(role)),
-            (words.as_str(), theme.style(Role::Dim)),
-        ];
+        let pieces = [(glyph, theme.style(role)), (words.as_str(), theme.style(Role::Dim))];
         x = put_all(buffer, x, legend.y, legend.right(), &pieces) + 2;
     }
 }

@@ -27,10 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "incident",
     title: "Incident",
     glossary: &[
-        (
-            "FIX",
-            "Changes to make, most likely to help first. Text to copy is on its own line.",
-        ),
+        ("FIX", "Changes to make, most likely to help first. Text to copy is on its own line."),
         ("AVOID", "Popular advice that does not help here."),
         (
             "WHY",
@@ -73,10 +70,7 @@ pub struct IncidentScreen {
 impl IncidentScreen {
     #[must_use]
     pub fn new(incident: Arc<Incident>) -> Self {
-        Self {
-            incident,
-            scroll: Scroll::default(),
-        }
+        Self { incident, scroll: Scroll::default() }
     }
 
     fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
@@ -139,9 +133,7 @@ impl IncidentScreen {
     /// Returns the table row of the incident's process, if listed. Ignores a later process with the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let known = app.incidents.again(&self.incident)?;
-        let key = known
-            .process()
-            .filter(|_| known.key.boot_id == app.hello.boot_id)?;
+        let key = known.process().filter(|_| known.key.boot_id == app.hello.boot_id)?;
         app.all_rows.iter().find(|row| row.id().key == key)
     }
 
@@ -176,11 +168,8 @@ fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) ->
     }
     let is_command = matches!(line.0.as_slice(), [(Tone::Change, text)] if is_shell(text));
     let room = width.saturating_sub(usize::from(is_command)).max(1);
-    let all: Vec<(Tone, char)> = line
-        .0
-        .iter()
-        .flat_map(|(tone, text)| text.chars().map(|c| (*tone, c)))
-        .collect();
+    let all: Vec<(Tone, char)> =
+        line.0.iter().flat_map(|(tone, text)| text.chars().map(|c| (*tone, c))).collect();
     let mut rest = all.as_slice();
     let mut lines = Vec::new();
     while let Some(end) = line_end(rest, room) {
@@ -333,41 +322,26 @@ mod tests {
     #[test]
     fn a_copied_fix_names_what_else_it_affects() {
         let copied = |change: &str| {
-            let fix = Fix {
-                change: change.to_owned(),
-                ..Fix::default()
-            };
-            let incident = Incident {
-                fixes: vec![fix],
-                ..Incident::default()
-            };
+            let fix = Fix { change: change.to_owned(), ..Fix::default() };
+            let incident = Incident { fixes: vec![fix], ..Incident::default() };
             let copied = IncidentScreen::new(Arc::new(incident)).fix(1);
             copied.map(|copied| copied.what).unwrap_or_default()
         };
         let what = copied("sudo nvidia-smi --gpu-reset -i 0");
-        assert!(
-            what.contains("WARNING: ends every program on the GPU"),
-            "{what}"
-        );
+        assert!(what.contains("WARNING: ends every program on the GPU"), "{what}");
         assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1");
     }
 
     fn wrapped(text: &str, width: usize, is_shell: bool) -> Vec<String> {
         let line = StyledLine(vec![(Tone::Change, text.to_owned())]);
         let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect();
-        wrap_line(line, width, |_| is_shell)
-            .into_iter()
-            .map(text)
-            .collect()
+        wrap_line(line, width, |_| is_shell).into_iter().map(text).collect()
     }
 
     #[test]
     fn wraps_at_words_and_within_paths() {
         assert_eq!(wrapped("a bb ccc", 5, false), ["a bb ", "ccc"]);
-        assert_eq!(
-            wrapped("/opt/venv/bin/python", 12, false),
-            ["/opt/venv/", "bin/python"]
-        );
+        assert_eq!(wrapped("/opt/venv/bin/python", 12, false), ["/opt/venv/", "bin/python"]);
         assert_eq!(wrapped("abcdef", 4, false), ["abcd", "ef"]);
         assert_eq!(wrapped("数据集", 4, false), ["数据", "集"]);
     }
@@ -376,10 +350,7 @@ mod tests {
     fn wrapped_shell_commands_stay_the_same_command() {
         let command = "A=expandable_segments:True /opt/venv/bin/python3 fragment.py 0 94";
         let lines = wrapped(command, 30, true);
-        assert!(
-            lines.len() > 2 && lines.iter().all(|line| line.len() <= 30),
-            "{lines:?}"
-        );
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.len() <= 30), "{lines:?}");
         assert_eq!(lines.join("\n").replace("\\\n", ""), command);
     }
 }

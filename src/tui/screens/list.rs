@@ -70,13 +70,7 @@ impl<R: ListRow<Subject: Default>> Default for ListScreen<R> {
 
 impl<R: ListRow> ListScreen<R> {
     pub fn about(subject: R::Subject) -> Self {
-        Self {
-            subject,
-            selected: None,
-            sort: None,
-            inverted: false,
-            filter: TextField::default(),
-        }
+        Self { subject, selected: None, sort: None, inverted: false, filter: TextField::default() }
     }
 
     pub fn selected<'a>(&'a self, app: &'a App) -> Option<&'a R> {
@@ -154,11 +148,7 @@ impl<R: ListRow> ListScreen<R> {
             self.filter.draw(" filter: ", line, app, buffer);
             return;
         }
-        let (all, noun, text) = (
-            R::rows(app, &self.subject).len(),
-            R::NOUN,
-            self.filter.text(),
-        );
+        let (all, noun, text) = (R::rows(app, &self.subject).len(), R::NOUN, self.filter.text());
         let words = format!(" {shown} of {all} {noun} match \"{text}\"");
         put_line(buffer, line, &words, Role::Dim, &app.theme);
     }
@@ -166,9 +156,7 @@ impl<R: ListRow> ListScreen<R> {
 
 /// Returns true if every word occurs in at least one of the row's cells.
 fn matches<R: ListRow>(row: &R, words: &str, theme: &Theme) -> bool {
-    let cells = R::COLUMNS
-        .iter()
-        .map(|column| (column.cell)(row, theme).text);
+    let cells = R::COLUMNS.iter().map(|column| (column.cell)(row, theme).text);
     let text = cells.collect::<Vec<_>>().join(" ").to_lowercase();
     words.split_whitespace().all(|word| text.contains(word))
 }

@@ -33,10 +33,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "attached",
             "Time at which the process was first seen on a GPU. Only later output is shown.",
         ),
-        (
-            "sampled",
-            "The log grows too fast to be read completely. Only its newest part is read.",
-        ),
+        ("sampled", "The log grows too fast to be read completely. Only its newest part is read."),
     ],
     sample: |app| {
         let row = app.all_rows.first()?;
@@ -63,14 +60,7 @@ pub struct LogScreen {
 
 impl LogScreen {
     pub fn new(id: RowId) -> Self {
-        Self {
-            id,
-            view: None,
-            paused_at: None,
-            error: None,
-            first_column: 0,
-            requested_at: None,
-        }
+        Self { id, view: None, paused_at: None, error: None, first_column: 0, requested_at: None }
     }
 
     fn text(&self) -> &str {

@@ -48,33 +48,18 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
-        (
-            "processes",
-            "VRAM used by processes, as reported by the driver.",
-        ),
+        ("processes", "VRAM used by processes, as reported by the driver."),
         chrome::NVIDIA_SMI_HELP,
         (
             "other",
             "VRAM of processes outside their allocator: CUDA context, libraries, other allocators.",
         ),
         ("unattributed", "VRAM not used by any visible process."),
-        (
-            "driver",
-            "VRAM that the driver reserves for itself (NVML: reserved).",
-        ),
-        (
-            "alloc",
-            "Live tensors of processes with a readable allocator.",
-        ),
-        (
-            "idle",
-            "Memory cached by those allocators but not in tensors.",
-        ),
+        ("driver", "VRAM that the driver reserves for itself (NVML: reserved)."),
+        ("alloc", "Live tensors of processes with a readable allocator."),
+        ("idle", "Memory cached by those allocators but not in tensors."),
         ("^", "Peak VRAM of a process that has exited."),
-        (
-            "USED",
-            "All memory that is not free, including the driver's part.",
-        ),
+        ("USED", "All memory that is not free, including the driver's part."),
         (
             "no answer",
             "A driver call for this GPU has not returned. Its last known values are shown in grey.",
@@ -160,11 +145,7 @@ impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
         let gpus = app.frame.gpus.len();
         match at.checked_sub(gpus) {
-            None => app
-                .frame
-                .gpus
-                .get(at)
-                .map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
+            None => app.frame.gpus.get(at).map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
             Some(line) => Some(match app.lines.get(line)? {
                 TableRow::Group(group) => Anchor::Group(group.title.clone()),
                 TableRow::Process { .. } => Anchor::Process(app.row_of_line(line)?.id()),
@@ -188,12 +169,7 @@ impl Overview {
             None => app.frame.gpus.get(self.cursor),
             Some(line) => app
                 .row_of_line(line)
-                .and_then(|row| {
-                    app.frame
-                        .gpus
-                        .iter()
-                        .find(|gpu| gpu.index == row.gpu_index())
-                })
+                .and_then(|row| app.frame.gpus.iter().find(|gpu| gpu.index == row.gpu_index()))
                 .or(app.frame.gpus.first()),
         }
     }
@@ -213,9 +189,7 @@ impl Overview {
             [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
             _ => None,
         };
-        let id = fullest
-            .filter(|row| row.pool().is_some())
-            .map(ProcessRow::id);
+        let id = fullest.filter(|row| row.pool().is_some()).map(ProcessRow::id);
         let shown = self.memory.as_ref().map(MemoryScreen::process_key);
         if shown != id.as_ref().map(|id| id.key) {
             self.memory = id.map(MemoryScreen::embedded);
@@ -233,10 +207,8 @@ impl Overview {
         let [host, tables] = split_top(rest, host);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         // The process table always has room for its heading and three rows.
-        let gpus = rows(gpu_rows + 1)
-            .min(tables.height.saturating_sub(5))
-            .max(2)
-            .min(tables.height);
+        let gpus =
+            rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
         let left = tables.height - gpus;
         let gap = u16::from(left >= 10);
         let wanted = rows(app.lines.len().max(1) + 2);
@@ -245,13 +217,7 @@ impl Overview {
         let below = match spare {
             _ if compact => 0,
             spare if memory => spare,
-            spare => chart_rows(
-                app.frame.gpus.len(),
-                Rect {
-                    height: spare,
-                    ..area
-                },
-            ),
+            spare => chart_rows(app.frame.gpus.len(), Rect { height: spare, ..area }),
         };
         let gap = if compact { 0 } else { gap };
         let [gpus, legend, processes, below] = Areas::vertical([
@@ -314,13 +280,7 @@ impl Overview {
         }
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
-            put_line_right(
-                buffer,
-                row(area, area.bottom() - 1),
-                &text,
-                Role::Dim,
-                &app.theme,
-            );
+            put_line_right(buffer, row(area, area.bottom() - 1), &text, Role::Dim, &app.theme);
         }
     }
 
@@ -345,10 +305,7 @@ impl Overview {
     fn draw_chart(&self, app: &App, gpu: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = gpu else { return };
         let total = gpu.memory.total.get().unwrap_or(Bytes(1));
-        let series = |metric| {
-            app.history
-                .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
-        };
+        let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
         let title = |what, now: Option<String>| {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
             format!("GPU {} {what}{now}", gpu.index)
@@ -428,21 +385,11 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
         }
         at
     };
-    let cpu = host
-        .cpu
-        .get()
-        .map_or(absent.into(), |p| format!("{:.0}%", p.0));
-    let cores = host
-        .cores
-        .get()
-        .map_or(cpu.clone(), |n| format!("{cpu:>4} of {n} cores"));
+    let cpu = host.cpu.get().map_or(absent.into(), |p| format!("{:.0}%", p.0));
+    let cores = host.cores.get().map_or(cpu.clone(), |n| format!("{cpu:>4} of {n} cores"));
     let end = draw_item("CPU", &cores, Role::Text, buffer);
     if area.width >= 140 {
-        let spark = Rect {
-            x: end,
-            width: 16,
-            ..area
-        };
+        let spark = Rect { x: end, width: 16, ..area };
         let series = app.history.series(&SeriesKey::Host(HostMetric::Cpu));
         sparkline(
             series,
@@ -455,28 +402,20 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
         );
         draw_item("", &" ".repeat(16), Role::Text, buffer);
     }
-    let memory = format!(
-        "{} of {}",
-        size(&host.memory_used),
-        size(&host.memory_total)
-    );
+    let memory = format!("{} of {}", size(&host.memory_used), size(&host.memory_total));
     draw_item("RAM", &memory, Role::Text, buffer);
     if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
         draw_item("swap", &swap.short(), Role::Warn, buffer);
     }
-    let load = host.load.value().map_or(absent.into(), |l| {
-        l.iter().map(|v| format!("{v:.1} ")).collect::<String>()
-    });
+    let load = host
+        .load
+        .value()
+        .map_or(absent.into(), |l| l.iter().map(|v| format!("{v:.1} ")).collect::<String>());
     draw_item("load", load.trim_end(), Role::Text, buffer);
     let driver = app.frame.driver.as_ref();
     let mut driver_item = |name, of: fn(&Driver) -> &Reading<String>| {
         let text = driver.and_then(|driver| of(driver).value());
-        draw_item(
-            name,
-            text.map_or(absent, String::as_str),
-            Role::Text,
-            buffer,
-        );
+        draw_item(name, text.map_or(absent, String::as_str), Role::Text, buffer);
     };
     driver_item("driver", |driver| &driver.version);
     driver_item("CUDA", |driver| &driver.cuda);
@@ -504,23 +443,11 @@ impl Screen for Overview {
         let on_gpu = self.process_cursor(app).is_none();
         let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
         let cursor = on_gpu.then(|| at - offset);
-        draw_gpus(
-            &rows[offset.min(rows.len())..],
-            cursor,
-            layout.gpus,
-            app,
-            buffer,
-        );
+        draw_gpus(&rows[offset.min(rows.len())..], cursor, layout.gpus, app, buffer);
         if rows.is_empty() {
             let [_, line] = split_top(layout.gpus, 1);
             let [_, line] = split_left(line, 2);
-            put_line(
-                buffer,
-                line,
-                &why_no_gpus(&app.frame),
-                Role::Warn,
-                &app.theme,
-            );
+            put_line(buffer, line, &why_no_gpus(&app.frame), Role::Warn, &app.theme);
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
         if !layout.legend.is_empty() {
@@ -596,9 +523,9 @@ impl Screen for Overview {
                 let shows = |line: &TableRow| line.row().is_some() && line.row() == row;
                 below_gpus(app, shows)
             }
-            Some(Anchor::Group(title)) => below_gpus(app, |line| {
-                line.group().is_some_and(|group| group.title == *title)
-            }),
+            Some(Anchor::Group(title)) => {
+                below_gpus(app, |line| line.group().is_some_and(|group| group.title == *title))
+            }
             None => None,
         };
         match found {

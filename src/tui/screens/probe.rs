@@ -65,10 +65,7 @@ pub struct ProbeScreen {
 
 impl ProbeScreen {
     pub fn new(gpu: GpuUuid) -> Self {
-        Self {
-            gpu,
-            repeated_at: None,
-        }
+        Self { gpu, repeated_at: None }
     }
 
     fn newest<'a>(&self, app: &'a App) -> Option<&'a Arc<Probe>> {
@@ -97,25 +94,17 @@ impl ProbeScreen {
 fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     if let Some(why) = &probe.reason {
-        let role = if probe.outcome == Outcome::NoContext {
-            Role::Bad
-        } else {
-            Role::Warn
-        };
+        let role = if probe.outcome == Outcome::NoContext { Role::Bad } else { Role::Warn };
         lines.push((sentence(why), role));
     }
     if let Some(fill) = &probe.driver {
-        let role = if fill.is_clean() {
-            Role::Good
-        } else {
-            Role::Warn
-        };
+        let role = if fill.is_clean() { Role::Good } else { Role::Warn };
         lines.push((format!("driver   {}", driver_words(fill)), role));
     }
     if let Some(run) = headline(probe) {
-        let external = run.external_fragmentation.map_or(String::new(), |share| {
-            format!(", {:.0} % fragmented", share * 100.0)
-        });
+        let external = run
+            .external_fragmentation
+            .map_or(String::new(), |share| format!(", {:.0} % fragmented", share * 100.0));
         let words = format!(
             "pattern  {}: {} in free blocks, largest {}{external}",
             run.source, run.free_bytes, run.largest_free_block
@@ -135,11 +124,7 @@ fn headline(probe: &Probe) -> Option<&PatternRun> {
 }
 
 fn buckets(bins: &[Bin]) -> Vec<Bucket> {
-    let bucket = |bin: &Bin| Bucket {
-        up_to: bin.up_to_bytes,
-        count: bin.count,
-        bytes: bin.bytes,
-    };
+    let bucket = |bin: &Bin| Bucket { up_to: bin.up_to_bytes, count: bin.count, bytes: bin.bytes };
     bins.iter().map(bucket).collect()
 }
 
@@ -211,9 +196,7 @@ impl Screen for ProbeScreen {
         let after = policies.len() + 1 + cost.len();
         let columns = columns(probe);
         let bars = columns.iter().map(|column| column.2.len()).max();
-        let room = rest
-            .height
-            .saturating_sub(u16::try_from(after).unwrap_or(0));
+        let room = rest.height.saturating_sub(u16::try_from(after).unwrap_or(0));
         let wanted = u16::try_from(bars.unwrap_or(0)).unwrap_or(MAX_BARS);
         let height = (wanted.min(MAX_BARS) + 1).min(room);
         let [histograms, _] = split_top(rest, height);
@@ -234,20 +217,13 @@ impl Screen for ProbeScreen {
     fn next_request(&mut self, app: &App) -> Option<Request> {
         let interval = app.probe_interval?;
         is_allowed(app).ok()?;
-        let last = self
-            .newest(app)?
-            .at
-            .get()?
-            .max(self.repeated_at.unwrap_or_default());
+        let last = self.newest(app)?.at.get()?.max(self.repeated_at.unwrap_or_default());
         let now = app.frame.mono;
         if app.probes.is_under_way(&self.gpu) || now.since(last) < interval {
             return None;
         }
         self.repeated_at = Some(now);
-        app.probes
-            .last_request(&self.gpu)
-            .cloned()
-            .map(Request::Probe)
+        app.probes.last_request(&self.gpu).cloned().map(Request::Probe)
     }
 
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {
@@ -272,21 +248,14 @@ impl Screen for ProbeScreen {
 impl ProbeScreen {
     /// Draws how the pattern's free blocks changed over the probes of this GPU.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let probes = || {
-            app.probes
-                .of(&self.gpu)
-                .filter(|probe| probe.outcome == Outcome::Done)
-        };
+        let probes = || app.probes.of(&self.gpu).filter(|probe| probe.outcome == Outcome::Done);
         if probes().count() < 2 {
             return;
         }
         let history: Vec<Vec<Bucket>> = probes()
             .map(|probe| headline(probe).map_or_else(Vec::new, |run| buckets(&run.free_histogram)))
             .collect();
-        let title = format!(
-            "HISTORY of {} probes: free blocks of the pattern",
-            history.len()
-        );
+        let title = format!("HISTORY of {} probes: free blocks of the pattern", history.len());
         let [map, _] = split_top(area, MAX_BARS + 1);
         heat::draw(&title, &history, map, buffer, &app.theme);
     }
@@ -303,11 +272,7 @@ fn draw_columns(
     let count = u16::try_from(shown.len()).unwrap_or(1).max(1);
     let width = ((area.width + GAP) / count).saturating_sub(GAP).min(48);
     for (at, (title, empty, list)) in (0_u16..).zip(shown) {
-        let place = Rect {
-            x: area.x + at * (width + GAP),
-            width,
-            ..area
-        };
+        let place = Rect { x: area.x + at * (width + GAP), width, ..area };
         // The policy name is shown below the histograms, so the title can omit it.
         let title = match title.split_once(' ') {
             Some(("PATTERN", _)) if width < 30 => "PATTERN",
@@ -337,11 +302,7 @@ mod tests {
     use crate::tui::theme::{Palette, Theme};
 
     fn bin(power: u32, count: u64, mib: u64) -> Bin {
-        Bin {
-            up_to_bytes: Bytes(1 << power),
-            count,
-            bytes: Bytes::mib(mib),
-        }
+        Bin { up_to_bytes: Bytes(1 << power), count, bytes: Bytes::mib(mib) }
     }
 
     fn run(policy: Policy, free: u64) -> PatternRun {
@@ -356,11 +317,7 @@ mod tests {
             free_bytes: Bytes::mib(free),
             largest_free_block: Bytes::mib(free / 2),
             external_fragmentation: Some(0.5),
-            free_histogram: vec![
-                bin(20, 30, free / 8),
-                bin(22, 9, free / 4),
-                bin(26, 3, free / 2),
-            ],
+            free_histogram: vec![bin(20, 30, free / 8), bin(22, 9, free / 4), bin(26, 3, free / 2)],
             us: 12_400,
             ..PatternRun::default()
         }
@@ -393,10 +350,7 @@ mod tests {
                 },
             ],
             process: Some(ProcessSide {
-                process: ProcessKey {
-                    pid: Pid(418),
-                    start: StartTicks(1),
-                },
+                process: ProcessKey { pid: Pid(418), start: StartTicks(1) },
                 exact: true,
                 free_bytes: Bytes::mib(900),
                 largest_free_block: Bytes::mib(100),
@@ -419,11 +373,8 @@ mod tests {
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
-        let gpu = Gpu {
-            uuid: GpuUuid("GPU-1".into()),
-            name: "NVIDIA H200".into(),
-            ..Gpu::default()
-        };
+        let gpu =
+            Gpu { uuid: GpuUuid("GPU-1".into()), name: "NVIDIA H200".into(), ..Gpu::default() };
         app.update(Update::Frame(Arc::new(Frame {
             mono: Mono(200_000),
             gpus: vec![gpu],
@@ -445,11 +396,7 @@ mod tests {
 
     #[test]
     fn draws_three_histograms_side_by_side() {
-        let app = app([
-            probe(100_000, 100),
-            probe(150_000, 200),
-            probe(197_000, 400),
-        ]);
+        let app = app([probe(100_000, 100), probe(150_000, 200), probe(197_000, 400)]);
         insta::assert_snapshot!("probe-120x40", drawn(&app, 120, 38));
         insta::assert_snapshot!("probe-80x24", drawn(&app, 80, 22));
         insta::assert_snapshot!("probe-40x6", drawn(&app, 40, 5));
@@ -481,10 +428,8 @@ mod tests {
         let mut app = app([probe(197_000, 400)]);
         let gpu = GpuUuid("GPU-1".into());
         let mut screen = ProbeScreen::new(gpu.clone());
-        app.probes.ask(crate::model::probe::ProbeRequest {
-            gpu: gpu.clone(),
-            ..Default::default()
-        });
+        app.probes
+            .ask(crate::model::probe::ProbeRequest { gpu: gpu.clone(), ..Default::default() });
         app.update(Update::Probed(Arc::new(probe(197_000, 1))));
         assert!(screen.next_request(&app).is_none(), "without the setting");
         app.probe_interval = Some(Millis(10_000));

@@ -49,10 +49,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "environment",
             "Environment variables. Values are shown only for variables relevant to GPU programs; all others are listed by name.",
         ),
-        (
-            "locked",
-            "Host memory that cannot be swapped. It does not include all pinned buffers.",
-        ),
+        ("locked", "Host memory that cannot be swapped. It does not include all pinned buffers."),
     ],
     sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
 };
@@ -69,26 +66,16 @@ pub struct ProcessScreen {
 
 impl ProcessScreen {
     pub fn new(id: RowId) -> Self {
-        Self {
-            id,
-            scroll: Scroll::default(),
-            is_detail_requested: false,
-        }
+        Self { id, scroll: Scroll::default(), is_detail_requested: false }
     }
 
     /// Returns the process's rows, one for each of its GPUs.
     fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
-        app.all_rows
-            .iter()
-            .filter(|row| row.id().key == self.id.key)
-            .collect()
+        app.all_rows.iter().filter(|row| row.id().key == self.id.key).collect()
     }
 
     fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {
-        app.detail
-            .as_ref()
-            .filter(|(key, _)| *key == self.id.key)
-            .map(|(_, detail)| &**detail)
+        app.detail.as_ref().filter(|(key, _)| *key == self.id.key).map(|(_, detail)| &**detail)
     }
 
     fn facts(&self, app: &App) -> Vec<Fact> {
@@ -105,27 +92,17 @@ impl ProcessScreen {
             list.extend(incident_facts(&known.incident, app));
         }
         if let Some(process) = rows.iter().find_map(|row| row.facts()) {
-            list.extend(host_facts(
-                process,
-                rows.iter().all(|row| row.ended().is_some()),
-                app,
-            ));
+            list.extend(host_facts(process, rows.iter().all(|row| row.ended().is_some()), app));
         }
         match self.detail(app) {
             Some(Ok(detail)) => list.extend(detail_facts(detail, theme)),
             Some(Err(why)) => list.extend([
                 Fact::Blank,
-                Fact::Value(
-                    "detail",
-                    format!("{} {why}", theme.glyphs.absent),
-                    Role::Dim,
-                    "",
-                ),
+                Fact::Value("detail", format!("{} {why}", theme.glyphs.absent), Role::Dim, ""),
             ]),
-            None => list.extend([
-                Fact::Blank,
-                Fact::Value("detail", "reading".into(), Role::Dim, ""),
-            ]),
+            None => {
+                list.extend([Fact::Blank, Fact::Value("detail", "reading".into(), Role::Dim, "")]);
+            }
         }
         list
     }
@@ -135,23 +112,17 @@ impl ProcessScreen {
         let mut charts = Vec::new();
         let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
         uuids.extend(
-            rows.iter()
-                .filter_map(|row| row.ended())
-                .flat_map(|ended| ended.exit.gpus.clone()),
+            rows.iter().filter_map(|row| row.ended()).flat_map(|ended| ended.exit.gpus.clone()),
         );
         uuids.dedup();
         for uuid in uuids {
             let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
-            let total = gpu
-                .and_then(|gpu| gpu.memory.total.get())
-                .unwrap_or(Bytes::gib(1));
+            let total = gpu.and_then(|gpu| gpu.memory.total.get()).unwrap_or(Bytes::gib(1));
             let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
             let series = app.history.series(&SeriesKey::Vram(self.id.key, uuid));
             charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
         }
-        let rss = app
-            .history
-            .series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
+        let rss = app.history.series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
         let memory = app
             .frame
             .host
@@ -175,12 +146,8 @@ fn areas(area: Rect) -> [Rect; 3] {
         left if left >= 14 => (left / 3).clamp(6, 14),
         _ => 0,
     };
-    Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(chart),
-        Constraint::Fill(1),
-    ])
-    .areas(area)
+    Layout::vertical([Constraint::Length(1), Constraint::Length(chart), Constraint::Fill(1)])
+        .areas(area)
 }
 
 /// Returns the names of the sources for VRAM, utilisation and context type.
@@ -195,14 +162,8 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
     let (vram_source, utilization_source, context_source) = gpu_sources(is_nvidia_smi);
     let mut list = vec![Fact::Heading("On the GPU".into())];
     for row in rows {
-        let gpu = row
-            .gpu_label()
-            .map_or("a GPU".into(), |gpu| format!("GPU {gpu}"));
-        let name = if row.ended().is_some() {
-            "peak VRAM"
-        } else {
-            "VRAM"
-        };
+        let gpu = row.gpu_label().map_or("a GPU".into(), |gpu| format!("GPU {gpu}"));
+        let name = if row.ended().is_some() { "peak VRAM" } else { "VRAM" };
         let words = |vram: &Bytes| format!("{vram}  on {gpu}");
         list.push(Fact::reading(name, &row.vram(), vram_source, theme, words));
         let share = |name, share: &Reading<Percent>| {
@@ -264,17 +225,11 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     let fact = |name, text| Fact::Value(name, text, Role::Text, "20 Hz");
     vec![
         fact("allocator", format!("{}  M Show memory", pool.library)),
-        fact(
-            "allocated",
-            of(stats.allocated.last(), stats.allocated_peak),
-        ),
+        fact("allocated", of(stats.allocated.last(), stats.allocated_peak)),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
         fact("idle", stats.idle().to_string()),
         fact("stuck", stats.inactive_split.to_string()),
-        fact(
-            "retries, OOMs",
-            format!("{}, {}", stats.num_alloc_retries, stats.num_ooms),
-        ),
+        fact("retries, OOMs", format!("{}, {}", stats.num_alloc_retries, stats.num_ooms)),
     ]
 }
 
@@ -291,13 +246,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         number("signal", &exit.signal),
     ];
     if !exit.oom.killed.is_not_read() {
-        list.push(Fact::reading(
-            "OOM killer",
-            &exit.oom.killed,
-            "kernel",
-            theme,
-            killed,
-        ));
+        list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
         list.push(Fact::Long("", evidence.clone()));
@@ -346,11 +295,7 @@ fn host_facts(process: &Process, has_exited: bool, app: &App) -> Vec<Fact> {
     } else {
         theme.clock(process.started, "%Y-%m-%d %H:%M:%S")
     };
-    let state = if has_exited {
-        "exited"
-    } else {
-        state_text(process.state)
-    };
+    let state = if has_exited { "exited" } else { state_text(process.state) };
     let mut list = vec![
         Fact::Blank,
         Fact::Heading("On the host".into()),
@@ -403,43 +348,19 @@ fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
 fn detail_facts(detail: &ProcessDetail, theme: &Theme) -> Vec<Fact> {
     let text =
         |name, reading: &Reading<String>| Fact::reading(name, reading, "", theme, String::clone);
-    let parents = detail
-        .parents
-        .iter()
-        .map(|p| format!("{} {}", p.pid, p.name))
-        .collect::<Vec<_>>();
-    let limit = detail
-        .open_files_limit
-        .get()
-        .map_or(String::new(), |n| format!(" of {n}"));
+    let parents =
+        detail.parents.iter().map(|p| format!("{} {}", p.pid, p.name)).collect::<Vec<_>>();
+    let limit = detail.open_files_limit.get().map_or(String::new(), |n| format!(" of {n}"));
     let mut list = vec![
         Fact::reading("threads", &detail.threads, "/proc", theme, u32::to_string),
-        Fact::reading("open files", &detail.open_files, "/proc", theme, |n| {
-            format!("{n}{limit}")
-        }),
-        Fact::reading(
-            "swapped",
-            &detail.swapped,
-            "/proc",
-            theme,
-            ToString::to_string,
-        ),
-        Fact::reading(
-            "locked",
-            &detail.locked,
-            "/proc",
-            theme,
-            ToString::to_string,
-        ),
+        Fact::reading("open files", &detail.open_files, "/proc", theme, |n| format!("{n}{limit}")),
+        Fact::reading("swapped", &detail.swapped, "/proc", theme, ToString::to_string),
+        Fact::reading("locked", &detail.locked, "/proc", theme, ToString::to_string),
         text("directory", &detail.cwd),
         text("executable", &detail.executable),
         Fact::Long(
             "parents",
-            if parents.is_empty() {
-                "none visible".into()
-            } else {
-                parents.join(" < ")
-            },
+            if parents.is_empty() { "none visible".into() } else { parents.join(" < ") },
         ),
         match &detail.cgroup {
             Reading::Value(path) => Fact::Long("cgroup", path.clone()),
@@ -455,9 +376,7 @@ fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec
     let variables = match environment {
         Reading::Value(variables) => variables,
         Reading::Missing(_) => {
-            return vec![Fact::reading("environment", environment, "", theme, |_| {
-                String::new()
-            })];
+            return vec![Fact::reading("environment", environment, "", theme, |_| String::new())];
         }
     };
     let mut list = vec![Fact::Heading("Environment".into())];
@@ -466,11 +385,8 @@ fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec
             list.push(Fact::Long("", format!("{}={value}", variable.name)));
         }
     }
-    let names: Vec<&str> = variables
-        .iter()
-        .filter(|v| v.value.is_none())
-        .map(|v| v.name.as_str())
-        .collect();
+    let names: Vec<&str> =
+        variables.iter().filter(|v| v.value.is_none()).map(|v| v.name.as_str()).collect();
     if !names.is_empty() {
         list.push(Fact::Long("by name only", names.join(" ")));
     }
@@ -482,33 +398,19 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let pid = key.pid.to_string();
     let facts = rows.iter().find_map(|row| row.facts());
     let name = rows.first().map(|row| row.program()).unwrap_or_default();
-    let user = facts
-        .and_then(|f| f.user.value())
-        .map_or("", String::as_str);
-    let rank = facts
-        .and_then(|f| f.rank.get())
-        .map_or(String::new(), |rank| format!("  rank {rank}"));
+    let user = facts.and_then(|f| f.user.value()).map_or("", String::as_str);
+    let rank =
+        facts.and_then(|f| f.rank.get()).map_or(String::new(), |rank| format!("  rank {rank}"));
     let vram: Vec<String> = rows
         .iter()
         .filter_map(|row| {
-            Some(format!(
-                "{} GiB on GPU {}",
-                gib(row.vram().get()?),
-                row.gpu_label()?
-            ))
+            Some(format!("{} GiB on GPU {}", gib(row.vram().get()?), row.gpu_label()?))
         })
         .collect();
-    let age = rows
-        .iter()
-        .find_map(|row| row.shown_age())
-        .map_or(String::new(), span_text);
+    let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
     let ended = rows.iter().find_map(|row| row.ended());
     let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
-    let vram = if ended.is_some() {
-        format!("peak {}", vram.join(", "))
-    } else {
-        vram.join(", ")
-    };
+    let vram = if ended.is_some() { format!("peak {}", vram.join(", ")) } else { vram.join(", ") };
     let dim = theme.style(Role::Dim);
     let mut pieces = vec![
         (name.as_str(), theme.style(Role::Title)),
@@ -548,13 +450,7 @@ impl Screen for ProcessScreen {
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
         if hidden > 0 && area.height > 1 {
             let hint = format!(" {} {hidden} more ", app.theme.glyphs.ellipsis);
-            put_line_right(
-                buffer,
-                row(area, area.bottom() - 1),
-                &hint,
-                Role::Dim,
-                &app.theme,
-            );
+            put_line_right(buffer, row(area, area.bottom() - 1), &hint, Role::Dim, &app.theme);
         }
     }
 
@@ -580,9 +476,7 @@ impl Screen for ProcessScreen {
     }
 
     fn exited_at(&self, app: &App) -> Option<Mono> {
-        self.rows(app)
-            .iter()
-            .find_map(|row| Some(row.ended()?.mono))
+        self.rows(app).iter().find_map(|row| Some(row.ended()?.mono))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {

@@ -110,9 +110,7 @@ fn split(app: &App, area: Rect) -> (u16, Rect) {
 
 /// Returns the options for drawing the table, without a cursor.
 fn view(app: &App) -> View {
-    let sort = app
-        .sort
-        .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
+    let sort = app.sort.and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     View {
         cursor: None,
         offset: 0,
@@ -140,21 +138,9 @@ fn draw<R>(
     let height = rows_of(area);
     let offset = scrolled(place.at, rows.len(), height);
     let at = place.at.min(rows.len().saturating_sub(1));
-    let view = View {
-        cursor: place.marked.then_some(at),
-        offset,
-        ..view(app)
-    };
+    let view = View { cursor: place.marked.then_some(at), offset, ..view(app) };
     let (tags, table) = split(app, area);
-    table::draw(
-        PROCESS_COLUMNS,
-        rows,
-        cell,
-        &view,
-        table,
-        buffer,
-        &app.theme,
-    );
+    table::draw(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.theme);
     if tags > 0 {
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
         for (y, _) in shown.filter(|(_, row)| has_tag(row)) {

@@ -43,13 +43,7 @@ pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) 
 /// Draws the most important lines that fit.
 fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
-    gauge(
-        app,
-        gpu,
-        &format!("GPU{}", gpu.index),
-        row(area, area.y),
-        buffer,
-    );
+    gauge(app, gpu, &format!("GPU{}", gpu.index), row(area, area.y), buffer);
     let mut lines = vec![
         (String::new(), Role::Text),
         (split_words(app, gpu), Role::Dim),
@@ -77,21 +71,10 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
 fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let is_unresponsive = gpu.health.state != HealthState::Answering;
-    let role = if is_unresponsive {
-        Role::Bad
-    } else {
-        Role::Text
-    };
+    let role = if is_unresponsive { Role::Bad } else { Role::Text };
     let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
     let Some(split) = split_of(app, gpu) else {
-        put(
-            buffer,
-            area.x + used,
-            area.y,
-            theme.glyphs.absent,
-            area.width,
-            theme.style(Role::Dim),
-        );
+        put(buffer, area.x + used, area.y, theme.glyphs.absent, area.width, theme.style(Role::Dim));
         return;
     };
     let (right, role) = match share(&gpu.memory, theme) {
@@ -99,21 +82,8 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
         share => (format!("{:>4}%", share.text), share.role),
     };
     let bar = area.width.saturating_sub(used + 6);
-    bar::draw(
-        buffer,
-        area.x + used,
-        area.y,
-        bar,
-        &parts(&split, pools::any(&app.frame), theme),
-    );
-    put_right(
-        buffer,
-        area.x + used,
-        area.right(),
-        area.y,
-        &right,
-        theme.style(role),
-    );
+    bar::draw(buffer, area.x + used, area.y, bar, &parts(&split, pools::any(&app.frame), theme));
+    put_right(buffer, area.x + used, area.right(), area.y, &right, theme.style(role));
 }
 
 /// Draws the status line: `21.9 of 24.0 GiB SM 97% 388W     12:04:31`.
@@ -121,21 +91,11 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let absent = app.theme.glyphs.absent;
     let size = |b: Option<Bytes>| b.map_or(absent.into(), gib);
-    let sm = gpu
-        .sm
-        .get()
-        .map_or(absent.into(), |p| format!("{:.0}%", p.0));
-    let watts = gpu
-        .power
-        .get()
-        .map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
+    let sm = gpu.sm.get().map_or(absent.into(), |p| format!("{:.0}%", p.0));
+    let watts = gpu.power.get().map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
     let clock = theme.clock(app.frame.time, " %H:%M:%S");
     let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
-    let source = if app.recording.is_some() {
-        "REPLAY "
-    } else {
-        ""
-    };
+    let source = if app.recording.is_some() { "REPLAY " } else { "" };
     let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
@@ -144,22 +104,12 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
     };
-    put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        right.trim_end(),
-        style,
-    );
+    put_right(buffer, area.x, area.right(), area.y, right.trim_end(), style);
 }
 
 /// Returns the most urgent warning among the GPU's pools.
 fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
-    let on = app
-        .all_rows
-        .iter()
-        .filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on = app.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let pools = on.filter_map(ProcessRow::pool);
     let notes = pools.flat_map(|pool| app.pool_notes(pool.process, pool.ordinal));
     notes.min_by_key(|note| note.kind)
@@ -179,9 +129,7 @@ fn split_words(app: &App, gpu: &Gpu) -> String {
             "alloc {} idle {} other {} free {}",
             gib(split.allocated),
             gib(split.idle),
-            gib(Bytes(
-                split.total.0 - split.allocated.0 - split.idle.0 - split.free.0
-            )),
+            gib(Bytes(split.total.0 - split.allocated.0 - split.idle.0 - split.free.0)),
             gib(split.free)
         ),
         Some(split) => format!(
@@ -191,21 +139,13 @@ fn split_words(app: &App, gpu: &Gpu) -> String {
             gib(split.driver),
             gib(split.free)
         ),
-        None => gpu
-            .memory
-            .total
-            .why()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        None => gpu.memory.total.why().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
 /// Returns the counters of all pools on the GPU, such as `RETRY 2 OOM 1`, or an empty string.
 fn trouble_text(app: &App, gpu: &Gpu) -> String {
-    let on = app
-        .all_rows
-        .iter()
-        .filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let on = app.all_rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
     let (mut retries, mut ooms) = (0, 0);
     for stats in on.filter_map(ProcessRow::pool).map(|pool| &pool.stats) {
         retries += stats.num_alloc_retries;
@@ -245,9 +185,7 @@ fn process_text(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     let name = command.split(' ').next().unwrap_or(command);
-    let age = row
-        .shown_age()
-        .map_or(String::new(), |age| format!("  {}", span_text(age)));
+    let age = row.shown_age().map_or(String::new(), |age| format!("  {}", span_text(age)));
     let exited = row.ended().map_or(String::new(), |e| {
         let when = theme.clock(e.time, "%H:%M");
         match e.cause() {
@@ -270,35 +208,17 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         Some(_) => (format!("{} ", axis.clock_text(&app.theme)), Role::Warn),
         None => (format!("{} ", span_text(axis.length)), Role::Dim),
     };
-    let used = put(
-        buffer,
-        area.x,
-        area.y,
-        &label,
-        area.width,
-        app.theme.style(role),
-    );
+    let used = put(buffer, area.x, area.y, &label, area.width, app.theme.style(role));
     let words = trouble_text(app, gpu);
     let warn = app.theme.style(Role::Warn);
     let right = put_right(buffer, area.x + used, area.right(), area.y, &words, warn);
-    let plot = Rect {
-        x: area.x + used,
-        width: right.saturating_sub(area.x + used),
-        ..area
-    };
+    let plot = Rect { x: area.x + used, width: right.saturating_sub(area.x + used), ..area };
     let key = SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Used);
     let (Some(series), Some(total)) = (app.history.series(&key), gpu.memory.total.get()) else {
         return;
     };
     let spans = series.window(axis.end, axis.length, usize::from(plot.width));
-    columns(
-        &spans,
-        total.0 as f32,
-        Role::Chart,
-        plot,
-        buffer,
-        &app.theme,
-    );
+    columns(&spans, total.0 as f32, Role::Chart, plot, buffer, &app.theme);
 }
 
 /// Draws a headline, a grid with one cell per GPU in as many columns as fit, and the most urgent message.
@@ -308,15 +228,8 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
     if body.height == 0 {
         return;
     }
-    let rows = usize::from(
-        body.height
-            .saturating_sub(u16::from(body.height > 2))
-            .max(1),
-    );
-    let across = gpus
-        .len()
-        .div_ceil(rows)
-        .clamp(1, usize::from((body.width / 12).max(1)));
+    let rows = usize::from(body.height.saturating_sub(u16::from(body.height > 2)).max(1));
+    let across = gpus.len().div_ceil(rows).clamp(1, usize::from((body.width / 12).max(1)));
     let width = body.width / u16::try_from(across).unwrap_or(1);
     let at = |n: usize| u16::try_from(n).unwrap_or(0);
     for (i, gpu) in gpus.iter().take(rows * across).enumerate() {
@@ -334,14 +247,7 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
     let used = at(gpus.len().div_ceil(across));
     if used + 1 < body.height {
         let pooled = pools::any(&app.frame);
-        legend(
-            body.x,
-            body.width,
-            body.y + used,
-            pooled,
-            buffer,
-            &app.theme,
-        );
+        legend(body.x, body.width, body.y + used, pooled, buffer, &app.theme);
     }
     if body.height > 2 {
         draw_message(app, gpus, selected, row(body, body.bottom() - 1), buffer);
@@ -412,9 +318,7 @@ fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
     if let Some((_, index, note)) = worst {
         return Some((format!("GPU {index} {}", note.text), note.role));
     }
-    let warned = gpus
-        .iter()
-        .filter_map(|gpu| Some((gpu.index, warning(app, gpu)?)));
+    let warned = gpus.iter().filter_map(|gpu| Some((gpu.index, warning(app, gpu)?)));
     let (index, note) = warned.min_by_key(|(_, note)| note.kind)?;
     Some((format!("GPU {index} {}", note.text), Role::Warn))
 }

@@ -26,19 +26,13 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot_comparison",
     title: "Two snapshots",
     glossary: &[
-        (
-            "A, B",
-            "The first and the second snapshot. Differences are B minus A.",
-        ),
+        ("A, B", "The first and the second snapshot. Differences are B minus A."),
         (
             "CHANGE",
             "A stack is new or vanished if only one snapshot contains it. Stacks are the same if all of their frames are. \
              If line numbers differ, a stack is matched with the only other one that is equal otherwise.",
         ),
-        (
-            "BYTES",
-            "Difference of the memory that the stack holds, as requested, before rounding.",
-        ),
+        ("BYTES", "Difference of the memory that the stack holds, as requested, before rounding."),
         ("[ ]", "Show another device of the snapshots."),
     ],
     // The screen needs two snapshot files, so there is no sample.
@@ -63,9 +57,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         |change, _| Cell::new(with_sign(change.bytes()), role(change)),
         "Difference in requested bytes.",
     )
-    .sorted(First::Largest, |change| {
-        SortKey::number(Some(change.bytes() as f64))
-    }),
+    .sorted(First::Largest, |change| SortKey::number(Some(change.bytes() as f64))),
     column(
         "BLOCKS",
         8,
@@ -80,9 +72,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         |change: &StackChange, _| Cell::new(change.kind.word(), role(change)),
         "What happened to the memory of the stack.",
     )
-    .sorted(First::Smallest, |change| {
-        SortKey::Text(change.kind.word().into())
-    }),
+    .sorted(First::Smallest, |change| SortKey::Text(change.kind.word().into())),
     Column::rest(
         "WHERE",
         20,
@@ -112,14 +102,8 @@ impl ListRow for StackChange {
 
     const DEF: &'static ScreenDef = &DEF;
     const COLUMNS: &'static [Column<Self>] = COLUMNS;
-    const FOOTER: &'static [Action] = &[
-        Action::Down,
-        Action::Open,
-        Action::Filter,
-        Action::Sort,
-        Action::NextGpu,
-        Action::Copy,
-    ];
+    const FOOTER: &'static [Action] =
+        &[Action::Down, Action::Open, Action::Filter, Action::Sort, Action::NextGpu, Action::Copy];
     const NOUN: &'static str = "stacks";
     const EMPTY: &'static str = "No stack holds more or less memory";
 
@@ -153,16 +137,8 @@ pub struct SnapshotComparisonScreen {
 
 impl SnapshotComparisonScreen {
     pub fn new(names: [String; 2], comparison: Comparison) -> Self {
-        let subject = Subject {
-            comparison: Rc::new(comparison),
-            device_index: 0,
-        };
-        Self {
-            names,
-            list: ListScreen::about(subject.clone()),
-            subject,
-            frames: None,
-        }
+        let subject = Subject { comparison: Rc::new(comparison), device_index: 0 };
+        Self { names, list: ListScreen::about(subject.clone()), subject, frames: None }
     }
 
     fn show_device(&mut self, at: usize) {
@@ -179,11 +155,9 @@ impl SnapshotComparisonScreen {
         };
         let title = match devices.len() {
             1 => format!("device {}", device.ordinal),
-            count => format!(
-                "device {} ({} of {count})",
-                device.ordinal,
-                self.subject.device_index + 1
-            ),
+            count => {
+                format!("device {} ({} of {count})", device.ordinal, self.subject.device_index + 1)
+            }
         };
         let mut lines = vec![title];
         if area.height >= 20 && area.width >= 64 {

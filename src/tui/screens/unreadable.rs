@@ -29,10 +29,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "cudaMallocAsync",
             "PyTorch uses the driver's own pool, so there is no PyTorch allocator to read.",
         ),
-        (
-            "pluggable allocator",
-            "The program uses its own allocator library.",
-        ),
+        ("pluggable allocator", "The program uses its own allocator library."),
     ],
     sample: |_| Some(Box::new(Unreadable::default())),
 };
@@ -55,11 +52,7 @@ fn groups(frame: &Frame) -> Vec<Group<'_>> {
         let (kind, why) = (kind_text(unread), unread.why.to_string());
         match groups.iter_mut().find(|g| g.kind == kind && g.why == why) {
             Some(group) => group.list.push(unread),
-            None => groups.push(Group {
-                kind,
-                why,
-                list: vec![unread],
-            }),
+            None => groups.push(Group { kind, why, list: vec![unread] }),
         }
     }
     groups.sort_by_key(|group| std::cmp::Reverse(group.list.len()));
@@ -73,19 +66,10 @@ fn process_line(unread: &Unread, app: &App) -> String {
     let gpus: Vec<String> = rows().filter_map(|row| row.gpu_label()).collect();
     let absent = app.theme.glyphs.absent;
     let facts = app.frame.process(key);
-    let user = facts
-        .and_then(|f| f.user.value())
-        .map_or(absent, String::as_str);
+    let user = facts.and_then(|f| f.user.value()).map_or(absent, String::as_str);
     let command = rows().next().map(|row| row.command());
-    let command = command
-        .as_ref()
-        .and_then(|c| c.value())
-        .map_or(absent, String::as_str);
-    let gpus = if gpus.is_empty() {
-        absent.to_owned()
-    } else {
-        format!("GPU {}", gpus.join(","))
-    };
+    let command = command.as_ref().and_then(|c| c.value()).map_or(absent, String::as_str);
+    let gpus = if gpus.is_empty() { absent.to_owned() } else { format!("GPU {}", gpus.join(",")) };
     format!("{:>8}  {gpus:<8}{user:<10}{command}", key.pid)
 }
 

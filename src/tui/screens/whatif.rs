@@ -46,14 +46,8 @@ pub const DEF: ScreenDef = ScreenDef {
             "IDLE",
             "Reserved memory that is not in tensors when RESERVED peaks. This is fragmentation.",
         ),
-        (
-            "FITS",
-            "Largest request that would still succeed at the end.",
-        ),
-        (
-            "RETRIES",
-            "Number of times the allocator would have flushed its cache to make room.",
-        ),
+        ("FITS", "Largest request that would still succeed at the end."),
+        ("RETRIES", "Number of times the allocator would have flushed its cache to make room."),
         (
             "OOM AT",
             "Operation whose request fails. If it also failed in the recording, a line below the table says so.",
@@ -74,19 +68,10 @@ const fn figure(
 
 const COLUMNS: &[Column<Played>] = &[
     // The curve's letter, filled in by `table`.
-    Column {
-        align: Align::Left,
-        ..figure("", 1, 0, |_, _| Cell::text(""))
-    },
-    figure("RESERVED", 11, 1, |played, _| {
-        Cell::text(played.outlook.peak_reserved.to_string())
-    }),
-    figure("ALLOCATED", 11, 5, |played, _| {
-        Cell::text(played.outlook.peak_allocated.to_string())
-    }),
-    figure("IDLE", 11, 4, |played, _| {
-        Cell::text(played.outlook.idle_at_peak.to_string())
-    }),
+    Column { align: Align::Left, ..figure("", 1, 0, |_, _| Cell::text("")) },
+    figure("RESERVED", 11, 1, |played, _| Cell::text(played.outlook.peak_reserved.to_string())),
+    figure("ALLOCATED", 11, 5, |played, _| Cell::text(played.outlook.peak_allocated.to_string())),
+    figure("IDLE", 11, 4, |played, _| Cell::text(played.outlook.idle_at_peak.to_string())),
     figure("FITS", 11, 6, |played, theme| match played.fits() {
         Some(fits) => Cell::text(fits.to_string()),
         None => Cell::absent(theme),
@@ -140,11 +125,7 @@ fn role(n: usize) -> Role {
 
 impl WhatifScreen {
     pub fn new(document: Document) -> Self {
-        Self {
-            document,
-            device_index: 0,
-            selected: 0,
-        }
+        Self { document, device_index: 0, selected: 0 }
     }
 
     fn device(&self) -> Option<&Device> {
@@ -166,17 +147,10 @@ impl WhatifScreen {
         let count = self.document.devices.len();
         let device_label = match count {
             1 => format!("device {}", device.ordinal),
-            _ => format!(
-                "device {} ({} of {count})",
-                device.ordinal,
-                self.device_index + 1
-            ),
+            _ => format!("device {} ({} of {count})", device.ordinal, self.device_index + 1),
         };
         [
-            (
-                format!("{device_label}  {}", device.circumstances()),
-                Role::Text,
-            ),
+            (format!("{device_label}  {}", device.circumstances()), Role::Text),
             (device.recording.words(), Role::Dim),
         ]
     }
@@ -232,10 +206,7 @@ impl WhatifScreen {
         let dim = theme.style(Role::Dim);
         edge_labels(plot, &top.short(), buffer, theme);
         let operations = device.recording.operations;
-        let columns = Columns {
-            operations,
-            width: usize::from(plot.width),
-        };
+        let columns = Columns { operations, width: usize::from(plot.width) };
         let (allocated, reserved) = columns.spans(selected);
         pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
         // The first setting is the baseline, so it is drawn last.
@@ -254,30 +225,12 @@ impl WhatifScreen {
         for x in plot.left()..plot.right() {
             put_glyph(buffer, x, plot.bottom(), theme.glyphs.rule, dim);
         }
-        put(
-            buffer,
-            plot.x,
-            plot.bottom(),
-            "operation 1",
-            plot.width,
-            dim,
-        );
+        put(buffer, plot.x, plot.bottom(), "operation 1", plot.width, dim);
         // Histories often end with a failure, so leave room for the failure mark beside the number.
         let right = plot.right().saturating_sub(2).max(plot.x);
-        put_right(
-            buffer,
-            plot.x,
-            right,
-            plot.bottom(),
-            &operations.to_string(),
-            dim,
-        );
+        put_right(buffer, plot.x, right, plot.bottom(), &operations.to_string(), dim);
         for (n, played) in device.settings.iter().enumerate() {
-            let Some(x) = played
-                .outlook
-                .oom
-                .and_then(|oom| columns.column(oom.operation))
-            else {
+            let Some(x) = played.outlook.oom.and_then(|oom| columns.column(oom.operation)) else {
                 continue;
             };
             let x = plot.x + x;
@@ -370,21 +323,13 @@ impl Screen for WhatifScreen {
         let line = |y: u16| row(inner, y);
         // In a small area, the table is the most important part.
         let is_small = area.height < 14;
-        let about = if is_small {
-            &[][..]
-        } else {
-            &self.about(device)[..]
-        };
+        let about = if is_small { &[][..] } else { &self.about(device)[..] };
         let mut top = area.y;
         for (text, role) in about {
             put_line(buffer, line(top), text, *role, theme);
             top += 1;
         }
-        let below = if is_small {
-            Vec::new()
-        } else {
-            self.below(device)
-        };
+        let below = if is_small { Vec::new() } else { self.below(device) };
         let mut bottom = area.bottom();
         for (text, role) in below.iter().rev() {
             bottom -= 1;
@@ -397,11 +342,7 @@ impl Screen for WhatifScreen {
         let table = (count + 1).min(room.saturating_sub(MIN_CHART + 2).max(room / 2));
         let chart = room.saturating_sub(table + 2);
         if is_small || !has_curves || chart < MIN_CHART || area.width < LABELS + 20 {
-            let whole = Rect {
-                y: top,
-                height: room.min(count + 1),
-                ..area
-            };
+            let whole = Rect { y: top, height: room.min(count + 1), ..area };
             self.table(device, whole, buffer, theme);
             return;
         }
@@ -428,10 +369,7 @@ impl Screen for WhatifScreen {
     }
 
     fn headline(&self) -> Option<String> {
-        Some(format!(
-            "{}  under other allocator settings",
-            self.document.source
-        ))
+        Some(format!("{}  under other allocator settings", self.document.source))
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -21,10 +21,8 @@ pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
         return vec![0; amounts.len()];
     }
     let exact = |a: u64| u128::from(a) * width as u128;
-    let mut cells: Vec<usize> = amounts
-        .iter()
-        .map(|&a| usize::try_from(exact(a) / sum).unwrap_or(width))
-        .collect();
+    let mut cells: Vec<usize> =
+        amounts.iter().map(|&a| usize::try_from(exact(a) / sum).unwrap_or(width)).collect();
     let mut order: Vec<usize> = (0..amounts.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(exact(amounts[i]) % sum));
     let short = width - cells.iter().sum::<usize>();
@@ -33,9 +31,7 @@ pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
         if cells[i] > 0 || exact(amounts[i]) * 8 < sum {
             continue;
         }
-        if let Some(largest) = (0..cells.len())
-            .max_by_key(|&j| cells[j])
-            .filter(|&j| cells[j] > 1)
+        if let Some(largest) = (0..cells.len()).max_by_key(|&j| cells[j]).filter(|&j| cells[j] > 1)
         {
             cells[largest] -= 1;
             cells[i] = 1;

@@ -13,11 +13,7 @@ use crate::tui::widgets::area::row;
 
 /// Returns the number of columns of `text`.
 pub fn columns(text: &str) -> usize {
-    if text.is_ascii() {
-        text.len()
-    } else {
-        text.width()
-    }
+    if text.is_ascii() { text.len() } else { text.width() }
 }
 
 /// Truncates `text` to at most `width` columns. Truncated text ends with `ellipsis`, which is one column wide.
@@ -113,11 +109,7 @@ pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: S
 /// boundaries.
 fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let mut at = x;
-    for letter in text
-        .chars()
-        .filter(|c| !c.is_ascii_control())
-        .take(usize::from(width))
-    {
+    for letter in text.chars().filter(|c| !c.is_ascii_control()).take(usize::from(width)) {
         buffer[(at, y)].set_char(letter).set_style(style);
         at += 1;
     }
@@ -167,9 +159,7 @@ pub fn put_right(
     text: &str,
     style: Style,
 ) -> u16 {
-    let width = u16::try_from(columns(text))
-        .unwrap_or(u16::MAX)
-        .min(right.saturating_sub(left));
+    let width = u16::try_from(columns(text)).unwrap_or(u16::MAX).min(right.saturating_sub(left));
     put(buffer, right - width, y, text, width, style);
     right - width
 }

@@ -33,12 +33,9 @@ impl Fact {
     ) -> Self {
         match reading {
             Reading::Value(value) => Self::Value(name, text(value), Role::Text, source),
-            Reading::Missing(why) => Self::Value(
-                name,
-                format!("{} {why}", theme.glyphs.absent),
-                Role::Dim,
-                source,
-            ),
+            Reading::Missing(why) => {
+                Self::Value(name, format!("{} {why}", theme.glyphs.absent), Role::Dim, source)
+            }
         }
     }
 }
@@ -94,12 +91,7 @@ pub fn draw(
 ) {
     let (columns, width) = columns_of(area.width, min_width);
     let height = usize::from(area.height);
-    for (i, line) in lines
-        .iter()
-        .skip(offset)
-        .take(height * usize::from(columns))
-        .enumerate()
-    {
+    for (i, line) in lines.iter().skip(offset).take(height * usize::from(columns)).enumerate() {
         let column = u16::try_from(i / height.max(1)).unwrap_or(0);
         let row = u16::try_from(i % height.max(1)).unwrap_or(0);
         let x = area.x + column * (area.width / columns);
@@ -110,10 +102,7 @@ pub fn draw(
 /// Returns the number of columns of at least `min_width` that fit, and the width of a line in one of them.
 fn columns_of(width: u16, min_width: u16) -> (u16, u16) {
     let columns = (width / min_width.max(1)).max(1);
-    (
-        columns,
-        (width / columns).saturating_sub(2 * u16::from(columns > 1)),
-    )
+    (columns, (width / columns).saturating_sub(2 * u16::from(columns > 1)))
 }
 
 /// Returns the width of a fact if the area is divided into as many columns of at least `min_width` as fit.

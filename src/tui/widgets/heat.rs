@@ -27,9 +27,8 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
         let label = format!("<={:>5}", size_text(row.up_to));
         put(buffer, area.x, y, &label, LABEL, dim);
         for (x, column) in (area.x + LABEL..area.right()).rev().zip(shown) {
-            let buckets = column
-                .iter()
-                .filter(|bucket| bucket.up_to.0 > above && bucket.up_to <= row.up_to);
+            let buckets =
+                column.iter().filter(|bucket| bucket.up_to.0 > above && bucket.up_to <= row.up_to);
             let bytes: u64 = buckets.map(|bucket| bucket.bytes.0).sum();
             let all: u64 = column.iter().map(|bucket| bucket.bytes.0).sum();
             let glyph = theme.glyphs.levels[level(bytes, all)];
@@ -50,17 +49,12 @@ fn level(bytes: u64, all: u64) -> usize {
 fn sizes(columns: &[Vec<Bucket>]) -> Vec<Bucket> {
     let powers = || {
         let buckets = columns.iter().flatten();
-        buckets
-            .filter(|bucket| bucket.count > 0)
-            .map(|bucket| bucket.up_to.0.max(1).ilog2())
+        buckets.filter(|bucket| bucket.count > 0).map(|bucket| bucket.up_to.0.max(1).ilog2())
     };
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
         return Vec::new();
     };
-    let bucket = |power| Bucket {
-        up_to: Bytes(1_u64 << power),
-        ..Bucket::default()
-    };
+    let bucket = |power| Bucket { up_to: Bytes(1_u64 << power), ..Bucket::default() };
     (min..=max).map(bucket).collect()
 }
 
@@ -72,16 +66,9 @@ mod tests {
 
     #[test]
     fn draws_the_newest_column_on_the_right() {
-        let bucket = |power: u32, mib| Bucket {
-            up_to: Bytes(1 << power),
-            count: 1,
-            bytes: Bytes::mib(mib),
-        };
-        let columns = [
-            vec![bucket(20, 1), bucket(22, 7)],
-            vec![bucket(20, 8)],
-            vec![],
-        ];
+        let bucket =
+            |power: u32, mib| Bucket { up_to: Bytes(1 << power), count: 1, bytes: Bytes::mib(mib) };
+        let columns = [vec![bucket(20, 1), bucket(22, 7)], vec![bucket(20, 8)], vec![]];
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, 20, 4);
         let mut buffer = Buffer::empty(area);

@@ -35,11 +35,7 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
 
 /// Draws a cache's free blocks.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let title = if area.width >= 34 {
-        "FREE BLOCKS by size"
-    } else {
-        "FREE BLOCKS"
-    };
+    let title = if area.width >= 34 { "FREE BLOCKS by size" } else { "FREE BLOCKS" };
     let empty = "no free blocks";
     draw_titled(title, empty, buckets, area, buffer, theme);
 }
@@ -88,11 +84,7 @@ fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
 }
 
 fn count_width(area: Rect) -> u16 {
-    if area.width < LABEL + MIN_BAR + COUNT + SIZE {
-        COUNT - 1
-    } else {
-        COUNT
-    }
+    if area.width < LABEL + MIN_BAR + COUNT + SIZE { COUNT - 1 } else { COUNT }
 }
 
 fn draw_row(
@@ -112,36 +104,11 @@ fn draw_row(
         cells = cells.max(1);
     }
     let bar = theme.glyphs.allocated.repeat(usize::from(cells));
-    put(
-        buffer,
-        row.x + LABEL,
-        row.y,
-        &bar,
-        cells,
-        theme.style(Role::Idle),
-    );
-    let text = theme.style(if bucket.count > 0 {
-        Role::Text
-    } else {
-        Role::Dim
-    });
+    put(buffer, row.x + LABEL, row.y, &bar, cells, theme.style(Role::Idle));
+    let text = theme.style(if bucket.count > 0 { Role::Text } else { Role::Dim });
     let (right, count) = (row.right(), bucket.count.to_string());
-    put_right(
-        buffer,
-        right - SIZE - count_width(row),
-        right - SIZE,
-        row.y,
-        &count,
-        text,
-    );
-    put_right(
-        buffer,
-        right - SIZE,
-        right,
-        row.y,
-        &amount(bucket, printed),
-        text,
-    );
+    put_right(buffer, right - SIZE - count_width(row), right - SIZE, row.y, &count, text);
+    put_right(buffer, right - SIZE, right, row.y, &amount(bucket, printed), text);
 }
 
 /// Formats a size in GiB with two decimals. A size that would be shown as 0.00 is formatted in a smaller unit.

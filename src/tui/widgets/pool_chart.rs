@@ -36,8 +36,7 @@ impl PoolChart<'_> {
         let Some(plot) = plot(area) else { return };
         self.legend(area, buffer, theme);
         edge_labels(plot, &self.top.short(), buffer, theme);
-        self.axis
-            .draw(&self.marks(plot, theme), plot, buffer, theme);
+        self.axis.draw(&self.marks(plot, theme), plot, buffer, theme);
         self.columns(plot, buffer, theme);
     }
 
@@ -54,11 +53,7 @@ impl PoolChart<'_> {
                 role,
             }));
         }
-        marks.extend(
-            self.marks
-                .iter()
-                .filter_map(|mark| mark.on(self.axis, plot)),
-        );
+        marks.extend(self.marks.iter().filter_map(|mark| mark.on(self.axis, plot)));
         marks
     }
 
@@ -71,11 +66,7 @@ impl PoolChart<'_> {
         };
         let shapes = [
             (glyphs.allocated, Role::Allocated, " allocated  "),
-            (
-                theme.chart_glyph(glyphs.range),
-                Role::ChartRange,
-                " peaks  ",
-            ),
+            (theme.chart_glyph(glyphs.range), Role::ChartRange, " peaks  "),
             (theme.chart_glyph(glyphs.idle), Role::Idle, " idle  "),
             (glyphs.retry, Role::Warn, " retry  "),
             (glyphs.oom, Role::Bad, " OOM"),
@@ -120,11 +111,8 @@ pub fn columns(
         let (Some(Span(low, high)), Some(Span(_, reserved))) = (allocated, reserved) else {
             continue;
         };
-        let edges = Edges {
-            low: eighths(*low),
-            high: eighths(*high),
-            reserved: eighths(*reserved),
-        };
+        let edges =
+            Edges { low: eighths(*low), high: eighths(*high), reserved: eighths(*reserved) };
         for row in 0..plot.height {
             let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
             let y = plot.bottom() - 1 - row;
@@ -165,11 +153,7 @@ fn increases(window: &[Option<Span>]) -> Vec<usize> {
         if high > before.unwrap_or(low) {
             columns.push(column);
         }
-        before = Some(if before.is_some_and(|b| low < b) {
-            low
-        } else {
-            high
-        });
+        before = Some(if before.is_some_and(|b| low < b) { low } else { high });
     }
     columns
 }

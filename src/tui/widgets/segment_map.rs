@@ -103,11 +103,7 @@ impl CellContents<'_> {
     /// and 3 more`.
     pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
         let segment = self.segment;
-        let kind = if segment.expandable {
-            " expandable"
-        } else {
-            ""
-        };
+        let kind = if segment.expandable { " expandable" } else { "" };
         let mut text = format!(
             "{:x} {}{kind} {} stream {} +{}:",
             segment.address,
@@ -146,11 +142,7 @@ impl SegmentLayout {
         let power = (MIN_CELL_POWER..=MAX_PREFERRED_POWER)
             .find(fits)
             .or_else(|| (MAX_PREFERRED_POWER..MAX_CELL_POWER).find(can_scroll));
-        Self::with_cell(
-            map,
-            cells_per_row,
-            Bytes(1 << power.unwrap_or(MAX_CELL_POWER)),
-        )
+        Self::with_cell(map, cells_per_row, Bytes(1 << power.unwrap_or(MAX_CELL_POWER)))
     }
 
     pub fn with_cell(map: &PoolMap, cells_per_row: usize, cell: Bytes) -> Self {
@@ -187,9 +179,7 @@ impl SegmentLayout {
     pub fn nearest(&self, cursor: Cursor) -> Cursor {
         let row = cursor.row.min(self.rows.len().saturating_sub(1));
         let x = self.piece(row, cursor.x).map_or(0, |piece| {
-            cursor
-                .x
-                .clamp(piece.x, piece.x + piece.fills.len().saturating_sub(1))
+            cursor.x.clamp(piece.x, piece.x + piece.fills.len().saturating_sub(1))
         });
         Cursor { row, x }
     }
@@ -197,10 +187,7 @@ impl SegmentLayout {
     /// Returns the segment part at a column, or the last part that begins before it.
     fn piece(&self, row: usize, x: usize) -> Option<&Piece> {
         let row = self.rows.get(row)?;
-        row.iter()
-            .rev()
-            .find(|piece| piece.x <= x)
-            .or_else(|| row.first())
+        row.iter().rev().find(|piece| piece.x <= x).or_else(|| row.first())
     }
 
     /// Returns the next cell in the row, or the first cell of the next row.
@@ -209,14 +196,8 @@ impl SegmentLayout {
         let row = self.rows.get(cursor.row).map_or(&[][..], Vec::as_slice);
         let beyond = |piece: &Piece| piece.x + piece.fills.len() > cursor.x + 1;
         match row.iter().find(|piece| beyond(piece)) {
-            Some(piece) => Cursor {
-                x: piece.x.max(cursor.x + 1),
-                ..cursor
-            },
-            None if cursor.row + 1 < self.rows.len() => Cursor {
-                row: cursor.row + 1,
-                x: 0,
-            },
+            Some(piece) => Cursor { x: piece.x.max(cursor.x + 1), ..cursor },
+            None if cursor.row + 1 < self.rows.len() => Cursor { row: cursor.row + 1, x: 0 },
             None => cursor,
         }
     }
@@ -226,10 +207,7 @@ impl SegmentLayout {
         let cursor = self.nearest(cursor);
         match cursor.x.checked_sub(1) {
             Some(x) => self.nearest(Cursor { x, ..cursor }),
-            None if cursor.row > 0 => self.nearest(Cursor {
-                row: cursor.row - 1,
-                x: usize::MAX,
-            }),
+            None if cursor.row > 0 => self.nearest(Cursor { row: cursor.row - 1, x: usize::MAX }),
             None => cursor,
         }
     }
@@ -242,9 +220,7 @@ impl SegmentLayout {
         let from = piece.from + (cursor.x - piece.x) as u64 * self.cell.0;
         let to = from.saturating_add(self.cell.0).min(segment.size.0);
         let offset = |block: &Block| block.address.saturating_sub(segment.address);
-        let first = segment
-            .blocks
-            .partition_point(|b| offset(b).saturating_add(b.size.0) <= from);
+        let first = segment.blocks.partition_point(|b| offset(b).saturating_add(b.size.0) <= from);
         let last = segment.blocks.partition_point(|b| offset(b) < to);
         Some(CellContents {
             segment,
@@ -267,11 +243,7 @@ impl SegmentLayout {
         } else {
             ""
         };
-        let exact = if exact {
-            ""
-        } else {
-            "; approximate: changed during the read"
-        };
+        let exact = if exact { "" } else { "; approximate: changed during the read" };
         format!("cell {cell}{wide}{exact}")
     }
 
@@ -307,10 +279,7 @@ impl SegmentLayout {
                 mark(cursor, columns.cells + area.x, y, area, buffer, theme);
             }
         }
-        let below = self
-            .rows
-            .len()
-            .saturating_sub(offset + usize::from(area.height));
+        let below = self.rows.len().saturating_sub(offset + usize::from(area.height));
         if below > 0 && area.height > 1 {
             let rows = if below == 1 { "row" } else { "rows" };
             let text = format!(" {} {below} {rows} below", theme.glyphs.ellipsis);
@@ -349,10 +318,7 @@ impl MapPane {
 
     /// Returns the most recently drawn layout.
     fn drawn(&self) -> Option<Rc<SegmentLayout>> {
-        self.cached
-            .borrow()
-            .as_ref()
-            .map(|cached| Rc::clone(&cached.2))
+        self.cached.borrow().as_ref().map(|cached| Rc::clone(&cached.2))
     }
 
     /// Returns true if the action moves the cursor.
@@ -401,17 +367,9 @@ impl MapPane {
     ) {
         let layout = self.layout(map, cells);
         let title = layout.title(is_exact, cells.width);
-        let pieces = [
-            ("MAP  ", theme.style(Role::Title)),
-            (title.as_str(), theme.style(Role::Dim)),
-        ];
-        put_all(
-            buffer,
-            cells.x,
-            cells.y.saturating_sub(1),
-            cells.right(),
-            &pieces,
-        );
+        let pieces =
+            [("MAP  ", theme.style(Role::Title)), (title.as_str(), theme.style(Role::Dim))];
+        put_all(buffer, cells.x, cells.y.saturating_sub(1), cells.right(), &pieces);
         let cursor = has_cursor.then_some(self.cursor);
         let first = self.first_row(&layout, cells);
         layout.draw(map, first, cursor, cells, buffer, theme);
@@ -447,11 +405,7 @@ impl Columns {
 pub fn cells_per_row(area: Rect) -> usize {
     let columns = Columns::of(area);
     let gap = u16::from(columns.label > 0);
-    usize::from(
-        area.width
-            .saturating_sub(columns.cells + columns.label + gap)
-            .max(1),
-    )
+    usize::from(area.width.saturating_sub(columns.cells + columns.label + gap).max(1))
 }
 
 fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
@@ -470,10 +424,7 @@ fn draw_piece(piece: &Piece, left: u16, y: u16, area: Rect, buffer: &mut Buffer,
 fn mark(cursor: Cursor, left: u16, y: u16, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let x = left.saturating_add(u16::try_from(cursor.x).unwrap_or(u16::MAX));
     let cell = Rect::new(x, y, 1, 1);
-    buffer.set_style(
-        cell.intersection(area).intersection(buffer.area),
-        theme.style(Role::Banner),
-    );
+    buffer.set_style(cell.intersection(area).intersection(buffer.area), theme.style(Role::Banner));
     let glyph = theme.glyphs.cursor;
     put_glyph(buffer, area.x + LABEL, y, glyph, theme.style(Role::Key));
 }
@@ -513,9 +464,8 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
         PoolKind::Small => 2,
         PoolKind::Unknown => 3,
     };
-    let mut order: Vec<usize> = (0..map.segments.len())
-        .filter(|&i| map.segments[i].size.0 > 0)
-        .collect();
+    let mut order: Vec<usize> =
+        (0..map.segments.len()).filter(|&i| map.segments[i].size.0 > 0).collect();
     order.sort_by_key(|&i| {
         let segment = &map.segments[i];
         (rank(segment.pool), segment.stream, segment.address)
@@ -600,11 +550,7 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
         let largest = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
         // Memory outside all blocks is treated as unmapped.
         let known = amounts[largest] > 0;
-        fills.push(if known {
-            Fill::ALL[largest]
-        } else {
-            Fill::Unmapped
-        });
+        fills.push(if known { Fill::ALL[largest] } else { Fill::Unmapped });
         amounts = [0; 4];
     }
     fills
@@ -624,29 +570,14 @@ mod tests {
 
     fn two() -> PoolMap {
         map(vec![
-            segment(
-                0x7f2c_0000_0000,
-                PoolKind::Small,
-                false,
-                &[('a', MIB), ('f', MIB)],
-            ),
+            segment(0x7f2c_0000_0000, PoolKind::Small, false, &[('a', MIB), ('f', MIB)]),
             segment(
                 0x7f2a_0000_0000,
                 PoolKind::Large,
                 false,
-                &[
-                    ('a', 64 * MIB),
-                    ('f', 40 * MIB),
-                    ('w', 8 * MIB),
-                    ('a', 16 * MIB),
-                ],
+                &[('a', 64 * MIB), ('f', 40 * MIB), ('w', 8 * MIB), ('a', 16 * MIB)],
             ),
-            segment(
-                0x7f2d_0000_0000,
-                PoolKind::Small,
-                false,
-                &[('a', 512), ('f', 2 * MIB - 512)],
-            ),
+            segment(0x7f2d_0000_0000, PoolKind::Small, false, &[('a', 512), ('f', 2 * MIB - 512)]),
         ])
     }
 
@@ -687,9 +618,7 @@ mod tests {
     fn cursor_visits_every_cell_and_describes_it() {
         let map = two();
         let layout = SegmentLayout::with_cell(&map, 24, Bytes::mib(8));
-        let under = layout
-            .under(&map, Cursor { row: 0, x: 13 })
-            .expect("a cell");
+        let under = layout.under(&map, Cursor { row: 0, x: 13 }).expect("a cell");
         assert_eq!(under.segment.address, 0x7f2a_0000_0000);
         assert_eq!((under.from, under.to), (104 * MIB, 112 * MIB));
         assert_eq!(under.blocks.len(), 1);
@@ -726,10 +655,7 @@ mod tests {
         }
         let draw = start.elapsed() / 10;
         // The limits allow for unoptimised code on a shared machine. Optimised code takes far less than 2 ms.
-        assert!(
-            draw.as_millis() < 40 && laid_out.as_millis() < 400,
-            "{laid_out:?} {draw:?}"
-        );
+        assert!(draw.as_millis() < 40 && laid_out.as_millis() < 400, "{laid_out:?} {draw:?}");
     }
 
     proptest! {

@@ -36,10 +36,7 @@ impl<T> Column<T> {
         cell: fn(&T, &Theme) -> Cell,
         help: &'static str,
     ) -> Self {
-        Self {
-            align: Align::Left,
-            ..Self::right(title, width, priority, cell, help)
-        }
+        Self { align: Align::Left, ..Self::right(title, width, priority, cell, help) }
     }
 
     /// Returns a left-aligned column that takes the remaining width.
@@ -50,26 +47,17 @@ impl<T> Column<T> {
         cell: fn(&T, &Theme) -> Cell,
         help: &'static str,
     ) -> Self {
-        Self {
-            align: Align::Rest,
-            ..Self::right(title, width, priority, cell, help)
-        }
+        Self { align: Align::Rest, ..Self::right(title, width, priority, cell, help) }
     }
 
     /// Truncates long text in the middle, for names that differ at the end.
     pub const fn shortened_in_middle(self) -> Self {
-        Self {
-            align: Align::RestMiddle,
-            ..self
-        }
+        Self { align: Align::RestMiddle, ..self }
     }
 
     /// Makes the column sortable.
     pub const fn sorted(self, first: First, key: fn(&T) -> SortKey) -> Self {
-        Self {
-            sort: Some(Sort { first, key }),
-            ..self
-        }
+        Self { sort: Some(Sort { first, key }), ..self }
     }
 
     /// Returns a right-aligned column that cannot be sorted.
@@ -80,15 +68,7 @@ impl<T> Column<T> {
         cell: fn(&T, &Theme) -> Cell,
         help: &'static str,
     ) -> Self {
-        Self {
-            title,
-            width,
-            align: Align::Right,
-            priority,
-            cell,
-            sort: None,
-            help,
-        }
+        Self { title, width, align: Align::Right, priority, cell, sort: None, help }
     }
 }
 
@@ -118,10 +98,7 @@ pub struct Cell {
 
 impl Cell {
     pub fn new(text: impl Into<String>, role: Role) -> Self {
-        Self {
-            text: text.into(),
-            role,
-        }
+        Self { text: text.into(), role }
     }
 
     pub fn text(text: impl Into<String>) -> Self {
@@ -213,11 +190,7 @@ impl SortKey {
             (Self::Number(_), Self::Text(_)) => Ordering::Less,
             (Self::Text(_), Self::Number(_)) => Ordering::Greater,
         };
-        if first.descends(inverted) {
-            order.reverse()
-        } else {
-            order
-        }
+        if first.descends(inverted) { order.reverse() } else { order }
     }
 }
 
@@ -281,11 +254,7 @@ fn place_visible<T: ?Sized>(
     let mut placed = Vec::new();
     for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
         let width = column.width + if column.align.is_flexible() { spare } else { 0 };
-        placed.push(Placed {
-            column: i,
-            x: at,
-            width,
-        });
+        placed.push(Placed { column: i, x: at, width });
         at += width + 1;
     }
     placed
@@ -305,9 +274,7 @@ pub fn min_width<T: ?Sized>(columns: &[Column<T>], mut hidden: Hidden, column: u
         let placed = place_visible(columns, hidden, None, 1, width.saturating_sub(1));
         placed.iter().any(|place| place.column == column)
     };
-    (1..)
-        .find(|width| shows(width) || *width > 2 * all)
-        .unwrap_or(all)
+    (1..).find(|width| shows(width) || *width > 2 * all).unwrap_or(all)
 }
 
 /// Hidden columns, by index.
@@ -352,9 +319,7 @@ pub struct View {
 
 /// Returns the first row to show that keeps the cursor visible.
 pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
-    (cursor + 1)
-        .saturating_sub(height)
-        .min(rows.saturating_sub(height))
+    (cursor + 1).saturating_sub(height).min(rows.saturating_sub(height))
 }
 
 /// Draws the heading and the rows. `cell` returns the cell for a row and a column.
@@ -372,24 +337,12 @@ pub fn draw<T, R>(
     }
     let placed = placed(columns, view, area);
     heading(columns, &placed, view, area.y, buffer, theme);
-    let visible = rows
-        .iter()
-        .enumerate()
-        .skip(view.offset)
-        .take(usize::from(area.height) - 1);
+    let visible = rows.iter().enumerate().skip(view.offset).take(usize::from(area.height) - 1);
     for (y, (i, row)) in (area.y + 1..).zip(visible) {
         for place in &placed {
             let column = &columns[place.column];
             let cell = cell(column, row);
-            draw_cell(
-                &cell.text,
-                column.align,
-                *place,
-                y,
-                theme.style(cell.role),
-                buffer,
-                theme,
-            );
+            draw_cell(&cell.text, column.align, *place, y, theme.style(cell.role), buffer, theme);
         }
         if view.cursor == Some(i) {
             mark(area, y, buffer, theme);
@@ -401,10 +354,7 @@ pub fn draw<T, R>(
 pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
     let style = theme.style(Role::Key);
     put_glyph(buffer, area.x, y, theme.glyphs.cursor, style);
-    buffer.set_style(
-        row(area, y).intersection(buffer.area),
-        theme.style(Role::Cursor),
-    );
+    buffer.set_style(row(area, y).intersection(buffer.area), theme.style(Role::Cursor));
 }
 
 fn heading<T: ?Sized>(
@@ -419,15 +369,7 @@ fn heading<T: ?Sized>(
         let column = &columns[place.column];
         let sorted = view.sorted == Some(place.column);
         let role = if sorted { Role::Title } else { Role::Dim };
-        draw_cell(
-            column.title,
-            column.align,
-            *place,
-            y,
-            theme.style(role),
-            buffer,
-            theme,
-        );
+        draw_cell(column.title, column.align, *place, y, theme.style(role), buffer, theme);
         if sorted {
             arrow(column.title, column.align, *place, view, y, buffer, theme);
         }
@@ -445,14 +387,8 @@ fn arrow(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let glyph = if view.descending {
-        theme.glyphs.descending
-    } else {
-        theme.glyphs.ascending
-    };
-    let title = u16::try_from(columns(title))
-        .unwrap_or(u16::MAX)
-        .min(place.width);
+    let glyph = if view.descending { theme.glyphs.descending } else { theme.glyphs.ascending };
+    let title = u16::try_from(columns(title)).unwrap_or(u16::MAX).min(place.width);
     let x = match align {
         Align::Right => (place.x + place.width - title).saturating_sub(1),
         Align::Left | Align::Rest | Align::RestMiddle => place.x + title,
@@ -488,15 +424,7 @@ mod tests {
     use crate::tui::theme::Palette;
 
     const fn column(title: &'static str, width: u16, align: Align, priority: u8) -> Column<()> {
-        Column {
-            title,
-            width,
-            align,
-            priority,
-            cell: |(), _| Cell::text(""),
-            sort: None,
-            help: "",
-        }
+        Column { title, width, align, priority, cell: |(), _| Cell::text(""), sort: None, help: "" }
     }
 
     #[test]
@@ -506,15 +434,11 @@ mod tests {
             column("B", 5, Align::Right, 2),
             column("C", 4, Align::Rest, 1),
         ];
-        let wide: Vec<_> = place(&columns, 0, 20)
-            .iter()
-            .map(|p| (p.column, p.x, p.width))
-            .collect();
+        let wide: Vec<_> =
+            place(&columns, 0, 20).iter().map(|p| (p.column, p.x, p.width)).collect();
         assert_eq!(wide, [(0, 0, 3), (1, 4, 5), (2, 10, 10)]);
-        let narrow: Vec<_> = place(&columns, 0, 10)
-            .iter()
-            .map(|p| (p.column, p.x, p.width))
-            .collect();
+        let narrow: Vec<_> =
+            place(&columns, 0, 10).iter().map(|p| (p.column, p.x, p.width)).collect();
         assert_eq!(narrow, [(0, 0, 3), (2, 4, 6)]);
         assert_eq!(place(&columns, 0, 2), []);
     }
@@ -535,10 +459,7 @@ mod tests {
         assert_eq!(shown(hidden, None, 15), [0, 2, 3]);
         assert_eq!(shown(hidden, Some(1), 15), [0, 1, 2]);
         // The flexible column needs 6 columns before an optional one is shown, and the cursor 1.
-        assert_eq!(
-            min_width(&columns, hidden, 1),
-            1 + 3 + 1 + 6 + 1 + 4 + 1 + 5
-        );
+        assert_eq!(min_width(&columns, hidden, 1), 1 + 3 + 1 + 6 + 1 + 4 + 1 + 5);
         hidden.hide(1);
         assert_eq!(shown(hidden, None, 80), [0, 2, 3]);
         assert_eq!(shown(hidden, Some(1), 80), [0, 1, 2, 3]);
@@ -580,15 +501,7 @@ mod tests {
                 descending: first.descends(inverted),
                 hidden: Hidden::default(),
             };
-            draw(
-                &columns,
-                &[],
-                |_, (): &()| Cell::text(""),
-                &view,
-                area,
-                &mut buffer,
-                &theme,
-            );
+            draw(&columns, &[], |_, (): &()| Cell::text(""), &view, area, &mut buffer, &theme);
             (0..14).map(|x| buffer[(x, 0)].symbol()).collect::<String>()
         };
         assert_eq!(heading(None, First::Largest, false, true), "   A FULL C   ");

@@ -37,11 +37,7 @@ pub struct AxisMark {
 impl TimeAxis {
     /// Returns the window of `length` that ends at `end`, which is now.
     pub fn until(end: Mono, length: Millis) -> Self {
-        Self {
-            end,
-            length,
-            past: None,
-        }
+        Self { end, length, past: None }
     }
 
     /// Draws the rule under `plot` with its marks and times. The times are ages, or clock times if the window does not
@@ -75,10 +71,7 @@ impl TimeAxis {
             Some((words, end))
         };
         let words = [self.end_text(theme), self.short_words(theme)];
-        let (words, end) = words
-            .into_iter()
-            .find_map(place)
-            .unwrap_or((String::new(), plot.width));
+        let (words, end) = words.into_iter().find_map(place).unwrap_or((String::new(), plot.width));
         let end_at = put_right(buffer, plot.x, plot.x + end, y, &words, style);
         let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
         for tick in 0..ticks {
@@ -115,11 +108,7 @@ impl TimeAxis {
         match self.past {
             None => "now".into(),
             Some(past) if past.ago == Millis(0) => self.clock(past.time, theme),
-            Some(past) => format!(
-                "{}, {} ago",
-                self.clock(past.time, theme),
-                span_text(past.ago)
-            ),
+            Some(past) => format!("{}, {} ago", self.clock(past.time, theme), span_text(past.ago)),
         }
     }
 
@@ -132,9 +121,8 @@ impl TimeAxis {
     /// Formats the window for narrow charts: `10m to 12:04`.
     pub fn clock_text(&self, theme: &Theme) -> String {
         let length = span_text(self.length);
-        self.past.map_or(length.clone(), |past| {
-            format!("{length} to {}", self.clock(past.time, theme))
-        })
+        self.past
+            .map_or(length.clone(), |past| format!("{length} to {}", self.clock(past.time, theme)))
     }
 
     /// Formats a clock time, including seconds in short windows.
@@ -162,33 +150,20 @@ mod tests {
     }
 
     fn marked(axis: TimeAxis, width: u16, columns: &[u16]) -> String {
-        let mark = |column: &u16| AxisMark {
-            column: *column,
-            glyph: "x",
-            role: Role::Bad,
-        };
+        let mark = |column: &u16| AxisMark { column: *column, glyph: "x", role: Role::Bad };
         let marks: Vec<_> = columns.iter().map(mark).collect();
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, width, 1);
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, 2));
         axis.draw(&marks, area, &mut buffer, &theme);
-        (0..width)
-            .map(|x| buffer[(x, 1)].symbol().to_owned())
-            .collect()
+        (0..width).map(|x| buffer[(x, 1)].symbol().to_owned()).collect()
     }
 
     #[test]
     fn labels_show_ages_or_clock_times() {
-        let mut axis = TimeAxis {
-            end: Mono(9_000_000),
-            length: Millis(3_600_000),
-            past: None,
-        };
+        let mut axis = TimeAxis { end: Mono(9_000_000), length: Millis(3_600_000), past: None };
         assert_eq!(drawn(axis, 32), "-1h--------------30m---------now");
-        axis.past = Some(AxisEnd {
-            time: UnixMillis(43_440_000),
-            ago: Millis(3_720_000),
-        });
+        axis.past = Some(AxisEnd { time: UnixMillis(43_440_000), ago: Millis(3_720_000) });
         assert_eq!(drawn(axis, 32), "11:04------------12:04, 1h02 ago");
         let wide = drawn(axis, 80);
         for words in ["11:04-", "11:19-", "11:34-", "-12:04, 1h02 ago"] {
@@ -200,11 +175,7 @@ mod tests {
 
     #[test]
     fn labels_do_not_hide_marks() {
-        let axis = TimeAxis {
-            end: Mono(9_000_000),
-            length: Millis(3_600_000),
-            past: None,
-        };
+        let axis = TimeAxis { end: Mono(9_000_000), length: Millis(3_600_000), past: None };
         for (marks, text) in [
             (&[31][..], "-1h--------------30m-----------x"),
             (&[18, 27], "-1h---------------x--------x-now"),
@@ -216,10 +187,7 @@ mod tests {
         let all: Vec<u16> = (0..32).collect();
         assert_eq!(marked(axis, 32, &all), "x".repeat(32));
         let past = TimeAxis {
-            past: Some(AxisEnd {
-                time: UnixMillis(43_440_000),
-                ago: Millis(3_720_000),
-            }),
+            past: Some(AxisEnd { time: UnixMillis(43_440_000), ago: Millis(3_720_000) }),
             ..axis
         };
         assert_eq!(marked(past, 32, &[20]), "11:04---------------x------12:04");
@@ -227,16 +195,9 @@ mod tests {
 
     #[test]
     fn finds_the_column_of_a_time() {
-        let axis = TimeAxis {
-            end: Mono(100_000),
-            length: Millis(10_000),
-            past: None,
-        };
+        let axis = TimeAxis { end: Mono(100_000), length: Millis(10_000), past: None };
         let of = |at| axis.column(Mono(at), 10);
-        assert_eq!(
-            [of(100_000), of(99_000), of(91_999)],
-            [Some(9), Some(8), Some(0)]
-        );
+        assert_eq!([of(100_000), of(99_000), of(91_999)], [Some(9), Some(8), Some(0)]);
         assert_eq!([of(90_999), of(100_500), of(101_000)], [None; 3]);
     }
 }

@@ -75,10 +75,7 @@ impl<'a> Timeline<'a> {
         let Some(plot) = plot(area) else { return };
         put_line(buffer, area, &self.title, Role::Dim, theme);
         edge_labels(plot, &self.top_label, buffer, theme);
-        let marks: Vec<_> = marks
-            .iter()
-            .filter_map(|mark| mark.on(axis, plot))
-            .collect();
+        let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, plot)).collect();
         axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
         let spans = series.window(axis.end, axis.length, usize::from(plot.width));
@@ -131,10 +128,7 @@ pub fn columns(
             } else if high >= ceiling {
                 (theme.chart_glyph(theme.glyphs.range), Role::ChartRange)
             } else if high > base && low <= base && theme.has_solid_charts() {
-                (
-                    theme.glyphs.levels[usize::from(high - base)],
-                    Role::ChartRange,
-                )
+                (theme.glyphs.levels[usize::from(high - base)], Role::ChartRange)
             } else if high > base {
                 (theme.glyphs.levels[usize::from(high - base)], role)
             } else if row == 0 {
@@ -178,16 +172,10 @@ mod tests {
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, 4, 2);
         let mut buffer = Buffer::empty(area);
-        let spans = [
-            Some(Span(50.0, 50.0)),
-            None,
-            Some(Span(50.0, 100.0)),
-            Some(Span(0.0, 0.0)),
-        ];
+        let spans = [Some(Span(50.0, 50.0)), None, Some(Span(50.0, 100.0)), Some(Span(0.0, 0.0))];
         columns(&spans, 100.0, Role::Chart, area, &mut buffer, &theme);
-        let rows: Vec<String> = (0..2)
-            .map(|y| (0..4).map(|x| buffer[(x, y)].symbol().to_owned()).collect())
-            .collect();
+        let rows: Vec<String> =
+            (0..2).map(|y| (0..4).map(|x| buffer[(x, y)].symbol().to_owned()).collect()).collect();
         assert_eq!(rows, ["  : ", "# #."]);
     }
 

@@ -22,16 +22,10 @@ pub struct Timelines<'a> {
 impl Timelines<'_> {
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let charts = u16::try_from(self.charts.len()).unwrap_or(u16::MAX);
-        let across = charts
-            .min((area.width / MIN_CHART_WIDTH).clamp(1, MAX_CHARTS))
-            .max(1);
+        let across = charts.min((area.width / MIN_CHART_WIDTH).clamp(1, MAX_CHARTS)).max(1);
         let width = area.width / across;
         for (i, chart) in (0..across).zip(&self.charts) {
-            let place = Rect {
-                x: area.x + width * i,
-                width: width.saturating_sub(1),
-                ..area
-            };
+            let place = Rect { x: area.x + width * i, width: width.saturating_sub(1), ..area };
             chart.draw(self.axis, &self.marks, place, buffer, theme);
         }
     }

@@ -65,10 +65,7 @@ impl Card {
 
     /// Allocates whole pages of the GPU's memory.
     fn take(&mut self, bytes: u64) -> Result<(), c_int> {
-        let scattered = self
-            .scenario
-            .largest_mib
-            .is_some_and(|most| bytes > most << 20);
+        let scattered = self.scenario.largest_mib.is_some_and(|most| bytes > most << 20);
         if scattered || bytes > self.free() {
             return Err(OUT_OF_MEMORY);
         }
@@ -197,10 +194,7 @@ impl Card {
     }
 
     pub fn pool_free(&mut self, address: u64) -> Result<(), c_int> {
-        self.pool_blocks
-            .remove(&address)
-            .map(drop)
-            .ok_or(INVALID_VALUE)
+        self.pool_blocks.remove(&address).map(drop).ok_or(INVALID_VALUE)
     }
 
     pub fn empty_pool(&mut self) {

@@ -83,10 +83,7 @@ impl Scenario {
     }
 
     pub fn uuid_bytes(&self) -> [u8; 16] {
-        let bare = self
-            .uuid
-            .trim_start_matches("GPU-")
-            .trim_start_matches("MIG-");
+        let bare = self.uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
         let digits: String = bare.chars().filter(|c| *c != '-').collect();
         let mut bytes = [0; 16];
         for (at, byte) in bytes.iter_mut().enumerate() {

@@ -40,9 +40,7 @@ pub fn others() -> u64 {
     let Some(mut file) = open() else { return 0 };
     let holders = read(&mut file);
     let own = std::process::id();
-    let alive = holders
-        .iter()
-        .filter(|(pid, _)| **pid != own && lives(**pid));
+    let alive = holders.iter().filter(|(pid, _)| **pid != own && lives(**pid));
     alive.map(|(_, held)| held.context + held.bytes).sum()
 }
 

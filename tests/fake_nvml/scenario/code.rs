@@ -52,10 +52,7 @@ codes! {
 
 impl Code {
     pub fn text(self) -> &'static CStr {
-        CODES
-            .iter()
-            .find(|(code, ..)| *code == self)
-            .map_or(c"Unknown Error", |(_, _, text)| text)
+        CODES.iter().find(|(code, ..)| *code == self).map_or(c"Unknown Error", |(_, _, text)| text)
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -63,10 +60,7 @@ impl Code {
             "mismatch" => "library_rm_version_mismatch",
             other => other,
         };
-        CODES
-            .iter()
-            .find(|(_, n, _)| *n == name)
-            .map(|(code, ..)| *code)
+        CODES.iter().find(|(_, n, _)| *n == name).map(|(code, ..)| *code)
     }
 }
 

@@ -37,10 +37,7 @@ enum Form {
 impl From<Form> for Latency {
     fn from(form: Form) -> Self {
         match form {
-            Form::Preset(preset) => Self {
-                preset,
-                calls: BTreeMap::new(),
-            },
+            Form::Preset(preset) => Self { preset, calls: BTreeMap::new() },
             Form::Table { preset, calls } => Self { preset, calls },
         }
     }

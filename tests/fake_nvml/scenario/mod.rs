@@ -75,13 +75,7 @@ impl Scenario {
 
     /// The scenario if its file cannot be read: a driver that fails to initialize.
     pub fn unreadable() -> Self {
-        Self {
-            driver: Driver {
-                init: Code::UNKNOWN,
-                ..Driver::default()
-            },
-            ..Self::default()
-        }
+        Self { driver: Driver { init: Code::UNKNOWN, ..Driver::default() }, ..Self::default() }
     }
 
     /// Returns the error for `call`, on `gpu` if the call is about one.
@@ -102,10 +96,7 @@ impl Scenario {
     /// Returns the CPU time that the call takes, in microseconds.
     pub fn cost(&self, call: Call, gpu: Option<usize>) -> u64 {
         let of_gpu = gpu.and_then(|i| self.gpu.get(i)).map(|gpu| &gpu.latency);
-        of_gpu
-            .and_then(|latency| latency.of(call))
-            .or_else(|| self.latency.of(call))
-            .unwrap_or(0)
+        of_gpu.and_then(|latency| latency.of(call)).or_else(|| self.latency.of(call)).unwrap_or(0)
     }
 
     pub fn processes_on(&self, gpu: usize) -> impl Iterator<Item = &Process> {

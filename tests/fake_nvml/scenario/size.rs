@@ -35,9 +35,7 @@ fn parse(text: &str) -> Option<u64> {
 }
 
 pub fn required<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Form::deserialize(deserializer)?
-        .bytes()
-        .map_err(de::Error::custom)
+    Form::deserialize(deserializer)?.bytes().map_err(de::Error::custom)
 }
 
 pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {

@@ -21,24 +21,9 @@ struct Picture {
 }
 
 const PICTURES: &[Picture] = &[
-    Picture {
-        name: "memory",
-        screen: "memory",
-        at: 98,
-        size: (120, 40),
-    },
-    Picture {
-        name: "overview",
-        screen: "overview",
-        at: 98,
-        size: (120, 36),
-    },
-    Picture {
-        name: "gpu",
-        screen: "gpu",
-        at: 140,
-        size: (120, 40),
-    },
+    Picture { name: "memory", screen: "memory", at: 98, size: (120, 40) },
+    Picture { name: "overview", screen: "overview", at: 98, size: (120, 36) },
+    Picture { name: "gpu", screen: "gpu", at: 140, size: (120, 40) },
 ];
 
 impl Picture {
@@ -48,12 +33,7 @@ impl Picture {
 
     fn draw(&self) -> String {
         let app = screen_fixture::app_at(screen_fixture::DEMO, self.at, Palette::Dark, false, true);
-        svg(&screen_fixture::draw(
-            &app,
-            self.screen,
-            self.size.0,
-            self.size.1,
-        ))
+        svg(&screen_fixture::draw(&app, self.screen, self.size.0, self.size.1))
     }
 }
 
@@ -64,9 +44,7 @@ fn path(name: &str) -> PathBuf {
 
 /// Returns the path and the content of every picture.
 pub fn all() -> Vec<(PathBuf, String)> {
-    let pictures = PICTURES
-        .iter()
-        .map(|picture| (picture.path(), picture.draw()));
+    let pictures = PICTURES.iter().map(|picture| (picture.path(), picture.draw()));
     pictures.chain([(path("fix"), fix())]).collect()
 }
 

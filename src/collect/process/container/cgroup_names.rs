@@ -21,9 +21,7 @@ pub fn find(cgroup: &str) -> Option<ContainerMatch> {
             parse(&path)
         })
     };
-    first_line(with_id)
-        .or_else(|| first_line(with_name))
-        .or_else(|| first_line(slurm_step))
+    first_line(with_id).or_else(|| first_line(with_name)).or_else(|| first_line(slurm_step))
 }
 
 fn with_id(path: &[&str]) -> Option<ContainerMatch> {
@@ -41,12 +39,7 @@ fn with_id(path: &[&str]) -> Option<ContainerMatch> {
             Some(_) => Runtime::Kubernetes,
             None => Runtime::Unknown,
         });
-    Some(ContainerMatch {
-        runtime,
-        id: id.to_owned(),
-        shown: id[..SHORT_DIGITS].to_owned(),
-        pod,
-    })
+    Some(ContainerMatch { runtime, id: id.to_owned(), shown: id[..SHORT_DIGITS].to_owned(), pod })
 }
 
 /// Returns the container runtime for the prefix of a container ID, or for one of its parent directories.
@@ -71,12 +64,8 @@ fn pod_uid(segment: &str) -> Option<String> {
 
 fn with_name(path: &[&str]) -> Option<ContainerMatch> {
     let below_lxc = path.iter().skip_while(|segment| **segment != "lxc").nth(1);
-    let payload = path
-        .iter()
-        .find_map(|segment| segment.strip_prefix("lxc.payload."));
-    let name = payload
-        .or(below_lxc.copied())
-        .filter(|name| !name.is_empty())?;
+    let payload = path.iter().find_map(|segment| segment.strip_prefix("lxc.payload."));
+    let name = payload.or(below_lxc.copied()).filter(|name| !name.is_empty())?;
     let name = visible(name.as_bytes(), MAX_NAME_CHARS);
     Some(ContainerMatch::named(Runtime::Lxc, name))
 }
@@ -91,10 +80,7 @@ fn slurm_step(path: &[&str]) -> Option<ContainerMatch> {
     };
     let job = part("job_").filter(|job| job.bytes().all(|b| b.is_ascii_digit()))?;
     let step = part("step_")?;
-    Some(ContainerMatch::named(
-        Runtime::Slurm,
-        format!("{job}.{step}"),
-    ))
+    Some(ContainerMatch::named(Runtime::Slurm, format!("{job}.{step}")))
 }
 
 #[cfg(test)]
@@ -112,43 +98,16 @@ mod tests {
     fn detects_container_of_each_runtime() {
         let slice = format!("kubepods-burstable-pod{}.slice", POD.replace('-', "_"));
         let spellings = [
-            (
-                Runtime::Docker,
-                format!("0::/system.slice/docker-{ID}.scope"),
-            ),
-            (
-                Runtime::Docker,
-                format!("12:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}"),
-            ),
+            (Runtime::Docker, format!("0::/system.slice/docker-{ID}.scope")),
+            (Runtime::Docker, format!("12:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}")),
             (Runtime::Docker, format!("0::/ecs/task/{ID}")),
-            (
-                Runtime::Docker,
-                format!("0::/docker/{ID}/kubepods/pod{POD}/crio-{ID}"),
-            ),
-            (
-                Runtime::Kubernetes,
-                format!("0::/kubepods/burstable/pod{POD}/{ID}"),
-            ),
-            (
-                Runtime::Containerd,
-                format!("0::/kubepods.slice/{slice}/cri-containerd-{ID}.scope"),
-            ),
-            (
-                Runtime::Containerd,
-                format!("0::/kubepods.slice:cri-containerd:{ID}"),
-            ),
-            (
-                Runtime::CriO,
-                format!("0::/kubepods.slice/{slice}/crio-{ID}.scope"),
-            ),
-            (
-                Runtime::Podman,
-                format!("0::/machine.slice/libpod-{ID}.scope/container"),
-            ),
-            (
-                Runtime::Podman,
-                format!("4:pids:/libpod_parent/libpod-{ID}"),
-            ),
+            (Runtime::Docker, format!("0::/docker/{ID}/kubepods/pod{POD}/crio-{ID}")),
+            (Runtime::Kubernetes, format!("0::/kubepods/burstable/pod{POD}/{ID}")),
+            (Runtime::Containerd, format!("0::/kubepods.slice/{slice}/cri-containerd-{ID}.scope")),
+            (Runtime::Containerd, format!("0::/kubepods.slice:cri-containerd:{ID}")),
+            (Runtime::CriO, format!("0::/kubepods.slice/{slice}/crio-{ID}.scope")),
+            (Runtime::Podman, format!("0::/machine.slice/libpod-{ID}.scope/container")),
+            (Runtime::Podman, format!("4:pids:/libpod_parent/libpod-{ID}")),
             (Runtime::Unknown, format!("0::/batch/{ID}")),
         ];
         for (runtime, cgroup) in spellings {
@@ -159,10 +118,7 @@ mod tests {
 
     #[test]
     fn finds_pod_uid_in_both_spellings() {
-        for pod in [
-            format!("pod{POD}"),
-            format!("kubepods-pod{}.slice", POD.replace('-', "_")),
-        ] {
+        for pod in [format!("pod{POD}"), format!("kubepods-pod{}.slice", POD.replace('-', "_"))] {
             let found = find(&format!("0::/kubepods/{pod}/{ID}")).expect("test setup");
             assert_eq!(found.pod.as_deref(), Some(POD));
         }
@@ -191,9 +147,7 @@ mod tests {
         ] {
             assert_eq!(find_shown(cgroup), expected, "{cgroup}");
         }
-        let hostile = find_shown("0::/lxc.payload.a\u{202e}b")
-            .expect("test setup")
-            .1;
+        let hostile = find_shown("0::/lxc.payload.a\u{202e}b").expect("test setup").1;
         assert_eq!(hostile, "a\\u{202e}b");
     }
 }

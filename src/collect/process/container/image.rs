@@ -41,10 +41,7 @@ pub fn find(
         let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         visible(file, MAX_NAME_CHARS)
     });
-    Some((
-        ContainerMatch::named(runtime, format!("mnt:{namespace}")),
-        name,
-    ))
+    Some((ContainerMatch::named(runtime, format!("mnt:{namespace}")), name))
 }
 
 fn by_mounts(dir: &Dir) -> Option<Runtime> {
@@ -54,9 +51,7 @@ fn by_mounts(dir: &Dir) -> Option<Runtime> {
 
 /// Finds the container runtime in a mount list. The last mount of `/` is the visible one.
 fn runtime_from_mounts(mountinfo: &str) -> Option<Runtime> {
-    let root = mountinfo
-        .lines()
-        .rfind(|line| line.split(' ').nth(4) == Some("/"))?;
+    let root = mountinfo.lines().rfind(|line| line.split(' ').nth(4) == Some("/"))?;
     let (_, source) = root.split_once(" - ")?;
     [
         ("/apptainer/mnt/session", Runtime::Apptainer),
@@ -77,10 +72,7 @@ mod tests {
         assert_eq!(runtime_from_mounts(&session), Some(Runtime::Apptainer));
         let old = root("overlay ro,lowerdir=/usr/local/var/singularity/mnt/session/rootfs");
         assert_eq!(runtime_from_mounts(&old), Some(Runtime::Singularity));
-        assert_eq!(
-            runtime_from_mounts(&format!("{session}{}", root("overlay rw"))),
-            None
-        );
+        assert_eq!(runtime_from_mounts(&format!("{session}{}", root("overlay rw"))), None);
         let elsewhere = session.replace(" / / ", " / /mnt ");
         assert_eq!(runtime_from_mounts(&elsewhere), None);
         assert_eq!(runtime_from_mounts("nonsense\n"), None);

@@ -44,12 +44,7 @@ pub struct ContainerMatch {
 impl ContainerMatch {
     /// Creates a match for a runtime that has names but no IDs.
     fn named(runtime: Runtime, name: String) -> Self {
-        Self {
-            runtime,
-            id: name.clone(),
-            shown: name,
-            pod: None,
-        }
+        Self { runtime, id: name.clone(), shown: name, pod: None }
     }
 }
 
@@ -68,10 +63,7 @@ pub struct Containers {
 impl Containers {
     pub fn new(proc_root: &Path, files: Files) -> Self {
         let own = fs::metadata(proc_root.join("self/ns/mnt"));
-        Self {
-            names: Names::new(files),
-            own_mount_namespace: own.ok().map(|own| own.ino()),
-        }
+        Self { names: Names::new(files), own_mount_namespace: own.ok().map(|own| own.ino()) }
     }
 
     /// Fills the container fields of `process`. `environment` is `None` if this user cannot read it.

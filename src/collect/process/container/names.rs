@@ -55,10 +55,7 @@ struct Stored {
 
 impl Names {
     pub fn new(files: Files) -> Self {
-        Self {
-            files,
-            known: HashMap::new(),
-        }
+        Self { files, known: HashMap::new() }
     }
 
     pub fn name(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
@@ -68,11 +65,7 @@ impl Names {
         let name = match self.look_up(found) {
             Ok(Some(name)) => name,
             result => {
-                let pod = found
-                    .pod
-                    .as_ref()
-                    .and(environment)
-                    .and_then(environment::pod);
+                let pod = found.pod.as_ref().and(environment).and_then(environment::pod);
                 let Some(pod) = pod else {
                     return no_name(found.runtime, result.err().as_ref());
                 };
@@ -125,9 +118,7 @@ impl Names {
         let names = |path: &str| -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.files.root.join(path))?.flatten();
             let names = entries.take(MAX_LISTED);
-            Ok(names
-                .filter_map(|entry| entry.file_name().into_string().ok())
-                .collect())
+            Ok(names.filter_map(|entry| entry.file_name().into_string().ok()).collect())
         };
         let end = format!("-{}.log", found.id);
         let logs = names("var/log/containers").unwrap_or_default();
@@ -165,10 +156,7 @@ fn no_name(runtime: Runtime, error: Option<&io::Error>) -> Reading<String> {
         (Runtime::Lxc | Runtime::Slurm, _) => Reading::default(),
         (_, Some(io::ErrorKind::PermissionDenied)) => Reading::missing(
             Reason::Denied,
-            format!(
-                "only root can read the container names of {}",
-                runtime.word()
-            ),
+            format!("only root can read the container names of {}", runtime.word()),
         ),
         (_, Some(io::ErrorKind::NotFound)) | (_, None) => {
             Reading::missing(Reason::Unsupported, "no name found for the container")
@@ -242,10 +230,7 @@ mod tests {
     fn reads_pod_name_from_logs_or_environment() {
         let log = format!("var/log/containers/train-0_ml_torch-{ID}.log");
         let machine = Machine::new().with(&log, "");
-        assert_eq!(
-            machine.name(Runtime::Containerd, true),
-            named("train-0/torch")
-        );
+        assert_eq!(machine.name(Runtime::Containerd, true), named("train-0/torch"));
         let machine =
             Machine::new().with(&format!("var/log/pods/ml_train-0_{POD}/torch/0.log"), "");
         assert_eq!(machine.name(Runtime::Containerd, true), named("train-0"));

@@ -46,10 +46,7 @@ impl Blocks {
 
     /// Returns the index of the block that contains an address.
     pub fn index_of(&self, address: u64) -> Option<usize> {
-        let index = self
-            .0
-            .partition_point(|block| block.address <= address)
-            .checked_sub(1)?;
+        let index = self.0.partition_point(|block| block.address <= address).checked_sub(1)?;
         let block = self.0.get(index)?;
         (address - block.address < block.bytes).then_some(index)
     }
@@ -75,10 +72,7 @@ impl Blocks {
     }
 
     fn bytes(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|block| block.bytes)
-            .fold(0, u64::saturating_add)
+        self.0.iter().map(|block| block.bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -194,9 +188,7 @@ impl BlockAssignment {
             }
         }
         let mut groups: Vec<HolderGroup> = groups.into_values().collect();
-        groups
-            .iter_mut()
-            .for_each(|group| keep_largest(&mut group.tensors));
+        groups.iter_mut().for_each(|group| keep_largest(&mut group.tensors));
         (bounded(groups), allocated)
     }
 }
@@ -225,28 +217,22 @@ fn keep_largest(tensors: &mut Vec<HeldTensor>) {
 /// Sorts the groups of blocks by size. Beyond the maximum number, merges the smallest into one group per class.
 fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     let by_size = |a: &HolderGroup, b: &HolderGroup| {
-        b.bytes
-            .cmp(&a.bytes)
-            .then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))
+        b.bytes.cmp(&a.bytes).then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))
     };
     groups.sort_by(by_size);
     if groups.len() <= MAX_GROUPS {
         return groups;
     }
-    let classes: BTreeSet<(u32, HolderClass)> = groups
-        .iter()
-        .map(|group| (group.ordinal, group.class))
-        .collect();
+    let classes: BTreeSet<(u32, HolderClass)> =
+        groups.iter().map(|group| (group.ordinal, group.class)).collect();
     let rest = groups.split_off(MAX_GROUPS.saturating_sub(classes.len()));
     let mut joined: BTreeMap<(u32, HolderClass), HolderGroup> = BTreeMap::new();
     for group in rest {
-        let into = joined
-            .entry((group.ordinal, group.class))
-            .or_insert_with(|| HolderGroup {
-                ordinal: group.ordinal,
-                class: group.class,
-                ..HolderGroup::default()
-            });
+        let into = joined.entry((group.ordinal, group.class)).or_insert_with(|| HolderGroup {
+            ordinal: group.ordinal,
+            class: group.class,
+            ..HolderGroup::default()
+        });
         into.count += group.count;
         into.bytes.0 = into.bytes.0.saturating_add(group.bytes.0);
         into.tensors.extend(group.tensors);
@@ -317,13 +303,7 @@ mod tests {
     }
 
     fn block(address: u64, bytes: u64) -> HeldBlock {
-        HeldBlock {
-            address,
-            bytes,
-            requested: Some(bytes - 12),
-            ordinal: 0,
-            is_private: false,
-        }
+        HeldBlock { address, bytes, requested: Some(bytes - 12), ordinal: 0, is_private: false }
     }
 
     fn candidate(
@@ -332,18 +312,8 @@ mod tests {
         name: &str,
         cost: u32,
     ) -> HolderCandidate {
-        let tensor = Tensor {
-            data: address,
-            storage_bytes: bytes,
-            ..Tensor::default()
-        };
-        HolderCandidate {
-            class,
-            name: name.to_owned(),
-            cost,
-            tensor,
-            ..HolderCandidate::default()
-        }
+        let tensor = Tensor { data: address, storage_bytes: bytes, ..Tensor::default() };
+        HolderCandidate { class, name: name.to_owned(), cost, tensor, ..HolderCandidate::default() }
     }
 
     #[test]
@@ -355,48 +325,25 @@ mod tests {
         ]));
         let (first, second) = ((0x1000, 500), (0x2000, 500));
         assignment.add(candidate(first, HolderClass::Variable, "copy", 3));
-        assignment.add(candidate(
-            first,
-            HolderClass::Parameter,
-            "model.0.weight",
-            9,
-        ));
+        assignment.add(candidate(first, HolderClass::Parameter, "model.0.weight", 9));
         assignment.add(candidate((0x1100, 100), HolderClass::Variable, "inside", 1));
-        assignment.add(candidate(
-            (0x1200, 500),
-            HolderClass::Variable,
-            "outside",
-            1,
-        ));
+        assignment.add(candidate((0x1200, 500), HolderClass::Variable, "outside", 1));
         // The gradient was freed, and its address now belongs to another tensor.
         assignment.add(candidate((0x1000, 12), HolderClass::Parameter, "stale", 0));
-        assignment.add(candidate(
-            second,
-            HolderClass::Parameter,
-            "model.1.weight",
-            9,
-        ));
+        assignment.add(candidate(second, HolderClass::Parameter, "model.1.weight", 9));
         let (groups, allocated) = assignment.into_groups(|_| true);
         assert_eq!(allocated, Bytes(2_048));
-        let found: Vec<_> = groups
-            .iter()
-            .map(|g| (g.class, g.name.as_str(), g.count))
-            .collect();
+        let found: Vec<_> = groups.iter().map(|g| (g.class, g.name.as_str(), g.count)).collect();
         assert_eq!(
             found,
-            [
-                (HolderClass::Parameter, "model.*.weight", 2),
-                (HolderClass::Workspace, "", 1)
-            ]
+            [(HolderClass::Parameter, "model.*.weight", 2), (HolderClass::Workspace, "", 1)]
         );
         assert_eq!(groups[0].tensors[0].aliases, ["copy"]);
     }
 
     #[test]
     fn groups_beyond_the_maximum_are_joined_without_losing_bytes() {
-        let blocks = (0..3_000)
-            .map(|index| block(0x1000 * (index + 1), 512 + index))
-            .collect();
+        let blocks = (0..3_000).map(|index| block(0x1000 * (index + 1), 512 + index)).collect();
         let mut assignment = BlockAssignment::new(Blocks(blocks));
         for index in 0..3_000u64 {
             let name = format!("v{index}x");
@@ -405,10 +352,7 @@ mod tests {
         }
         let (groups, allocated) = assignment.into_groups(|_| true);
         assert_eq!(groups.len(), MAX_GROUPS);
-        assert_eq!(
-            groups.iter().map(|group| group.bytes.0).sum::<u64>(),
-            allocated.0
-        );
+        assert_eq!(groups.iter().map(|group| group.bytes.0).sum::<u64>(), allocated.0);
         assert_eq!(groups.iter().map(|group| group.count).sum::<u64>(), 3_000);
     }
 }

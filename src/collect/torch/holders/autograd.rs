@@ -143,11 +143,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         };
         if is_impl_class(&class) {
             if self.saved.len() < MAX_SAVED {
-                self.saved.push(SavedTensor {
-                    implementation: address,
-                    node: name.clone(),
-                    root,
-                });
+                self.saved.push(SavedTensor { implementation: address, node: name.clone(), root });
             }
             return Referred::Tensor;
         }
@@ -173,10 +169,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
 
     /// Returns the size of a memory block allocated by glibc's malloc.
     fn allocation_size(&self, address: u64) -> Option<u64> {
-        let header = self
-            .classes
-            .reader
-            .word(address.checked_sub(CHUNK_HEADER)?)?;
+        let header = self.classes.reader.word(address.checked_sub(CHUNK_HEADER)?)?;
         (header & !SIZE_FLAGS).checked_sub(CHUNK_HEADER)
     }
 }
@@ -195,10 +188,7 @@ fn is_node_class(class: &str) -> bool {
 fn last_component(mangled: &str) -> &str {
     let mut rest = mangled.strip_prefix('N').unwrap_or(mangled);
     let mut last = mangled;
-    while let Some(digits) = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .filter(|&digits| digits > 0)
-    {
+    while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|&digits| digits > 0) {
         let len: usize = rest[..digits].parse().unwrap_or(usize::MAX);
         let Some((component, after)) = rest[digits..].split_at_checked(len) else {
             break;

@@ -106,19 +106,8 @@ const FROM_3_13: PythonLayout = PythonLayout {
 
 const LAYOUTS: &[PythonLayout] = &[
     UP_TO_3_10,
-    PythonLayout {
-        minor: 9,
-        modules: 856,
-        cached_keys: 864,
-        ..UP_TO_3_10
-    },
-    PythonLayout {
-        minor: 10,
-        modules: 856,
-        frame_locals: 352,
-        function_closure: 72,
-        ..UP_TO_3_10
-    },
+    PythonLayout { minor: 9, modules: 856, cached_keys: 864, ..UP_TO_3_10 },
+    PythonLayout { minor: 10, modules: 856, frame_locals: 352, function_closure: 72, ..UP_TO_3_10 },
     FROM_3_11,
     FROM_3_12,
     FROM_3_13,
@@ -229,9 +218,7 @@ impl Interpreter {
             layout.modules = offset(if minor == 13 { 11 } else { 12 })?;
         }
         let head = reader.word(runtime.wrapping_add(layout.head));
-        let head = head
-            .filter(|&head| is_pointer(head))
-            .ok_or(NoInterpreter::NotFound)?;
+        let head = head.filter(|&head| is_pointer(head)).ok_or(NoInterpreter::NotFound)?;
         Ok(Self { layout, head })
     }
 }

@@ -103,12 +103,7 @@ pub fn read_recorded(
     clock: &dyn Fn() -> Duration,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
-    let target = Target {
-        memory,
-        heaps,
-        present: PresentPages::all(),
-        is_cached: false,
-    };
+    let target = Target { memory, heaps, present: PresentPages::all(), is_cached: false };
     let budget = Budget::new(options, clock, cancelled);
     read_target(&mut Attached::attach(memory)?, &target, &budget)
 }
@@ -130,14 +125,9 @@ struct Pools {
 impl Pools {
     fn read(attached: &mut Attached<impl Memory>) -> Result<Self, Failure> {
         let used = attached.stats()?;
-        let used = used
-            .iter()
-            .filter(|stats| stats.reserved_bytes.all.current > 0);
+        let used = used.iter().filter(|stats| stats.reserved_bytes.all.current > 0);
         let ordinals: Vec<u32> = used.map(|stats| stats.ordinal).collect();
-        let mut pools = Self {
-            maps: Vec::new(),
-            stats: Vec::new(),
-        };
+        let mut pools = Self { maps: Vec::new(), stats: Vec::new() };
         for ordinal in ordinals {
             let (map, stats) = attached.map_and_stats(ordinal)?;
             pools.maps.push(map);
@@ -147,11 +137,8 @@ impl Pools {
     }
 
     fn addresses(&self) -> BTreeSet<u64> {
-        let blocks = self
-            .maps
-            .iter()
-            .flat_map(|map| &map.segments)
-            .flat_map(|segment| &segment.blocks);
+        let blocks =
+            self.maps.iter().flat_map(|map| &map.segments).flat_map(|segment| &segment.blocks);
         blocks.map(|block| block.address).collect()
     }
 }
@@ -163,11 +150,7 @@ fn read_target<M: Memory, H: Memory>(
 ) -> Result<Holders, Failure> {
     let before = Pools::read(attached)?;
     let maps = target.memory.maps()?;
-    let cache = if target.is_cached {
-        budget.options.memory_limit * 3 / 8
-    } else {
-        0
-    };
+    let cache = if target.is_cached { budget.options.memory_limit * 3 / 8 } else { 0 };
     let reader = Reader::new(target.memory, &maps, cache, budget);
     let classes = Classes::new(&reader);
     let scanned = scan_heaps(target, &reader, &maps);
@@ -200,11 +183,7 @@ fn read_target<M: Memory, H: Memory>(
     Ok(Holders {
         took: Millis(u64::try_from(budget.elapsed().as_millis()).unwrap_or(u64::MAX)),
         allocated,
-        quality: if is_exact {
-            Quality::Exact
-        } else {
-            Quality::Approximate
-        },
+        quality: if is_exact { Quality::Exact } else { Quality::Approximate },
         limit: budget.limits.text(),
         is_incomplete: budget.limits.is_incomplete(),
         groups,
@@ -238,20 +217,9 @@ fn scan_heaps<M: Memory, H: Memory>(
 ) -> HeapCandidates {
     let (budget, limits) = (reader.budget, &reader.budget.limits);
     let mut wanted: AddressMap<WordMeaning> = AddressMap::default();
-    let Vtables {
-        storages,
-        implementations,
-    } = vtables(reader, maps);
-    wanted.extend(
-        storages
-            .into_iter()
-            .map(|at| (at, WordMeaning::StorageVtable)),
-    );
-    wanted.extend(
-        implementations
-            .into_iter()
-            .map(|at| (at, WordMeaning::ImplVtable)),
-    );
+    let Vtables { storages, implementations } = vtables(reader, maps);
+    wanted.extend(storages.into_iter().map(|at| (at, WordMeaning::StorageVtable)));
+    wanted.extend(implementations.into_iter().map(|at| (at, WordMeaning::ImplVtable)));
     let interpreter = match Interpreter::locate(reader, maps) {
         Ok(interpreter) => Some(interpreter),
         Err(why) => {
@@ -268,14 +236,7 @@ fn scan_heaps<M: Memory, H: Memory>(
         }
         wanted.extend(types.into_iter().map(|at| (at, WordMeaning::TensorType)));
     }
-    let hits = scan(
-        target.heaps,
-        maps,
-        &target.present,
-        &wanted,
-        budget,
-        SCAN_PERCENT,
-    );
+    let hits = scan(target.heaps, maps, &target.present, &wanted, budget, SCAN_PERCENT);
     if hits.is_incomplete {
         let limit = match hits.found.len() >= budget.options.maximums.candidates {
             true => "maximum number of candidates",
@@ -373,19 +334,14 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             others: AddressMap::default(),
             graph_roots: Vec::new(),
         };
-        let mut others: Vec<u64> = tensors
-            .objects
-            .iter()
-            .map(|tensor| tensor.gradient)
-            .collect();
+        let mut others: Vec<u64> = tensors.objects.iter().map(|tensor| tensor.gradient).collect();
         if has_glibc_malloc {
             let (saved, _) = tensors.walk(&tensors.roots());
             others.extend(saved.iter().map(|saved| saved.implementation));
             let root =
                 |saved: &SavedTensor| tensors.objects.get(saved.root).map(|root| root.object);
-            let graph_roots = saved
-                .iter()
-                .filter_map(|saved| Some((saved.implementation, root(saved)?)));
+            let graph_roots =
+                saved.iter().filter_map(|saved| Some((saved.implementation, root(saved)?)));
             tensors.graph_roots = graph_roots.collect();
         }
         for implementation in others {
@@ -403,18 +359,14 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         let tensors = &self.tensors;
         let is_same =
             |tensor: &Tensor, now: Option<Tensor>| now.is_some_and(|now| now.is_same(tensor));
-        self.objects
-            .retain(|tensor| is_same(tensor, tensors.of_object(tensor.object)));
-        self.others
-            .retain(|&at, tensor| is_same(tensor, tensors.of_impl(at)));
+        self.objects.retain(|tensor| is_same(tensor, tensors.of_object(tensor.object)));
+        self.others.retain(|&at, tensor| is_same(tensor, tensors.of_impl(at)));
         self
     }
 
     fn roots(&self) -> Vec<usize> {
         let indices = 0..self.objects.len();
-        indices
-            .filter(|&index| self.objects[index].grad_fn != 0)
-            .collect()
+        indices.filter(|&index| self.objects[index].grad_fn != 0).collect()
     }
 
     fn walk(&self, order: &[usize]) -> (Vec<SavedTensor>, bool) {
@@ -478,10 +430,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         // Bypasses the cache, which would return tensors that the program has freed meanwhile.
         let uncached = reader.uncached();
         let classes = Classes::new(&uncached);
-        let current = Tensors {
-            classes: &classes,
-            layout: self.tensors.layout,
-        };
+        let current = Tensors { classes: &classes, layout: self.tensors.layout };
         let is_alive = |tensor: &Tensor| {
             let now = current.of_object(tensor.object);
             now.is_some_and(|now| now.is_same(tensor))
@@ -493,10 +442,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 "The {limit} limit ended the search for names: {count} tensors remain unnamed."
             ));
         }
-        self.objects
-            .iter()
-            .map(|tensor| names.path_of(tensor.object))
-            .collect()
+        self.objects.iter().map(|tensor| names.path_of(tensor.object)).collect()
     }
 
     /// Returns the bytes that each tensor's graph keeps alive, by tensor address. Bytes shared by several graphs are
@@ -555,12 +501,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         names: &[Option<NamedPath>],
         assignment: &mut BlockAssignment,
     ) {
-        for SavedTensor {
-            implementation,
-            node,
-            root,
-        } in saved
-        {
+        for SavedTensor { implementation, node, root } in saved {
             let Some(tensor) = self.others.get(implementation).cloned() else {
                 continue;
             };
@@ -580,11 +521,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
 }
 
 fn cpp_candidate(tensor: Tensor) -> HolderCandidate {
-    HolderCandidate {
-        class: HolderClass::CppStorage,
-        tensor,
-        ..HolderCandidate::default()
-    }
+    HolderCandidate { class: HolderClass::CppStorage, tensor, ..HolderCandidate::default() }
 }
 
 /// Assigns the remaining blocks to tensors and storages without a Python object.

@@ -165,12 +165,7 @@ pub struct Python<'a, M> {
 
 impl<'a, M: Memory> Python<'a, M> {
     pub fn new(reader: &'a Reader<'a, M>, layout: PythonLayout) -> Self {
-        Self {
-            reader,
-            layout,
-            types: RefCell::default(),
-            texts: RefCell::default(),
-        }
+        Self { reader, layout, types: RefCell::default(), texts: RefCell::default() }
     }
 
     pub fn type_at(&self, address: u64) -> Option<Rc<TypeInfo>> {
@@ -224,17 +219,11 @@ impl<'a, M: Memory> Python<'a, M> {
                 None => break,
             };
             let base_name = reader.word(base.wrapping_add(TYPE_NAME));
-            names.push(
-                base_name
-                    .and_then(|at| reader.text(at, MAX_TYPE_NAME))
-                    .unwrap_or_default(),
-            );
+            names.push(base_name.and_then(|at| reader.text(at, MAX_TYPE_NAME)).unwrap_or_default());
         }
         let cached_keys = match flags & HEAP_TYPE {
             0 => 0,
-            _ => reader
-                .word(address.wrapping_add(self.layout.cached_keys))
-                .unwrap_or(0),
+            _ => reader.word(address.wrapping_add(self.layout.cached_keys)).unwrap_or(0),
         };
         Some(TypeInfo {
             kind: kind(flags, &names),
@@ -258,9 +247,8 @@ impl<'a, M: Memory> Python<'a, M> {
             let Some(words) = self.reader.words(member, 3).filter(|words| words[0] != 0) else {
                 return;
             };
-            let is_object = OBJECT_MEMBERS
-                .iter()
-                .any(|&kind| u64::from(kind) == words[1] & 0xffff_ffff);
+            let is_object =
+                OBJECT_MEMBERS.iter().any(|&kind| u64::from(kind) == words[1] & 0xffff_ffff);
             if is_object && words[2] < 4_096 {
                 into.push((words[2], words[0]));
             }
@@ -306,27 +294,17 @@ impl<'a, M: Memory> Python<'a, M> {
             (false, true) => 48,
             (false, false) => 72,
         };
-        let bytes = self
-            .reader
-            .bytes(object.checked_add(header)?, chars * width)?;
+        let bytes = self.reader.bytes(object.checked_add(header)?, chars * width)?;
         let text: String = match width {
             1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
             2 => {
-                let units = bytes
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|unit| u16::from_le_bytes(*unit));
+                let units = bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
                 char::decode_utf16(units)
                     .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect()
             }
             _ => {
-                let units = bytes
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|unit| u32::from_le_bytes(*unit));
+                let units = bytes.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit));
                 units
                     .map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect()
@@ -412,17 +390,12 @@ impl<'a, M: Memory> Python<'a, M> {
             let batch = ENTRIES_PER_READ.min(count - done);
             let len = usize::try_from(batch).ok()?;
             let at = first.checked_add(done * entry_words * 8)?;
-            let entries = self
-                .reader
-                .words(at, len * if is_unicode { 2 } else { 3 })?;
+            let entries = self.reader.words(at, len * if is_unicode { 2 } else { 3 })?;
             let split = match values_start {
                 0 => None,
                 start => Some(self.reader.words(start.checked_add(done * 8)?, len)?),
             };
-            for (index, entry) in entries
-                .chunks_exact(if is_unicode { 2 } else { 3 })
-                .enumerate()
-            {
+            for (index, entry) in entries.chunks_exact(if is_unicode { 2 } else { 3 }).enumerate() {
                 let [.., key, in_table] = entry else { continue };
                 let value = split.as_ref().map_or(*in_table, |values| values[index]);
                 if is_pointer(*key) && is_pointer(value) && !visit(*key, value) {
@@ -460,9 +433,7 @@ impl<'a, M: Memory> Python<'a, M> {
             if class.dict_offset == 0 || class.dict_offset > 1 << 20 {
                 return None;
             }
-            let dict = self
-                .reader
-                .pointer(object.checked_add(class.dict_offset)?)?;
+            let dict = self.reader.pointer(object.checked_add(class.dict_offset)?)?;
             return self.dict_of_instance(dict, visit);
         }
         let word = self.reader.word(object.checked_sub(24)?)?;
@@ -540,11 +511,7 @@ impl<'a, M: Memory> Python<'a, M> {
         };
         let mut count = 0;
         while count < self.max_items() && is_pointer(block) {
-            let end = if block == last {
-                last_index.wrapping_add(1)
-            } else {
-                BLOCK_ITEMS
-            };
+            let end = if block == last { last_index.wrapping_add(1) } else { BLOCK_ITEMS };
             while index < end.min(BLOCK_ITEMS) {
                 visit(self.reader.word(block.checked_add(8 + index * 8)?)?, count);
                 (index, count) = (index + 1, count + 1);
@@ -602,18 +569,12 @@ impl<'a, M: Memory> Python<'a, M> {
 
     /// Returns a frame's code object, or `None` for a frame of the interpreter itself.
     fn frame_code(&self, frame: u64) -> Option<u64> {
-        let code = self
-            .reader
-            .word(frame.checked_add(self.layout.frame_code)?)?
-            & !7;
+        let code = self.reader.word(frame.checked_add(self.layout.frame_code)?)? & !7;
         (self.kind_of(code)? == Kind::Code).then_some(code)
     }
 
     pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
         let code = self.frame_code(frame)?;
-        self.text(
-            self.reader
-                .pointer(code.checked_add(self.layout.code_name)?)?,
-        )
+        self.text(self.reader.pointer(code.checked_add(self.layout.code_name)?)?)
     }
 }

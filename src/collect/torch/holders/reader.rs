@@ -60,9 +60,7 @@ pub struct Budget<'a> {
 impl fmt::Debug for Budget<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Budget");
-        debug
-            .field("options", &self.options)
-            .finish_non_exhaustive()
+        debug.field("options", &self.options).finish_non_exhaustive()
     }
 }
 
@@ -95,8 +93,7 @@ impl<'a> Budget<'a> {
         let checks = self.checks.get().wrapping_add(1);
         self.checks.set(checks);
         if checks.is_multiple_of(CHECKS_PER_CLOCK) && !self.is_over.get() {
-            self.is_over
-                .set(self.is_cancelled() || self.elapsed() >= self.options.time_limit);
+            self.is_over.set(self.is_cancelled() || self.elapsed() >= self.options.time_limit);
         }
         self.is_over.get()
     }
@@ -136,10 +133,7 @@ impl<'a, M: Memory> Reader<'a, M> {
     ) -> Self {
         // Skips mapped device memory of a driver, which may be slow to read.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
-        let empty = Chunk {
-            start: 0,
-            bytes: Rc::from([]),
-        };
+        let empty = Chunk { start: 0, bytes: Rc::from([]) };
         Self {
             memory,
             budget,
@@ -157,10 +151,7 @@ impl<'a, M: Memory> Reader<'a, M> {
             budget: self.budget,
             mappings: self.mappings.clone(),
             chunks: RefCell::default(),
-            last: RefCell::new(Chunk {
-                start: 0,
-                bytes: Rc::from([]),
-            }),
+            last: RefCell::new(Chunk { start: 0, bytes: Rc::from([]) }),
             cached_bytes: Cell::new(0),
             max_cached_bytes: 0,
         }
@@ -196,16 +187,12 @@ impl<'a, M: Memory> Reader<'a, M> {
         }
         let end = map_end.min(aligned.saturating_add(CHUNK_BYTES));
         let bytes = self.read_now(start, usize::try_from(end - start).ok()?);
-        let chunk = Chunk {
-            start,
-            bytes: bytes.into(),
-        };
+        let chunk = Chunk { start, bytes: bytes.into() };
         if self.cached_bytes.get() + chunk.bytes.len() > self.max_cached_bytes {
             self.chunks.borrow_mut().clear();
             self.cached_bytes.set(0);
         }
-        self.cached_bytes
-            .set(self.cached_bytes.get() + chunk.bytes.len() + size_of::<Chunk>());
+        self.cached_bytes.set(self.cached_bytes.get() + chunk.bytes.len() + size_of::<Chunk>());
         self.chunks.borrow_mut().insert(start, chunk.clone());
         Some(chunk)
     }

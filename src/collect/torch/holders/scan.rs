@@ -52,10 +52,7 @@ impl PresentPages {
                 Some(run) if run.address + run.len as u64 == address => {
                     run.len += PAGE_BYTES as usize;
                 }
-                _ => runs.push(Range {
-                    address,
-                    len: PAGE_BYTES as usize,
-                }),
+                _ => runs.push(Range { address, len: PAGE_BYTES as usize }),
             }
         }
         Ok(runs)
@@ -86,10 +83,7 @@ pub fn scan<T: Copy>(
     }
     let lowest = wanted.keys().min().copied().unwrap_or(u64::MAX);
     let highest = wanted.keys().max().copied().unwrap_or(0);
-    let mut hits = Hits {
-        found: Vec::new(),
-        is_incomplete: false,
-    };
+    let mut hits = Hits { found: Vec::new(), is_incomplete: false };
     let mut heaps: Vec<&Mapping> = maps.iter().filter(|map| map.is_heap).collect();
     heaps.sort_by_key(|map| map.end.saturating_sub(map.start));
     let mut buffer = Vec::new();
@@ -101,10 +95,7 @@ pub fn scan<T: Copy>(
                 return hits;
             }
             let len = PIECE_BYTES.min(map.end - at);
-            let piece = Range {
-                address: at,
-                len: usize::try_from(len).unwrap_or_default(),
-            };
+            let piece = Range { address: at, len: usize::try_from(len).unwrap_or_default() };
             for run in present.present(piece) {
                 buffer.clear();
                 if memory.read(&[run], &mut buffer).is_err() {

@@ -82,10 +82,7 @@ pub struct Classes<'a, M> {
 
 impl<'a, M: Memory> Classes<'a, M> {
     pub fn new(reader: &'a Reader<'a, M>) -> Self {
-        Self {
-            reader,
-            names: RefCell::default(),
-        }
+        Self { reader, names: RefCell::default() }
     }
 
     /// Returns the mangled class name of a C++ object.
@@ -168,11 +165,7 @@ pub struct Tensor {
 impl Tensor {
     /// Returns a tensor that represents a storage; the tensor's type and shape are unknown.
     pub fn of_storage(storage: &Storage) -> Self {
-        Self {
-            data: storage.data,
-            storage_bytes: storage.bytes,
-            ..Self::default()
-        }
+        Self { data: storage.data, storage_bytes: storage.bytes, ..Self::default() }
     }
 
     pub fn dtype(&self) -> &'static str {
@@ -212,11 +205,8 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
     };
     for _ in 0..MAX_BASES {
         let next = python.reader.pointer(base.wrapping_add(TYPE_BASE));
-        match next.filter(|&next| {
-            python
-                .type_at(next)
-                .is_some_and(|found| found.name != "object")
-        }) {
+        match next.filter(|&next| python.type_at(next).is_some_and(|found| found.name != "object"))
+        {
             Some(next) => base = next,
             None => break,
         }
@@ -270,12 +260,8 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
         };
         // Adds two words, because objects point past the first two words of a vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
-        found
-            .storages
-            .extend(symbol(STORAGE_VTABLE).map(|at| at + 16));
-        found
-            .implementations
-            .extend(symbol(IMPL_VTABLE).map(|at| at + 16));
+        found.storages.extend(symbol(STORAGE_VTABLE).map(|at| at + 16));
+        found.implementations.extend(symbol(IMPL_VTABLE).map(|at| at + 16));
     }
     found
 }
@@ -302,10 +288,7 @@ pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Opt
         }
     }
     let tensor = majority(&votes)?;
-    Some(Layout {
-        tensor,
-        gradient: majority(&gradients),
-    })
+    Some(Layout { tensor, gradient: majority(&gradients) })
 }
 
 fn majority<T: Copy + Ord>(votes: &BTreeMap<T, usize>) -> Option<T> {
@@ -338,16 +321,8 @@ fn layout_of<M: Memory>(
             count <= 5 && product == Some(words[index + 12]) && words[index + 11] < 1 << 50
         })?;
         let meta = words[storage + 1];
-        let meta = classes
-            .of(meta)
-            .filter(|name| name.contains("AutogradMeta"))
-            .map(|_| meta);
-        let layout = TensorLayout {
-            object_impl,
-            storage,
-            object: back,
-            dimensions,
-        };
+        let meta = classes.of(meta).filter(|name| name.contains("AutogradMeta")).map(|_| meta);
+        let layout = TensorLayout { object_impl, storage, object: back, dimensions };
         return Some((layout, meta));
     }
     None
@@ -400,9 +375,7 @@ impl<M: Memory> Tensors<'_, M> {
             _ => self.classes.reader.words(*words.get(sizes)?, count)?,
         };
         let elements = *words.get(layout.dimensions + 12)?;
-        let product = shape
-            .iter()
-            .fold(1u64, |all, &size| all.saturating_mul(size));
+        let product = shape.iter().fold(1u64, |all, &size| all.saturating_mul(size));
         if product != elements {
             return None;
         }
@@ -424,9 +397,8 @@ impl<M: Memory> Tensors<'_, M> {
             && self.classes.of(meta).is_some_and(is_meta)
         {
             let words = self.classes.reader.words(meta, gradient + 2)?;
-            tensor.gradient = Some(words[gradient])
-                .filter(|&at| self.classes.is_impl(at))
-                .unwrap_or(0);
+            tensor.gradient =
+                Some(words[gradient]).filter(|&at| self.classes.is_impl(at)).unwrap_or(0);
             tensor.grad_fn = words[gradient + 1];
         }
         Some(tensor)
@@ -445,10 +417,7 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
     let words = classes.reader.words(storage, STORAGE_WORDS)?;
     // The lower half of the word after the vtable is a reference count in every release, and 0 in freed memory.
     let is_live = words[1] & 0xffff_ffff != 0;
-    let storage = Storage {
-        data: *words.get(data)?,
-        bytes: *words.get(data + 4)?,
-    };
+    let storage = Storage { data: *words.get(data)?, bytes: *words.get(data + 4)? };
     (is_live && storage.data != 0).then_some(storage)
 }
 
@@ -460,15 +429,9 @@ pub fn storages_by_vote<M: Memory>(
     is_block: impl Fn(u64) -> bool,
 ) -> Vec<Storage> {
     let read = |data| -> Vec<Storage> {
-        let storages = candidates
-            .iter()
-            .filter_map(|&at| read_storage(classes, at, data));
+        let storages = candidates.iter().filter_map(|&at| read_storage(classes, at, data));
         storages.filter(|storage| is_block(storage.data)).collect()
     };
     let (newer, older) = (read(2), read(3));
-    if newer.len() >= older.len() {
-        newer
-    } else {
-        older
-    }
+    if newer.len() >= older.len() { newer } else { older }
 }

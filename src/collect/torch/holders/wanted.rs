@@ -38,10 +38,7 @@ impl WantedTensors {
         storage.bytes = bytes;
         self.living_bytes += added;
         self.unnamed_bytes += added;
-        let wanted = WantedTensor {
-            tensor: tensor.clone(),
-            graph_bytes,
-        };
+        let wanted = WantedTensor { tensor: tensor.clone(), graph_bytes };
         self.tensors.insert(tensor.object, wanted);
     }
 
@@ -94,11 +91,7 @@ mod tests {
     use super::*;
 
     fn tensor(object: u64, data: u64) -> Tensor {
-        Tensor {
-            object,
-            data,
-            ..Tensor::default()
-        }
+        Tensor { object, data, ..Tensor::default() }
     }
 
     #[test]
@@ -113,11 +106,7 @@ mod tests {
         assert!(!wanted.has_enough_names(), "the graph's bytes have no name");
         wanted.set_named(3);
         assert!(wanted.has_enough_names());
-        assert_eq!(
-            wanted.len(),
-            2,
-            "the other view and the small tensor remain"
-        );
+        assert_eq!(wanted.len(), 2, "the other view and the small tensor remain");
         assert_eq!(wanted.unnamed_bytes, 100);
     }
 

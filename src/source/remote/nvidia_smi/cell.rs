@@ -28,10 +28,7 @@ impl<'a> Cell<'a> {
             _ => Reason::Unknown,
         };
         let shown = visible(bracketed.as_bytes(), 60);
-        Self(Err(Missing::new(
-            reason,
-            format!("nvidia-smi reports: {shown}"),
-        )))
+        Self(Err(Missing::new(reason, format!("nvidia-smi reports: {shown}"))))
     }
 
     pub(super) fn missing(why: Missing) -> Self {
@@ -108,18 +105,9 @@ mod tests {
     fn missing_and_invalid_values_become_reasons() {
         let why = |text| Cell::of(text).bytes().why().map(ToString::to_string);
         assert_eq!(why("[N/A]").as_deref(), Some("not supported here"));
-        assert_eq!(
-            why("[Not Supported]").as_deref(),
-            Some("not supported here")
-        );
-        assert_eq!(
-            why("[Unknown Error]").as_deref(),
-            Some("nvidia-smi reports: Unknown Error")
-        );
-        assert_eq!(
-            why("\u{1b}[2J7").as_deref(),
-            Some("nvidia-smi reports: ^[[2J7")
-        );
+        assert_eq!(why("[Not Supported]").as_deref(), Some("not supported here"));
+        assert_eq!(why("[Unknown Error]").as_deref(), Some("nvidia-smi reports: Unknown Error"));
+        assert_eq!(why("\u{1b}[2J7").as_deref(), Some("nvidia-smi reports: ^[[2J7"));
         assert_eq!(why("99999999999999999999").map(|why| why.len()), Some(40));
         assert_eq!(why("18446744073709551615").map(|why| why.len()), Some(40));
         assert_eq!(Cell::of(" 143771").bytes().get(), Some(Bytes::mib(143_771)));

@@ -41,10 +41,7 @@ impl Facts {
         if self.names.is_empty() {
             return names.last().copied();
         }
-        names
-            .iter()
-            .copied()
-            .find(|name| self.names.contains(*name))
+        names.iter().copied().find(|name| self.names.contains(*name))
     }
 
     pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
@@ -88,11 +85,7 @@ fn cuda(line: &[u8]) -> Option<String> {
     let (_, rest) = line.split_once("CUDA")?;
     let (_, rest) = rest.split_once(':')?;
     let is_part = |c: char| c.is_ascii_digit() || c == '.';
-    let version: String = rest
-        .trim_start()
-        .chars()
-        .take_while(|c| is_part(*c))
-        .collect();
+    let version: String = rest.trim_start().chars().take_while(|c| is_part(*c)).collect();
     (1..=8).contains(&version.len()).then_some(version)
 }
 

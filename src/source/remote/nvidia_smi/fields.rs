@@ -110,16 +110,8 @@ mod tests {
         let card = card(next, &unavailable);
         assert_eq!(asked, field_names().count());
         for figure in GPU_FIGURES {
-            let why = figure
-                .field
-                .read(&card.gpu)
-                .expect_err("no cell had a value");
-            assert_eq!(
-                *why == unavailable,
-                figure.nvidia_smi.is_empty(),
-                "{}",
-                figure.name
-            );
+            let why = figure.field.read(&card.gpu).expect_err("no cell had a value");
+            assert_eq!(*why == unavailable, figure.nvidia_smi.is_empty(), "{}", figure.name);
             assert_eq!(why.reason, Reason::Unsupported, "{}", figure.name);
         }
     }

@@ -34,9 +34,7 @@ pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
     let rows: BTreeMap<(u32, u32), Row> = texts(table).filter_map(row).collect();
     for line in texts(devices) {
         if let Some(parent) = line.strip_prefix("GPU ") {
-            gpu = parent
-                .split_once(':')
-                .and_then(|(index, _)| index.parse().ok());
+            gpu = parent.split_once(':').and_then(|(index, _)| index.parse().ok());
             continue;
         }
         let Some((parent, mut instance)) = gpu.zip(device(line)) else {
@@ -53,17 +51,12 @@ pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
 }
 
 fn texts(lines: &[Vec<u8>]) -> impl Iterator<Item = &str> {
-    lines
-        .iter()
-        .filter_map(|line| std::str::from_utf8(line).ok())
+    lines.iter().filter_map(|line| std::str::from_utf8(line).ok())
 }
 
 /// Parses `  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-…)`.
 fn device(line: &str) -> Option<MigInstance> {
-    let (profile, rest) = line
-        .trim_start()
-        .strip_prefix("MIG ")?
-        .split_once(" Device ")?;
+    let (profile, rest) = line.trim_start().strip_prefix("MIG ")?.split_once(" Device ")?;
     let (index, rest) = rest.split_once(':')?;
     let uuid = rest.trim().strip_prefix("(UUID: ")?.strip_suffix(')')?;
     Some(MigInstance {
@@ -85,10 +78,7 @@ struct Row {
 /// Parses a row. Returns it with its GPU index and its device number on that GPU.
 fn row(line: &str) -> Option<((u32, u32), Row)> {
     let mut cells = line.split('|').skip(1);
-    let numbers = cells
-        .next()?
-        .split_whitespace()
-        .map(|word| word.parse().ok());
+    let numbers = cells.next()?.split_whitespace().map(|word| word.parse().ok());
     let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
     let [gpu, gpu_instance, compute_instance, index] = numbers[..] else {
         return None;
@@ -98,36 +88,17 @@ fn row(line: &str) -> Option<((u32, u32), Row)> {
         let text = text.trim();
         Cell::of(text.strip_suffix("MiB").unwrap_or(text)).bytes()
     };
-    let row = Row {
-        gpu_instance,
-        compute_instance,
-        used: size(used),
-        total: size(total),
-    };
+    let row = Row { gpu_instance, compute_instance, used: size(used), total: size(total) };
     Some(((gpu, index), row))
 }
 
 fn complete(instance: &mut MigInstance, row: Option<&Row>) {
-    let unavailable = || {
-        Missing::new(
-            Reason::Unknown,
-            "not listed in the nvidia-smi table on that host",
-        )
-    };
-    instance.gpu_instance = row
-        .map(|row| row.gpu_instance)
-        .ok_or_else(unavailable)
-        .into();
-    instance.compute_instance = row
-        .map(|row| row.compute_instance)
-        .ok_or_else(unavailable)
-        .into();
-    let unsupported = || {
-        Reading::missing(
-            Reason::Unsupported,
-            "nvidia-smi does not report it for MIG instances",
-        )
-    };
+    let unavailable =
+        || Missing::new(Reason::Unknown, "not listed in the nvidia-smi table on that host");
+    instance.gpu_instance = row.map(|row| row.gpu_instance).ok_or_else(unavailable).into();
+    instance.compute_instance = row.map(|row| row.compute_instance).ok_or_else(unavailable).into();
+    let unsupported =
+        || Reading::missing(Reason::Unsupported, "nvidia-smi does not report it for MIG instances");
     let memory = row.map(|row| Memory {
         used: row.used.clone(),
         total: row.total.clone(),
@@ -168,24 +139,16 @@ mod tests {
                      |  0   13   1   1  |      3MiB /  4864MiB | 14      0 |  1   0    0    0    0 |\n";
         let all = read(devices, table);
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 2]);
-        let [first, second] = &all[&0][..] else {
-            panic!("{all:?}")
-        };
+        let [first, second] = &all[&0][..] else { panic!("{all:?}") };
         assert_eq!(
-            (
-                first.profile.value().map(String::as_str),
-                first.gpu_instance.get()
-            ),
+            (first.profile.value().map(String::as_str), first.gpu_instance.get()),
             (Some("3g.20gb"), Some(2))
         );
         assert_eq!(
             (first.memory.used.get(), first.memory.total.get()),
             (Some(Bytes::mib(142)), Some(Bytes::mib(20_096)))
         );
-        assert_eq!(
-            (second.gpu_instance.get(), second.compute_instance.get()),
-            (Some(13), Some(1))
-        );
+        assert_eq!((second.gpu_instance.get(), second.compute_instance.get()), (Some(13), Some(1)));
         assert_eq!(&*second.uuid.0, "MIG-GPU-9de3d0e8/9/0");
         assert!(first.memory.free.why().is_some());
         // An instance missing from the table has a reason for each missing value.
@@ -198,21 +161,12 @@ mod tests {
         let all = read(&("GPU 0: x\n".to_owned() + &device.repeat(100)), "");
         assert_eq!(all[&0].len(), MAX_INSTANCES_PER_GPU);
         assert_eq!(
-            (
-                &*all[&0][0].uuid.0,
-                all[&0][0].profile.value().map(String::as_str)
-            ),
+            (&*all[&0][0].uuid.0, all[&0][0].profile.value().map(String::as_str)),
             ("MIG-^G", Some("^[[2J"))
         );
         // The used memory exceeds the total.
-        let all = read(
-            &("GPU 0: x\n".to_owned() + device),
-            "| 0 1 0 0 | 7MiB / 6MiB |",
-        );
-        assert_eq!(
-            all[&0][0].memory.used.why().map(|why| why.reason),
-            Some(Reason::Implausible)
-        );
+        let all = read(&("GPU 0: x\n".to_owned() + device), "| 0 1 0 0 | 7MiB / 6MiB |");
+        assert_eq!(all[&0][0].memory.used.why().map(|why| why.reason), Some(Reason::Implausible));
     }
 
     proptest! {

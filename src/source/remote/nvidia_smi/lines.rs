@@ -39,17 +39,11 @@ impl Lines {
                 self.round.take_if(is_same).map(ScriptLine::Round)
             }
             b'b' => {
-                self.round = number(text).map(|number| Round {
-                    number,
-                    ..Round::default()
-                });
+                self.round = number(text).map(|number| Round { number, ..Round::default() });
                 None
             }
             b'i' => {
-                self.details = number(text).map(|number| Details {
-                    number,
-                    ..Details::default()
-                });
+                self.details = number(text).map(|number| Details { number, ..Details::default() });
                 None
             }
             b';' => {
@@ -101,10 +95,7 @@ mod tests {
         assert_eq!(facts.query(), "index,uuid,clocks_throttle_reasons.active");
         assert_eq!(again.host, None);
         // If both names exist, the newer one is used.
-        let names = [
-            "clocks_event_reasons.active",
-            "clocks_throttle_reasons.active",
-        ];
+        let names = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
         assert_eq!(facts.name_of(&names), Some(names[1]));
         assert_eq!(again.name_of(&names), Some(names[1]));
     }
@@ -113,18 +104,12 @@ mod tests {
     fn a_round_is_complete_at_its_own_end_line() {
         let text = ".\ng extra\nb 1\nu 10.50 1763668000\ng 0, a\n. 2\nb 2\ng 0, b\ng 1, c\ne 0\nh 11.5 1763668001\n. 2\n. 2\n";
         let parse = parse(text);
-        let [
-            ScriptLine::Facts(_),
-            ScriptLine::Clocks(clocks),
-            ScriptLine::Round(round),
-        ] = &parse[..]
+        let [ScriptLine::Facts(_), ScriptLine::Clocks(clocks), ScriptLine::Round(round)] =
+            &parse[..]
         else {
             panic!("not those");
         };
-        assert_eq!(
-            (clocks.mono, clocks.time),
-            (Mono(11_500), UnixMillis(1_763_668_001_000))
-        );
+        assert_eq!((clocks.mono, clocks.time), (Mono(11_500), UnixMillis(1_763_668_001_000)));
         assert_eq!(round.number, 2);
         assert_eq!(round.gpus, [b"0, b".to_vec(), b"1, c".to_vec()]);
         assert_eq!(round.gpus_exit, Some(0));

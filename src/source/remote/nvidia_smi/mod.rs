@@ -115,14 +115,9 @@ pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
 pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
     let unavailable = Missing::new(Reason::Unsupported, "not available from nvidia-smi");
     let mut updates = Vec::new();
-    follow(
-        &mut text,
-        unavailable,
-        &RequestWriter::default(),
-        |update| {
-            updates.extend(update);
-        },
-    );
+    follow(&mut text, unavailable, &RequestWriter::default(), |update| {
+        updates.extend(update);
+    });
     updates
 }
 

@@ -69,10 +69,8 @@ impl CpuShares {
             return Vec::new();
         }
         let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
-        let mut on_gpus: Vec<Vec<Holder>> = gpus
-            .iter()
-            .map(|gpu| holders(gpu, &apps, context.usage))
-            .collect();
+        let mut on_gpus: Vec<Vec<Holder>> =
+            gpus.iter().map(|gpu| holders(gpu, &apps, context.usage)).collect();
         // In a container, the driver's PIDs come from another namespace.
         let processes = match context.facts.namespace {
             PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, context),
@@ -86,11 +84,8 @@ impl CpuShares {
             gpu.processes = Reading::Value(listed.collect());
             gpu.utilization_at = context.usage.at;
         }
-        let is_there = |key: &ProcessKey| {
-            processes
-                .get(&key.pid)
-                .is_some_and(|process| process.key == *key)
-        };
+        let is_there =
+            |key: &ProcessKey| processes.get(&key.pid).is_some_and(|process| process.key == *key);
         self.ticks.retain(|key, _| is_there(key));
         processes.into_values().collect()
     }
@@ -122,10 +117,7 @@ impl CpuShares {
         (clocks, context): (Clocks, ProcessContext<'_>),
     ) -> Process {
         let mut process = Process {
-            key: ProcessKey {
-                pid,
-                start: stat.map_or(StartTicks(0), |stat| stat.start),
-            },
+            key: ProcessKey { pid, start: stat.map_or(StartTicks(0), |stat| stat.start) },
             name: name.value().cloned().unwrap_or_default(),
             command: not_in_ps(),
             user: not_in_ps(),
@@ -201,10 +193,8 @@ fn holder(
         vram,
         kind: row.map(|row| row.kind).unwrap_or_default(),
         sm: row.map_or_else(|| Reading::Missing(why()), |row| row.sm.clone()),
-        memory_bandwidth: row.map_or_else(
-            || Reading::Missing(why()),
-            |row| row.memory_bandwidth.clone(),
-        ),
+        memory_bandwidth: row
+            .map_or_else(|| Reading::Missing(why()), |row| row.memory_bandwidth.clone()),
         ..GpuProcess::default()
     }
 }
@@ -217,19 +207,11 @@ fn ticks_per_second(facts: &Facts) -> u64 {
 fn started(facts: &Facts, start: StartTicks, clocks: Clocks) -> UnixMillis {
     let millis = start.0.saturating_mul(1_000) / ticks_per_second(facts);
     let age = clocks.mono.0.saturating_sub(millis);
-    UnixMillis(
-        clocks
-            .time
-            .0
-            .saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)),
-    )
+    UnixMillis(clocks.time.0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)))
 }
 
 fn not_in_ps<T>() -> Reading<T> {
-    Reading::missing(
-        Reason::Unknown,
-        "`ps` on that host does not show the process",
-    )
+    Reading::missing(Reason::Unknown, "`ps` on that host does not show the process")
 }
 
 /// Parses `GPU-…, 426, 1542, python3`. The name may contain commas.
@@ -238,12 +220,7 @@ fn app(line: &[u8]) -> Option<App<'_>> {
     let mut cell = || std::str::from_utf8(cells.next()?).ok();
     let (uuid, pid) = (cell()?, cell()?.parse().ok()?);
     let (vram, name) = (cell()?, cell().unwrap_or_default());
-    Some(App {
-        uuid,
-        pid: Pid(pid),
-        vram: Cell::of(vram).bytes(),
-        name: Cell::of(name).text(),
-    })
+    Some(App { uuid, pid: Pid(pid), vram: Cell::of(vram).bytes(), name: Cell::of(name).text() })
 }
 
 /// Parses `  426 ana   python3 train.py`.

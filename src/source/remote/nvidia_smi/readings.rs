@@ -91,10 +91,7 @@ pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let up: f64 = up.parse().ok()?;
     let wall: i64 = wall.trim().parse().ok()?;
     // Float-to-integer conversion saturates.
-    Some(Clocks {
-        mono: Mono((up * 1_000.0) as u64),
-        time: UnixMillis(wall.saturating_mul(1_000)),
-    })
+    Some(Clocks { mono: Mono((up * 1_000.0) as u64), time: UnixMillis(wall.saturating_mul(1_000)) })
 }
 
 pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {

@@ -119,20 +119,14 @@ impl State {
 
     fn next(&mut self, now: Instant) -> Option<String> {
         if self.is_waiting() {
-            let is_slow = self
-                .since
-                .is_some_and(|since| now - since > SIGN_OF_LIFE_AFTER);
+            let is_slow = self.since.is_some_and(|since| now - since > SIGN_OF_LIFE_AFTER);
             return is_slow.then(|| "h".to_owned());
         }
         self.asked += 1;
         self.since = Some(now);
         let query = self.query.as_deref().unwrap_or_default();
         let pids = self.wants.pids.iter().map(|pid| format!(" {pid}"));
-        Some(format!(
-            "r {} {query}{}",
-            self.asked,
-            pids.collect::<String>()
-        ))
+        Some(format!("r {} {query}{}", self.asked, pids.collect::<String>()))
     }
 
     fn next_details(&mut self, now: Instant) -> Option<String> {
@@ -181,10 +175,7 @@ mod tests {
     fn requests_details_between_rounds_and_less_often_if_slow() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let mut state = State {
-            query: Some("index".into()),
-            ..State::default()
-        };
+        let mut state = State { query: Some("index".into()), ..State::default() };
         assert_eq!(state.next_details(begun), None, "no round is complete yet");
         assert_eq!(state.next(begun), Some("r 1 index".into()));
         assert_eq!(state.next_details(begun), None);
@@ -192,10 +183,7 @@ mod tests {
         assert_eq!(state.next_details(begun), Some("d 2".into()));
         assert_eq!(state.next(begun), None, "one request at a time");
         state.answered(2, at(1));
-        state.wants = OptionalQueries {
-            instances: true,
-            pids: [Pid(7), Pid(31)].into(),
-        };
+        state.wants = OptionalQueries { instances: true, pids: [Pid(7), Pid(31)].into() };
         assert_eq!(state.next(at(1)), Some("r 3 index 7 31".into()));
         state.answered(3, at(2));
         // The detail query took 1 s, so the next one is due after 10 s.

@@ -57,10 +57,7 @@ impl Default for Usage {
 impl Usage {
     pub(super) fn read(lines: &[Vec<u8>], at: Option<Mono>) -> Self {
         let (mut rows, mut columns, mut words) = (Vec::new(), None, None);
-        for line in lines
-            .iter()
-            .filter_map(|line| std::str::from_utf8(line).ok())
-        {
+        for line in lines.iter().filter_map(|line| std::str::from_utf8(line).ok()) {
             match (line.strip_prefix("# gpu"), &columns) {
                 (Some(_), _) => columns = Some(Columns::of(line)),
                 (None, Some(columns)) => rows.extend(columns.row(line)),
@@ -76,18 +73,15 @@ impl Usage {
                     format!("`nvidia-smi pmon` on that host reports: {words}"),
                 )
             }
-            (None, None) => Missing::new(
-                Reason::Unknown,
-                "`nvidia-smi pmon` on that host printed nothing",
-            ),
+            (None, None) => {
+                Missing::new(Reason::Unknown, "`nvidia-smi pmon` on that host printed nothing")
+            }
         };
         Self { rows, why, at }
     }
 
     pub(super) fn of(&self, gpu: u32, pid: Pid) -> Option<&Row> {
-        self.rows
-            .iter()
-            .find(|row| (row.gpu, row.pid) == (gpu, pid))
+        self.rows.iter().find(|row| (row.gpu, row.pid) == (gpu, pid))
     }
 
     /// Returns the graphics-only processes of a GPU, which appear in no other list.
@@ -178,19 +172,8 @@ mod tests {
         for text in [new, old] {
             let usage = read(text);
             let python = usage.of(0, Pid(1_360_690)).expect("it is listed");
-            let values = (
-                python.sm.get(),
-                python.memory_bandwidth.get(),
-                python.vram.get(),
-            );
-            assert_eq!(
-                values,
-                (
-                    Some(Percent(99.0)),
-                    Some(Percent(30.0)),
-                    Some(Bytes::mib(382))
-                )
-            );
+            let values = (python.sm.get(), python.memory_bandwidth.get(), python.vram.get());
+            assert_eq!(values, (Some(Percent(99.0)), Some(Percent(30.0)), Some(Bytes::mib(382))));
             let pids: Vec<Pid> = usage.graphics(0).map(|row| row.pid).collect();
             assert_eq!(pids, [Pid(2_481)]);
             let xorg = usage.of(0, Pid(2_481)).expect("it is listed");
@@ -200,10 +183,7 @@ mod tests {
             );
             assert_eq!(usage.graphics(1).count(), 0);
         }
-        assert_eq!(
-            read(new).of(0, Pid(1_941)).map(|row| row.kind),
-            Some(ContextKind::Mixed)
-        );
+        assert_eq!(read(new).of(0, Pid(1_941)).map(|row| row.kind), Some(ContextKind::Mixed));
     }
 
     #[test]
@@ -215,9 +195,8 @@ mod tests {
             "`nvidia-smi pmon` on that host reports: Invalid combination of input arguments. ^[[2JPlease run 'nv…"
         );
         assert_eq!(why(""), "`nvidia-smi pmon` on that host printed nothing");
-        let share = read("# gpu pid type sm\n0 7 C 101\n")
-            .of(0, Pid(7))
-            .and_then(|row| row.sm.get());
+        let share =
+            read("# gpu pid type sm\n0 7 C 101\n").of(0, Pid(7)).and_then(|row| row.sm.get());
         assert_eq!(share, None, "a share cannot exceed 100 %");
     }
 

@@ -89,11 +89,7 @@ impl View {
 
     pub(super) fn frame(&mut self, round: &Round, interval: Millis) -> Frame {
         let mono = round.clocks.mono;
-        let cards: Vec<Card> = round
-            .gpus
-            .iter()
-            .filter_map(|line| self.card(line))
-            .collect();
+        let cards: Vec<Card> = round.gpus.iter().filter_map(|line| self.card(line)).collect();
         let driver = self.driver(&cards, round);
         let mut gpus: Vec<Gpu> = cards.into_iter().map(|card| self.gpu(card)).collect();
         let known = ProcessContext {
@@ -114,10 +110,7 @@ impl View {
             driver: Some(driver),
             host: Some(self.host_figures.read(&self.facts, round)),
             pools: Some(self.no_pools(&gpus, mono)),
-            processes: Some(ProcessList {
-                at: mono,
-                list: Arc::new(processes),
-            }),
+            processes: Some(ProcessList { at: mono, list: Arc::new(processes) }),
             gpus,
         };
         self.frame.clone()
@@ -186,10 +179,7 @@ impl View {
         let instances = self.instances.get(&gpu.index);
         let instances = instances.filter(|_| gpu.mig_enabled.get() == Some(true));
         Gpu {
-            health: Health {
-                state: HealthState::Answering,
-                ..Health::default()
-            },
+            health: Health { state: HealthState::Answering, ..Health::default() },
             memory: gpu.memory.checked(),
             mig: instances.cloned().unwrap_or_default(),
             ..gpu
@@ -199,9 +189,7 @@ impl View {
     fn driver(&self, cards: &[Card], round: &Round) -> Driver {
         let count = u32::try_from(cards.len()).unwrap_or(u32::MAX);
         Driver {
-            version: cards
-                .first()
-                .map_or_else(Reading::default, |card| card.driver.clone()),
+            version: cards.first().map_or_else(Reading::default, |card| card.driver.clone()),
             cuda: Reading::or_missing(
                 self.facts.cuda.clone(),
                 Reason::Unknown,
@@ -218,29 +206,20 @@ impl View {
     /// Graphics-only processes have no allocator.
     fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
         let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
-        let computing = on_gpus
-            .flatten()
-            .filter(|holder| holder.kind != ContextKind::Graphics);
+        let computing = on_gpus.flatten().filter(|holder| holder.kind != ContextKind::Graphics);
         let keys: BTreeSet<ProcessKey> = computing.filter_map(|holder| holder.process).collect();
         let unread = keys.into_iter().map(|process| Unread {
             process,
             why: self.unavailable.clone(),
             ..Unread::default()
         });
-        Pools {
-            at: mono,
-            unread: Arc::new(unread.collect()),
-            ..Pools::default()
-        }
+        Pools { at: mono, unread: Arc::new(unread.collect()), ..Pools::default() }
     }
 }
 
 /// Returns the reason why no GPU was found, including the output of `nvidia-smi` if there is any.
 fn no_gpus(round: &Round) -> Missing {
-    let output = round
-        .gpus
-        .iter()
-        .map(|line| visible(line.trim_ascii(), 160));
+    let output = round.gpus.iter().map(|line| visible(line.trim_ascii(), 160));
     let output = output.into_iter().find(|words| !words.is_empty());
     let words = match (output, round.gpus_exit) {
         (Some(words), _) => format!("nvidia-smi reports: {}", words.trim_end_matches('.')),
@@ -302,19 +281,13 @@ mod tests {
             panic!("{:?}", second.gpus);
         };
         assert_eq!(gpu.memory.used.get(), Some(Bytes::mib(1_551)));
-        assert_eq!(
-            gpu.throttle.value(),
-            Some(&vec![Throttle::SwPowerCap, Throttle::HwThermal])
-        );
+        assert_eq!(gpu.throttle.value(), Some(&vec![Throttle::SwPowerCap, Throttle::HwThermal]));
         assert_eq!(
             gpu.power.why().map(ToString::to_string).as_deref(),
             Some("not supported by the nvidia-smi on that host")
         );
         // The script reports more used memory than the GPU has.
-        assert_eq!(
-            other.memory.used.why().map(|why| why.reason),
-            Some(Reason::Implausible)
-        );
+        assert_eq!(other.memory.used.why().map(|why| why.reason), Some(Reason::Implausible));
         let listed = gpu.processes.value().map(Vec::as_slice).unwrap_or_default();
         assert_eq!(listed.len(), 2);
         assert_eq!(listed[0].vram.get(), Some(Bytes::mib(1_542)));
@@ -344,10 +317,7 @@ mod tests {
             (Some(Bytes(600 << 10)), Some(Percent(100.0)))
         );
         assert_eq!(first.host.as_ref().and_then(|host| host.cpu.get()), None);
-        assert_eq!(
-            second.pools.as_ref().map(|pools| pools.unread.len()),
-            Some(2)
-        );
+        assert_eq!(second.pools.as_ref().map(|pools| pools.unread.len()), Some(2));
         // Without a new round, the last data is retained with its original time.
         assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
         assert_eq!(silent.gpus[0].at, Mono(1_002_000));
@@ -373,10 +343,7 @@ mod tests {
         let [before, after] = &frames[..] else {
             panic!("{}", frames.len());
         };
-        let cuda = before
-            .driver
-            .as_ref()
-            .and_then(|driver| driver.cuda.value());
+        let cuda = before.driver.as_ref().and_then(|driver| driver.cuda.value());
         assert_eq!(cuda.map(String::as_str), Some("13.0"));
         assert_eq!(before.gpus[0].processes.value().map(Vec::len), Some(1));
         assert!(before.gpus[1].mig.is_empty());
@@ -387,10 +354,7 @@ mod tests {
             (python.sm.get(), python.memory_bandwidth.get()),
             (Some(Percent(91.0)), Some(Percent(30.0)))
         );
-        assert_eq!(
-            (xorg.kind, xorg.vram.get()),
-            (ContextKind::Graphics, Some(Bytes::mib(624)))
-        );
+        assert_eq!((xorg.kind, xorg.vram.get()), (ContextKind::Graphics, Some(Bytes::mib(624))));
         let known = after.process(xorg.key()).expect("it is known");
         assert_eq!((known.name.as_str(), known.key.start.0), ("Xorg", 50));
         let unread = after.pools.as_ref().map(|pools| pools.unread.len());
@@ -418,11 +382,7 @@ mod tests {
         let frame = frames(&text).pop().expect("a frame");
         let listed = frame.gpus[0].processes.value().expect("a list");
         assert_eq!(listed[0].process, None);
-        assert!(
-            frame
-                .processes
-                .is_some_and(|processes| processes.list.is_empty())
-        );
+        assert!(frame.processes.is_some_and(|processes| processes.list.is_empty()));
     }
 
     proptest! {

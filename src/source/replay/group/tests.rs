@@ -21,10 +21,7 @@ fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
         recorder.frame(&frame).expect("records");
     }
     let bytes = recorder.finish().expect("records");
-    (
-        "a".into(),
-        Recording::from_bytes(bytes.into()).expect("opens"),
-    )
+    ("a".into(), Recording::from_bytes(bytes.into()).expect("opens"))
 }
 
 /// Two hosts with different boot times. The second recording starts ten seconds later and is longer.
@@ -38,22 +35,10 @@ struct TwoHosts {
 
 impl TwoHosts {
     fn start(paused: bool) -> Self {
-        let options = Options {
-            paused,
-            ..Options::default()
-        };
-        let recordings = vec![
-            recording(DAY - 5_000_000, 0..60),
-            recording(DAY - 777, 10..120),
-        ];
+        let options = Options { paused, ..Options::default() };
+        let recordings = vec![recording(DAY - 5_000_000, 0..60), recording(DAY - 777, 10..120)];
         let (list, hosts) = play_all(recordings, options).expect("plays");
-        Self {
-            list,
-            hosts,
-            shown: [None; 2],
-            links: [None, None],
-            position: Position::default(),
-        }
+        Self { list, hosts, shown: [None; 2], links: [None, None], position: Position::default() }
     }
 
     /// Reads updates until the condition holds.
@@ -135,10 +120,7 @@ fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
 fn plays_all_until_the_longest_ends_and_starts_over() {
     let mut two = TwoHosts::start(false);
     two.send(None, Play::Speed(64.0));
-    two.until(
-        |two| two.shown == [Some(30), Some(30)] || two.shown[0] > Some(30),
-        "both",
-    );
+    two.until(|two| two.shown == [Some(30), Some(30)] || two.shown[0] > Some(30), "both");
     two.until(|two| two.position.at_end && two.position.paused, "the end");
     assert_eq!(two.shown, [Some(59), Some(119)]);
     two.send(Some(0), Play::Pause(false));

@@ -38,21 +38,11 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[1],
         marks::WORDS[2],
         ("every sample", "Read at every sampling interval."),
-        (
-            "10 s",
-            "Read every 10 s, because it rarely changes or is expensive to query.",
-        ),
-        (
-            "while shown",
-            "Read only while this screen is open, because the call takes 2 to 40 ms.",
-        ),
+        ("10 s", "Read every 10 s, because it rarely changes or is expensive to query."),
+        ("while shown", "Read only while this screen is open, because the call takes 2 to 40 ms."),
         ("once", "Read when gputop opened the GPU."),
     ],
-    sample: |app| {
-        Some(Box::new(GpuScreen::new(
-            app.frame.gpus.first()?.uuid.clone(),
-        )))
-    },
+    sample: |app| Some(Box::new(GpuScreen::new(app.frame.gpus.first()?.uuid.clone()))),
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +71,7 @@ const MIN_FACTS: u16 = 58;
 
 impl GpuScreen {
     pub fn new(uuid: GpuUuid) -> Self {
-        Self {
-            uuid,
-            pane: Pane::Processes,
-            cursor: 0,
-            scroll: Scroll::default(),
-        }
+        Self { uuid, pane: Pane::Processes, cursor: 0, scroll: Scroll::default() }
     }
 
     fn gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
@@ -94,9 +79,7 @@ impl GpuScreen {
     }
 
     fn gpu_rows<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
-        app.rows
-            .iter()
-            .filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
+        app.rows.iter().filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
     }
 
     fn rows(&self, app: &App) -> Vec<ProcessRow> {
@@ -109,20 +92,13 @@ impl GpuScreen {
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
         let to = at.unwrap_or(0).checked_add_signed(step);
         if let Some(gpu) = to.and_then(|to| gpus.get(to)) {
-            *self = Self {
-                pane: self.pane,
-                ..Self::new(gpu.uuid.clone())
-            };
+            *self = Self { pane: self.pane, ..Self::new(gpu.uuid.clone()) };
         }
     }
 
     fn parts(&self, app: &App, area: Rect) -> Parts {
         let left = area.height.saturating_sub(2);
-        let chart = if left >= 18 {
-            (left / 3).clamp(6, 14)
-        } else {
-            0
-        };
+        let chart = if left >= 18 { (left / 3).clamp(6, 14) } else { 0 };
         let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
         let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
         let rest = left.saturating_sub(chart + processes);
@@ -134,11 +110,7 @@ impl GpuScreen {
         };
         Parts {
             chart: at(2, chart),
-            processes: Rect {
-                x: area.x,
-                width: area.width,
-                ..at(2 + chart, processes)
-            },
+            processes: Rect { x: area.x, width: area.width, ..at(2 + chart, processes) },
             facts: at(2 + chart + processes + 1, rest.saturating_sub(1)),
         }
     }
@@ -207,13 +179,7 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
 impl Screen for GpuScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = self.gpu(app) else {
-            put_line(
-                buffer,
-                margin(area),
-                "This GPU is no longer listed",
-                Role::Warn,
-                &app.theme,
-            );
+            put_line(buffer, margin(area), "This GPU is no longer listed", Role::Warn, &app.theme);
             return;
         };
         draw_title(gpu, app, area, buffer);
@@ -263,11 +229,7 @@ impl Screen for GpuScreen {
         let rows = self.rows(app);
         match (self.pane, action) {
             (_, Action::NextPane) => {
-                self.pane = if self.pane == Pane::Facts {
-                    Pane::Processes
-                } else {
-                    Pane::Facts
-                };
+                self.pane = if self.pane == Pane::Facts { Pane::Processes } else { Pane::Facts };
             }
             (_, Action::NextGpu) => self.switch(app, 1),
             (_, Action::PreviousGpu) => self.switch(app, -1),
@@ -297,9 +259,7 @@ impl Screen for GpuScreen {
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let mut rows = self.gpu_rows(app);
         let at = self.cursor.min(self.rows(app).len().saturating_sub(1));
-        (self.pane == Pane::Processes)
-            .then(|| rows.nth(at))
-            .flatten()
+        (self.pane == Pane::Processes).then(|| rows.nth(at)).flatten()
     }
 
     fn copied(&self, app: &App) -> Option<Copied> {

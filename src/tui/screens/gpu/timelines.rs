@@ -14,10 +14,7 @@ use crate::tui::widgets::timelines::Timelines;
 
 /// Draws as many of the GPU charts as fit.
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
-    let series = |metric| {
-        app.history
-            .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
-    };
+    let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
     let total = gpu.memory.total.get().unwrap_or(Bytes(1));
     let cap = gpu
         .power_cap

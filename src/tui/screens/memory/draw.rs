@@ -49,13 +49,9 @@ pub(super) struct PaneAreas {
 
 impl PaneAreas {
     pub(super) fn pane_at(&self, at: Position) -> Option<Pane> {
-        [
-            (Pane::Metrics, self.metrics),
-            (Pane::Histogram, self.histogram),
-            (Pane::Map, self.map),
-        ]
-        .into_iter()
-        .find_map(|(pane, area)| area.contains(at).then_some(pane))
+        [(Pane::Metrics, self.metrics), (Pane::Histogram, self.histogram), (Pane::Map, self.map)]
+            .into_iter()
+            .find_map(|(pane, area)| area.contains(at).then_some(pane))
     }
 }
 
@@ -118,13 +114,7 @@ impl Shown<'_> {
             0..=2 => PaneAreas::default(),
             _ => self.pane_areas(rest),
         };
-        Areas {
-            title,
-            bar,
-            lines,
-            panes,
-            ..Areas::default()
-        }
+        Areas { title, bar, lines, panes, ..Areas::default() }
     }
 
     /// Places as many of the panes (map, histogram, metrics) as fit. Tab selects the others.
@@ -197,12 +187,7 @@ impl Shown<'_> {
             self.map(read, panes, buffer);
         }
         if !panes.histogram.is_empty() {
-            histogram::draw(
-                &read.fragmentation.histogram,
-                panes.histogram,
-                buffer,
-                theme,
-            );
+            histogram::draw(&read.fragmentation.histogram, panes.histogram, buffer, theme);
         }
         self.metrics(panes.metrics, buffer);
     }
@@ -246,10 +231,7 @@ impl Shown<'_> {
 
     fn title(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
-        let name = self
-            .screen
-            .row(self.app)
-            .map_or("process".into(), ProcessRow::program);
+        let name = self.screen.row(self.app).map_or("process".into(), ProcessRow::program);
         let pid = format!(" {}  ", self.screen.process.pid);
         let gpu = match self.gpu {
             Some(gpu) => format!("GPU {} {}", gpu.index, card_name(gpu)),
@@ -261,11 +243,7 @@ impl Shown<'_> {
         } else {
             String::new()
         };
-        let state = if area.width < 60 {
-            format!("{} ago", self.age())
-        } else {
-            self.map_state()
-        };
+        let state = if area.width < 60 { format!("{} ago", self.age()) } else { self.map_state() };
         let dim = theme.style(Role::Dim);
         let right = put_right(buffer, area.x, area.right(), area.y, &state, dim);
         let library = format!("  {}", self.pool.library);
@@ -281,11 +259,7 @@ impl Shown<'_> {
 
     fn headline(&self, area: Rect, buffer: &mut Buffer) {
         let text = self.figures.headline();
-        let role = if text.contains("but no request") {
-            Role::Warn
-        } else {
-            Role::Good
-        };
+        let role = if text.contains("but no request") { Role::Warn } else { Role::Good };
         put_line(buffer, area, &text, role, self.theme);
     }
 
@@ -293,18 +267,12 @@ impl Shown<'_> {
     fn table(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         // Limit the table's width, so that a name and its size stay close together.
-        let area = Rect {
-            width: area.width.min(120),
-            ..area
-        };
+        let area = Rect { width: area.width.min(120), ..area };
         let compare = if self.wide { 26 } else { 20 };
         let right = area.right().saturating_sub(compare + 2);
         let (peak_at, size_at) = (right, right.saturating_sub(8));
         let dim = theme.style(Role::Dim);
-        let bar = Rect {
-            width: size_at.saturating_sub(area.x + 9),
-            ..area
-        };
+        let bar = Rect { width: size_at.saturating_sub(area.x + 9), ..area };
         self.bar(bar, buffer);
         put_right(buffer, area.x, size_at, area.y, "GiB", dim);
         put_right(buffer, area.x, peak_at, area.y, "PEAK", dim);
@@ -330,11 +298,7 @@ impl Shown<'_> {
         let parts = [
             (figures.allocated, glyphs.allocated, Role::Allocated),
             (figures.idle, glyphs.idle, Role::Idle),
-            (
-                figures.other.unwrap_or_default(),
-                glyphs.other,
-                Role::OtherVram,
-            ),
+            (figures.other.unwrap_or_default(), glyphs.other, Role::OtherVram),
             (card.elsewhere, glyphs.whole, Role::Processes),
             (card.driver, glyphs.driver, Role::Driver),
             (card.free, glyphs.free, Role::Free),
@@ -368,14 +332,7 @@ impl Shown<'_> {
         }
         let end = put_all(buffer, area.x, area.y, area.right(), &pieces);
         let role = theme.style(self.counters_role());
-        put_right(
-            buffer,
-            end + 2,
-            area.right(),
-            area.y,
-            &self.counters(),
-            role,
-        );
+        put_right(buffer, end + 2, area.right(), area.y, &self.counters(), role);
     }
 
     fn chart(&self, area: Rect, buffer: &mut Buffer) {
@@ -399,11 +356,7 @@ impl Shown<'_> {
         let last = lines.len().saturating_sub(usize::from(area.height));
         let first = self.screen.scroll.min(last);
         for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
-            let style = theme.style(if line.value.is_empty() {
-                Role::Title
-            } else {
-                Role::Dim
-            });
+            let style = theme.style(if line.value.is_empty() { Role::Title } else { Role::Dim });
             put(buffer, area.x, y, &line.name, 26, style);
             let value = theme.style(Role::Text);
             put_right(buffer, area.x + 26, area.x + 38, y, &line.value, value);

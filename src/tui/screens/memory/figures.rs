@@ -81,12 +81,7 @@ impl Parts {
             Bytes(size)
         };
         let (stuck, waiting, private) = (part(map.stuck), part(map.active), part(map.kept));
-        let split = IdleParts {
-            stuck,
-            waiting,
-            private,
-            returnable: part(Bytes(u64::MAX)),
-        };
+        let split = IdleParts { stuck, waiting, private, returnable: part(Bytes(u64::MAX)) };
         let idle = map.free.0.saturating_add(map.active.0);
         Self {
             split: Some(split),
@@ -98,26 +93,19 @@ impl Parts {
 
     fn of_stats(pool: &Pool) -> Self {
         let (stats, idle) = (&pool.stats, pool.stats.idle());
-        let split = stuck(stats)
-            .zip(returnable(stats))
-            .map(|(stuck, returnable)| {
-                // Compute the last part as the remainder, because statistics that changed during the reading may not
-                // add up.
-                let waiting = stats.waiting();
-                let stuck = stuck.0.min(idle.0 - waiting.0);
-                IdleParts {
-                    stuck: Bytes(stuck),
-                    returnable: Bytes(returnable.0.min(idle.0 - waiting.0 - stuck)),
-                    private: Bytes(0),
-                    waiting,
-                }
-            });
-        Self {
-            allocated: stats.allocated.last(),
-            idle,
-            split,
-            is_split_approximate: false,
-        }
+        let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
+            // Compute the last part as the remainder, because statistics that changed during the reading may not
+            // add up.
+            let waiting = stats.waiting();
+            let stuck = stuck.0.min(idle.0 - waiting.0);
+            IdleParts {
+                stuck: Bytes(stuck),
+                returnable: Bytes(returnable.0.min(idle.0 - waiting.0 - stuck)),
+                private: Bytes(0),
+                waiting,
+            }
+        });
+        Self { allocated: stats.allocated.last(), idle, split, is_split_approximate: false }
     }
 
     /// Returns the known parts of idle memory, and the remainder.
@@ -136,11 +124,7 @@ fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let used = total.0.saturating_sub(free.0);
     let driver = gpu.memory.reserved.get().unwrap_or_default().0.min(used);
     let elsewhere = (used - driver).checked_sub(process);
-    let parts = [
-        Bytes(driver),
-        Bytes(elsewhere.unwrap_or(0)),
-        Bytes(free.0.min(total.0)),
-    ];
+    let parts = [Bytes(driver), Bytes(elsewhere.unwrap_or(0)), Bytes(free.0.min(total.0))];
     Some((parts, elsewhere.is_none()))
 }
 
@@ -217,10 +201,7 @@ impl Figures {
         }
         // Do not warn about a difference below 10 %.
         if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
-            return format!(
-                "{} GiB is unused, and a request of up to {fits} fits",
-                gib(unused)
-            );
+            return format!("{} GiB is unused, and a request of up to {fits} fits", gib(unused));
         }
         let why = match self.idle_parts {
             Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
@@ -234,10 +215,7 @@ impl Figures {
             }
             _ => String::new(),
         };
-        format!(
-            "{} GiB is unused, but no request above {fits} fits{why}",
-            gib(unused)
-        )
+        format!("{} GiB is unused, but no request above {fits} fits{why}", gib(unused))
     }
 }
 
@@ -306,10 +284,7 @@ mod tests {
                 ..Default::default()
             });
         }
-        Frame {
-            gpus: vec![gpu],
-            ..Frame::default()
-        }
+        Frame { gpus: vec![gpu], ..Frame::default() }
     }
 
     fn pool(allocated: u64, reserved: u64, split: u64) -> Pool {
@@ -335,13 +310,8 @@ mod tests {
         pool.stats.largest_free_block = Bytes(size(0.61)).into();
         let figures = Figures::of(&frame, &pool, None);
         let parts = figures.idle_parts.expect("a split");
-        let printed = [
-            figures.allocated,
-            figures.idle,
-            parts.stuck,
-            parts.returnable,
-            figures.process,
-        ];
+        let printed =
+            [figures.allocated, figures.idle, parts.stuck, parts.returnable, figures.process];
         assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
         assert_eq!(
             figures.headline(),
@@ -382,21 +352,14 @@ mod tests {
         };
         let same = Parts::of_stats(&pool).split_like(&map(5 * gib));
         let split = same.split.expect("a split");
-        assert_eq!(
-            (split.stuck, split.returnable),
-            (Bytes::gib(4), Bytes::gib(1))
-        );
+        assert_eq!((split.stuck, split.returnable), (Bytes::gib(4), Bytes::gib(1)));
         assert!(!same.is_split_approximate);
         let later = Parts::of_stats(&pool).split_like(&map(9 * gib));
         assert_eq!((later.idle, later.split), (Bytes::gib(5), same.split));
         assert!(later.is_split_approximate);
         let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
         assert!(!Figures::of(&frame, &pool, None).is_other_approximate);
-        pool.stats.reserved = pool
-            .stats
-            .reserved
-            .and(Bytes(12 * gib))
-            .and(Bytes(13 * gib));
+        pool.stats.reserved = pool.stats.reserved.and(Bytes(12 * gib)).and(Bytes(13 * gib));
         assert!(Figures::of(&frame, &pool, None).is_other_approximate);
     }
 
@@ -404,10 +367,7 @@ mod tests {
     fn ignores_an_old_map() {
         let mut pool = pool(100 << 20, 300 << 20, 50 << 20);
         pool.at = Mono(100_000);
-        let old = AnalysedMap::new(Arc::new(PoolMap {
-            at: Mono(90_000),
-            ..PoolMap::default()
-        }));
+        let old = AnalysedMap::new(Arc::new(PoolMap { at: Mono(90_000), ..PoolMap::default() }));
         let figures = Figures::of(&Frame::default(), &pool, Some(&old));
         assert!(figures.allocated.0 > 0);
     }

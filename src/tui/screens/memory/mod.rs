@@ -38,14 +38,8 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
     title: "Memory",
     glossary: &[
-        (
-            "allocated",
-            "Bytes in live tensors: torch.cuda.memory_allocated().",
-        ),
-        (
-            "idle",
-            "Cached by the allocator, but not in tensors: reserved - allocated.",
-        ),
+        ("allocated", "Bytes in live tensors: torch.cuda.memory_allocated()."),
+        ("idle", "Cached by the allocator, but not in tensors: reserved - allocated."),
         (
             "stuck",
             "Idle memory beside live tensors (inactive split). Only smaller requests of its stream can use it. In \
@@ -59,30 +53,18 @@ pub const DEF: ScreenDef = ScreenDef {
             "private",
             "Whole free segments of CUDA graphs and MemPools. No other request can use them.",
         ),
-        (
-            "waiting",
-            "Freed, but another stream may still use it (record_stream).",
-        ),
+        ("waiting", "Freed, but another stream may still use it (record_stream)."),
         (
             "other",
             "GPU memory of the process outside its pool: CUDA context, libraries, other allocators.",
         ),
-        (
-            "~",
-            "Computed from values of different instants, so it may be wrong for a moment.",
-        ),
-        (
-            "elsewhere",
-            "GPU memory of other processes, or not attributed to any visible process.",
-        ),
+        ("~", "Computed from values of different instants, so it may be wrong for a moment."),
+        ("elsewhere", "GPU memory of other processes, or not attributed to any visible process."),
         (
             "FITS",
             "The largest request that succeeds now: from the cache, from the driver, or after the cache is flushed.",
         ),
-        (
-            "RETRY",
-            "Number of requests for which the allocator had to flush its cache.",
-        ),
+        ("RETRY", "Number of requests for which the allocator had to flush its cache."),
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
@@ -90,11 +72,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| {
         // Prefer the process with the most idle memory, because it has the most to show.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
-        let with_pool = app
-            .rows
-            .iter()
-            .filter(|row| row.pool().is_some())
-            .max_by_key(idle);
+        let with_pool = app.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
         let row = with_pool.or(app.rows.first())?;
         Some(Box::new(MemoryScreen::new(row.id())))
     },
@@ -152,19 +130,14 @@ impl MemoryScreen {
 
     /// Returns the screen for use as a part of another screen, which handles the keys.
     pub fn embedded(id: RowId) -> Self {
-        Self {
-            is_embedded: true,
-            ..Self::new(id)
-        }
+        Self { is_embedded: true, ..Self::new(id) }
     }
 
     /// Returns the pools of the process, ordered by device ordinal.
     fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
         let pools = app.frame.pools.as_ref();
-        let mut list: Vec<&Pool> = pools
-            .into_iter()
-            .flat_map(|pools| pools.of(self.process))
-            .collect();
+        let mut list: Vec<&Pool> =
+            pools.into_iter().flat_map(|pools| pools.of(self.process)).collect();
         list.sort_by_key(|pool| pool.ordinal);
         list
     }
@@ -285,19 +258,13 @@ impl Screen for MemoryScreen {
         let Some(ordinal) = self.pool(app).map(|pool| pool.ordinal) else {
             return;
         };
-        let mine = app
-            .map
-            .as_ref()
-            .filter(|map| map.process == self.process && map.ordinal == ordinal);
+        let mine =
+            app.map.as_ref().filter(|map| map.process == self.process && map.ordinal == ordinal);
         let Some(map) = mine else {
             self.analysed_map = None;
             return;
         };
-        if !self
-            .analysed_map
-            .as_ref()
-            .is_some_and(|read| Arc::ptr_eq(&read.map, map))
-        {
+        if !self.analysed_map.as_ref().is_some_and(|read| Arc::ptr_eq(&read.map, map)) {
             self.analysed_map = Some(AnalysedMap::new(Arc::clone(map)));
             self.map.set_map();
         }
@@ -368,11 +335,7 @@ impl AnalysedMap {
         let mut cached = self.fits.borrow_mut();
         match *cached {
             Some((same, fits)) if same == conditions => fits,
-            _ => {
-                cached
-                    .insert((conditions, Fits::of_map(&self.map, &conditions)))
-                    .1
-            }
+            _ => cached.insert((conditions, Fits::of_map(&self.map, &conditions))).1,
         }
     }
 }

@@ -99,16 +99,8 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
             of.external().map_or_else(absent, percent),
             "1 - largest free block / total free: 0 % is one free block",
         ),
-        metric(
-            "free blocks",
-            small_gib(of.free),
-            "all free blocks of the cache",
-        ),
-        metric(
-            "largest free block",
-            small_gib(of.largest),
-            "in any stream and pool",
-        ),
+        metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
+        metric("largest free block", small_gib(of.largest), "in any stream and pool"),
         metric(
             "inactive split bytes",
             small_gib(of.inactive_split),
@@ -120,18 +112,10 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
         ),
         metric(
             "rounding waste",
-            if of.rounding_known {
-                small_gib(of.rounding)
-            } else {
-                absent()
-            },
+            if of.rounding_known { small_gib(of.rounding) } else { absent() },
             "allocated - requested; blocks are multiples of 512 bytes",
         ),
-        metric(
-            "segments",
-            pool.stats.segments.to_string(),
-            "contiguous regions from the driver",
-        ),
+        metric("segments", pool.stats.segments.to_string(), "contiguous regions from the driver"),
     ];
     lines.extend(stream_pool_lines(read));
     lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
@@ -151,11 +135,7 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
         description: String::new(),
     };
     let line = |part: &StreamPool| Metric {
-        name: format!(
-            "stream {} {}",
-            stream_text(part.stream),
-            pool_text(part.pool)
-        ),
+        name: format!("stream {} {}", stream_text(part.stream), pool_text(part.pool)),
         value: small_gib(part.free),
         description: format!(
             "{} blocks, largest {}; not usable by other streams",
@@ -163,16 +143,12 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
             small_gib(part.largest)
         ),
     };
-    std::iter::once(heading)
-        .chain(stream_pools.iter().map(line))
-        .collect()
+    std::iter::once(heading).chain(stream_pools.iter().map(line)).collect()
 }
 
 /// Returns the lines of the fragmentation curve, starting at the largest size that can use all free memory.
 fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
-    let usable_sizes = read
-        .curve
-        .partition_point(|(_, unusable)| *unusable < 0.005);
+    let usable_sizes = read.curve.partition_point(|(_, unusable)| *unusable < 0.005);
     read.curve
         .iter()
         .skip(usable_sizes.saturating_sub(1))
@@ -194,11 +170,7 @@ fn percent(share: f64) -> String {
 
 /// Formats a size in GiB, such as `3.20 GiB`, or a small size in its own unit.
 fn small_gib(size: Bytes) -> String {
-    if size.0 >= STEP * 10 || size.0 == 0 {
-        format!("{} GiB", gib(size))
-    } else {
-        size.to_string()
-    }
+    if size.0 >= STEP * 10 || size.0 == 0 { format!("{} GiB", gib(size)) } else { size.to_string() }
 }
 
 impl Shown<'_> {
@@ -256,9 +228,8 @@ impl Shown<'_> {
     fn other_line(&self) -> AccountingRow {
         let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
         let about = approximate(figures.is_other_approximate);
-        let size = figures
-            .other
-            .map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
+        let size =
+            figures.other.map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
         let shape = Some((glyphs.other, Role::OtherVram));
         line(shape, "other", "context, libraries", size)
     }
@@ -284,11 +255,7 @@ impl Shown<'_> {
     }
 
     fn free_text(&self, card: Card) -> String {
-        let elsewhere = if card.elsewhere.0 > 0 {
-            " - elsewhere"
-        } else {
-            ""
-        };
+        let elsewhere = if card.elsewhere.0 > 0 { " - elsewhere" } else { "" };
         let (total, driver) = (gib(card.total), gib(card.driver));
         if self.wide {
             format!("card {total} - driver {driver} - process{elsewhere}")
@@ -329,10 +296,7 @@ impl Shown<'_> {
 
     pub(super) fn copied(&self) -> Copied {
         let pid = self.screen.process.pid;
-        let name = self
-            .screen
-            .row(self.app)
-            .map_or("process".into(), ProcessRow::program);
+        let name = self.screen.row(self.app).map_or("process".into(), ProcessRow::program);
         let device = match self.gpu {
             Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
             None => format!("cuda:{}", self.pool.ordinal),
@@ -391,19 +355,14 @@ impl Shown<'_> {
         if self.notes.len() < 2 {
             return Vec::new();
         }
-        let heading = Metric {
-            name: "NOTES".into(),
-            value: String::new(),
-            description: String::new(),
-        };
+        let heading =
+            Metric { name: "NOTES".into(), value: String::new(), description: String::new() };
         let line = |note: &Note| Metric {
             name: format!("since {}", self.clock(note.since)),
             value: " ".into(),
             description: note.text.clone(),
         };
-        std::iter::once(heading)
-            .chain(self.notes.iter().map(line))
-            .collect()
+        std::iter::once(heading).chain(self.notes.iter().map(line)).collect()
     }
 
     /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of frames.
@@ -414,9 +373,7 @@ impl Shown<'_> {
     pub(super) fn is_stack_requested(&self) -> bool {
         let newest = self.app.stacks(self.screen.process).next();
         newest.is_some_and(|stack| {
-            stack
-                .as_ref()
-                .map_or(true, |stack| stack.why == StackWhy::Request)
+            stack.as_ref().map_or(true, |stack| stack.why == StackWhy::Request)
         })
     }
 
@@ -425,9 +382,7 @@ impl Shown<'_> {
         let stats = &self.pool.stats;
         let since = |kind| {
             let note = self.notes.iter().find(|note| note.kind == kind);
-            note.map_or(String::new(), |note| {
-                format!(" ({})", self.clock(note.since))
-            })
+            note.map_or(String::new(), |note| format!(" ({})", self.clock(note.since)))
         };
         let caught = if stats.num_ooms > 0 { " (caught)" } else { "" };
         let oom = match since(OomCaught) {
@@ -473,11 +428,7 @@ impl Shown<'_> {
             ),
             (self.counters(), self.counters_role()),
         ];
-        lines.extend(
-            self.notes
-                .iter()
-                .map(|note| (note.text.clone(), Role::Warn)),
-        );
+        lines.extend(self.notes.iter().map(|note| (note.text.clone(), Role::Warn)));
         lines.extend(stack_lines(self.app, self.screen.process, width, 1));
         let headline = figures.headline();
         lines.extend(
@@ -521,9 +472,5 @@ pub(super) fn card_name(gpu: &Gpu) -> &str {
 /// Formats an age, such as `0.2s` or `14s`.
 fn ago(now: Mono, at: Mono) -> String {
     let ms = now.since(at).0;
-    if ms < 10_000 {
-        format!("{}.{}s", ms / 1_000, ms / 100 % 10)
-    } else {
-        span_text(Millis(ms))
-    }
+    if ms < 10_000 { format!("{}.{}s", ms / 1_000, ms / 100 % 10) } else { span_text(Millis(ms)) }
 }

@@ -67,9 +67,7 @@ pub(super) fn chart_area(screen: &MemoryScreen, app: &App, area: Rect) -> Option
 
 pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
-    let name = screen
-        .row(app)
-        .map_or("process".into(), ProcessRow::program);
+    let name = screen.row(app).map_or("process".into(), ProcessRow::program);
     let [title, below, plot, rest] = areas(screen, app, area);
     let words = format!("{name} {}", screen.process.pid);
     put_line(buffer, title, &words, Role::Title, theme);
@@ -91,9 +89,7 @@ fn reported_text(pool: &ReportedPool) -> String {
         ("limit", pool.limit.get()),
         ("largest free block", pool.largest_free_block.get()),
     ];
-    let known = figures
-        .into_iter()
-        .filter_map(|(name, size)| Some(format!("{name} {}", size?)));
+    let known = figures.into_iter().filter_map(|(name, size)| Some(format!("{name} {}", size?)));
     let known: Vec<String> = known.collect();
     let words = match pool.allocated.why() {
         Some(why) if known.is_empty() => why.to_string(),

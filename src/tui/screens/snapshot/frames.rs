@@ -28,10 +28,7 @@ pub fn line(frame: &StackFrame) -> String {
 
 impl Frames {
     pub fn new(stack: StackId) -> Self {
-        Self {
-            stack,
-            scroll: Scroll::default(),
-        }
+        Self { stack, scroll: Scroll::default() }
     }
 
     pub fn stack(&self) -> StackId {

@@ -33,31 +33,18 @@ impl SnapshotScreen {
             .spacing(u16::from(beside) * 2)
             .areas(panes);
         let [_, cells] = split_top(left, 1);
-        self.map
-            .draw(&device.map, (true, true), cells, buffer, theme);
+        self.map.draw(&device.map, (true, true), cells, buffer, theme);
         if beside {
             histogram::draw(&study.fragmentation.histogram, right, buffer, theme);
         }
         if let Some(under) = self.map.under(&device.map) {
             let max_blocks = if area.width >= 96 { 8 } else { 4 };
-            put_line(
-                buffer,
-                below,
-                &under.words(max_blocks, theme),
-                Role::Text,
-                theme,
-            );
+            put_line(buffer, below, &under.words(max_blocks, theme), Role::Text, theme);
         }
         let stack = self.stack_on_map().unwrap_or(0);
         if stack > 0 {
             let words = self.opened.snapshot.stacks.words(stack);
-            put_line(
-                buffer,
-                row(area, area.bottom() - 1),
-                &words,
-                Role::Text,
-                theme,
-            );
+            put_line(buffer, row(area, area.bottom() - 1), &words, Role::Text, theme);
         }
     }
 

@@ -35,10 +35,7 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot",
     title: "Snapshot",
     glossary: &[
-        (
-            "tab",
-            "Select the next pane: summary, map, time, stacks, growth.",
-        ),
+        ("tab", "Select the next pane: summary, map, time, stacks, growth."),
         ("[ ]", "Show another device of the snapshot."),
         (
             "time",
@@ -183,10 +180,7 @@ impl SnapshotScreen {
             Pane::Summary => return Effect::Done,
             Pane::Map => self.stack_on_map(),
             Pane::Time => {
-                if self
-                    .device()
-                    .is_some_and(|(device, _)| !device.events.is_empty())
-                {
+                if self.device().is_some_and(|(device, _)| !device.events.is_empty()) {
                     self.stacks_at = Some(self.time.position());
                     self.pane = Pane::Stacks;
                     self.update_lists();
@@ -350,12 +344,7 @@ impl Screen for SnapshotScreen {
         }
         match self.pane {
             Pane::Summary => &[Action::NextPane, Action::NextGpu, Action::Copy],
-            Pane::Map => &[
-                Action::NextPane,
-                Action::Right,
-                Action::Open,
-                Action::NextGpu,
-            ],
+            Pane::Map => &[Action::NextPane, Action::Right, Action::Open, Action::NextGpu],
             Pane::Time => &[
                 Action::NextPane,
                 Action::Left,
@@ -366,13 +355,9 @@ impl Screen for SnapshotScreen {
                 Action::ZoomOut,
                 Action::NextError,
             ],
-            Pane::Stacks | Pane::Growth => &[
-                Action::NextPane,
-                Action::Open,
-                Action::Filter,
-                Action::Down,
-                Action::Copy,
-            ],
+            Pane::Stacks | Pane::Growth => {
+                &[Action::NextPane, Action::Open, Action::Filter, Action::Down, Action::Copy]
+            }
         }
     }
 
@@ -391,10 +376,8 @@ impl Screen for SnapshotScreen {
         }
         let (device, study) = self.device()?;
         let lines = summary::figures(device, study);
-        let lines: Vec<String> = lines
-            .iter()
-            .map(|(name, value)| format!("{name:<24}{value}"))
-            .collect();
+        let lines: Vec<String> =
+            lines.iter().map(|(name, value)| format!("{name:<24}{value}")).collect();
         Some(Copied::new("the figures", &lines.join("\n")))
     }
 

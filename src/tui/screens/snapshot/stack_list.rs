@@ -29,11 +29,7 @@ const COUNT: u16 = 9;
 
 impl StackList {
     pub fn new(all: Vec<ByStack>) -> Self {
-        Self {
-            matching: all.clone(),
-            all,
-            cursor: 0,
-        }
+        Self { matching: all.clone(), all, cursor: 0 }
     }
 
     /// Filters the list to stacks with a frame that contains `query`, which must be lowercase.
@@ -89,11 +85,7 @@ impl StackList {
         let first = scrolled(self.cursor, self.matching.len(), rows.len());
         for (y, (at, by)) in rows.zip(self.matching.iter().enumerate().skip(first)) {
             let row = row(area, y);
-            let role = if by.amount.bytes < 0 {
-                Role::Dim
-            } else {
-                Role::Text
-            };
+            let role = if by.amount.bytes < 0 { Role::Dim } else { Role::Text };
             let style = theme.style(role);
             let (size, count) = (signed(by.amount.bytes), by.amount.blocks.to_string());
             put_right(buffer, area.x, bytes, y, &size, style);
@@ -158,12 +150,8 @@ impl SnapshotScreen {
             true => NO_TRACE,
             false => "Nothing grew",
         };
-        let list = ListContext {
-            title,
-            stacks: &self.opened.snapshot.stacks,
-            empty,
-            unknown: BEFORE,
-        };
+        let list =
+            ListContext { title, stacks: &self.opened.snapshot.stacks, empty, unknown: BEFORE };
         self.growth.draw(&list, area, buffer, theme);
     }
 }

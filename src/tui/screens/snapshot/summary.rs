@@ -41,10 +41,7 @@ pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
         let length = study.length(device).map(seconds);
         figures.extend([
             ("events", device.events.len().to_string()),
-            (
-                "  time span",
-                length.unwrap_or_else(|| "no timestamps".into()),
-            ),
+            ("  time span", length.unwrap_or_else(|| "no timestamps".into())),
             ("  peak requested", size(span.allocated.1)),
             ("  peak reserved", size(span.reserved)),
             ("  OOM", span.ooms.to_string()),
@@ -94,11 +91,7 @@ impl SnapshotScreen {
             if below.height > 1 {
                 let line = margin(row(below, below.y + 1));
                 let long = columns(NO_TRACE) > usize::from(line.width);
-                let text = if long {
-                    "no history was recorded"
-                } else {
-                    NO_TRACE
-                };
+                let text = if long { "no history was recorded" } else { NO_TRACE };
                 put_line(buffer, line, text, Role::Dim, theme);
             }
         } else if below.height >= 6 {

@@ -41,21 +41,12 @@ pub enum Moved {
 impl Window {
     /// Creates a view of the whole trace, with the cursor at the peak of allocated memory.
     pub fn of(device: &Device, study: &Study) -> Self {
-        Self {
-            from: 0,
-            to: device.events.len(),
-            cursor: study.peak,
-            marks: Vec::new(),
-        }
+        Self { from: 0, to: device.events.len(), cursor: study.peak, marks: Vec::new() }
     }
 
     /// Returns a view of the whole trace with the same cursor and marks.
     pub fn whole(&self, device: &Device) -> Self {
-        Self {
-            from: 0,
-            to: device.events.len(),
-            ..self.clone()
-        }
+        Self { from: 0, to: device.events.len(), ..self.clone() }
     }
 
     pub fn position(&self) -> usize {
@@ -90,9 +81,7 @@ impl Window {
             return None;
         }
         let x = part as u128 * width as u128 / self.length() as u128;
-        usize::try_from(x)
-            .ok()
-            .map(|x| x.min(width.saturating_sub(1)))
+        usize::try_from(x).ok().map(|x| x.min(width.saturating_sub(1)))
     }
 
     /// Moves the cursor in a chart drawn into `area`.
@@ -316,9 +305,6 @@ fn event_text(event: &Event) -> (String, Role) {
         Happened::Snapshot | Happened::UserDefined | Happened::Unknown => {
             (name.to_owned(), Role::Text)
         }
-        _ => (
-            format!("{name} {} at {:x}", Bytes(event.size), event.addr),
-            Role::Text,
-        ),
+        _ => (format!("{name} {} at {:x}", Bytes(event.size), event.addr), Role::Text),
     }
 }

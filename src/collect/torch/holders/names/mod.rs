@@ -113,14 +113,8 @@ struct Graph {
 impl Graph {
     fn push(&mut self, object: u64, parent: u32, edge: Edge) {
         let cost = edge.cost.min(COSTS as u16 - 1);
-        let node = Node {
-            object,
-            parent,
-            cost,
-            class: edge.class,
-            step: edge.step,
-            is_done: false,
-        };
+        let node =
+            Node { object, parent, cost, class: edge.class, step: edge.step, is_done: false };
         let index = match self.index.get(&object) {
             Some(&index) => {
                 let Some(old) = self.nodes.get_mut(index as usize) else {
@@ -204,11 +198,7 @@ impl<'a, M: Memory> Names<'a, M> {
         for cost in 0..COSTS {
             let mut next = 0;
             // Checks the length each time, because expanding a node may add nodes of the same cost.
-            while let Some(&index) = self
-                .graph
-                .queue
-                .get(cost)
-                .and_then(|bucket| bucket.get(next))
+            while let Some(&index) = self.graph.queue.get(cost).and_then(|bucket| bucket.get(next))
             {
                 next += 1;
                 visits += 1;
@@ -265,12 +255,7 @@ impl<'a, M: Memory> Names<'a, M> {
             HolderClass::OptimizerState => HolderClass::OptimizerState,
             _ => HolderClass::Variable,
         };
-        let parent = Parent {
-            index,
-            object: node.object,
-            cost: node.cost,
-            class,
-        };
+        let parent = Parent { index, object: node.object, cost: node.cost, class };
         self.expand(&parent, &object_type);
     }
 
@@ -296,10 +281,7 @@ impl<'a, M: Memory> Names<'a, M> {
                 python.reader.budget.limits.add_end(sentence);
                 break;
             }
-            let mut thread = python
-                .reader
-                .word(state.wrapping_add(layout.threads))
-                .unwrap_or(0);
+            let mut thread = python.reader.word(state.wrapping_add(layout.threads)).unwrap_or(0);
             let mut threads = Vec::new();
             let max = python.reader.budget.options.maximums.threads;
             while is_pointer(thread) && threads.len() < max {
@@ -317,10 +299,7 @@ impl<'a, M: Memory> Names<'a, M> {
             if let Some(modules) = python.reader.pointer(state.wrapping_add(layout.modules)) {
                 self.add_modules(modules);
             }
-            state = python
-                .reader
-                .word(state.wrapping_add(layout.next))
-                .unwrap_or(0);
+            state = python.reader.word(state.wrapping_add(layout.next)).unwrap_or(0);
         }
     }
 
@@ -345,8 +324,7 @@ impl<'a, M: Memory> Names<'a, M> {
             };
             let step = self.add_root(name.to_string(), !is_main);
             let class = HolderClass::Variable;
-            self.graph
-                .push(module, NO_PARENT, Edge { cost, class, step });
+            self.graph.push(module, NO_PARENT, Edge { cost, class, step });
         }
     }
 
@@ -357,19 +335,13 @@ impl<'a, M: Memory> Names<'a, M> {
         let first = thread.wrapping_add(layout.thread_frame);
         let mut frame = python.reader.word(first).unwrap_or(0);
         if let Some(in_c_frame) = layout.c_frame {
-            frame = python
-                .reader
-                .word(frame.wrapping_add(in_c_frame))
-                .unwrap_or(0);
+            frame = python.reader.word(frame.wrapping_add(in_c_frame)).unwrap_or(0);
         }
         let mut frames = Vec::new();
         let max = python.reader.budget.options.maximums.frames;
         while is_pointer(frame) && frames.len() < max {
             frames.push(frame);
-            frame = python
-                .reader
-                .word(frame.wrapping_add(layout.previous_frame))
-                .unwrap_or(0);
+            frame = python.reader.word(frame.wrapping_add(layout.previous_frame)).unwrap_or(0);
         }
         if is_pointer(frame) {
             let sentence =
@@ -380,20 +352,12 @@ impl<'a, M: Memory> Names<'a, M> {
             let Some(function) = python.frame_function(frame) else {
                 continue;
             };
-            let thread = if number == 0 {
-                String::new()
-            } else {
-                format!("thread {number}: ")
-            };
+            let thread = if number == 0 { String::new() } else { format!("thread {number}: ") };
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
             // Uses the frame as the root of its variables; its address is not a Python object.
-            let edge = Edge {
-                cost,
-                class: HolderClass::Variable,
-                step: root,
-            };
+            let edge = Edge { cost, class: HolderClass::Variable, step: root };
             self.graph.push(frame, NO_PARENT, edge);
             let Some(&parent) = self.graph.index.get(&frame) else {
                 return;
@@ -401,12 +365,8 @@ impl<'a, M: Memory> Names<'a, M> {
             if let Some(node) = self.graph.nodes.get_mut(parent as usize) {
                 node.is_done = true;
             }
-            let parent = Parent {
-                index: parent,
-                object: frame,
-                cost,
-                class: HolderClass::Variable,
-            };
+            let parent =
+                Parent { index: parent, object: frame, cost, class: HolderClass::Variable };
             self.push_locals(frame, &parent, 0);
         }
     }

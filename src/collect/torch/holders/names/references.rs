@@ -20,11 +20,7 @@ impl Parent {
     }
 
     fn edge_to(&self, class: HolderClass, extra: u16, step: Step) -> Edge {
-        Edge {
-            cost: self.cost.saturating_add(extra),
-            class,
-            step,
-        }
+        Edge { cost: self.cost.saturating_add(extra), class, step }
     }
 }
 
@@ -104,11 +100,7 @@ impl<M: Memory> Names<'_, M> {
         let python = self.python;
         python.frame_locals(frame, &mut |name, value| {
             let step = name.map_or(Step::Hidden, Step::Local);
-            self.push(
-                value,
-                parent,
-                parent.edge_to(HolderClass::Variable, extra, step),
-            );
+            self.push(value, parent, parent.edge_to(HolderClass::Variable, extra, step));
         });
     }
 
@@ -121,14 +113,10 @@ impl<M: Memory> Names<'_, M> {
                 (closure - 8, Step::Field(".__kwdefaults__"), 12),
                 (closure - 16, Step::Field(".__defaults__"), 12),
             ],
-            Kind::Method => &[
-                (24, Step::Field(".__self__"), 4),
-                (16, Step::Field(".__func__"), 8),
-            ],
-            Kind::Traceback => &[
-                (16, Step::Field(".tb_next"), 1),
-                (24, Step::Field(".tb_frame"), 2),
-            ],
+            Kind::Method => &[(24, Step::Field(".__self__"), 4), (16, Step::Field(".__func__"), 8)],
+            Kind::Traceback => {
+                &[(16, Step::Field(".tb_next"), 1), (24, Step::Field(".tb_frame"), 2)]
+            }
             _ => &[(16, Step::Hidden, 1)],
         };
         for &(at, step, extra) in fields {

@@ -13,19 +13,13 @@ impl<M: Memory> Names<'_, M> {
         let &index = self.graph.index.get(&object)?;
         let node = self.graph.nodes.get(index as usize)?;
         let (name, path) = self.render(node.parent, node.step, 0);
-        let aliases = self
-            .graph
-            .aliases
-            .iter()
-            .filter(|(tensor, ..)| *tensor == index);
+        let aliases = self.graph.aliases.iter().filter(|(tensor, ..)| *tensor == index);
         Some(NamedPath {
             name,
             class: node.class,
             cost: u32::from(node.cost),
             path,
-            aliases: aliases
-                .map(|&(_, parent, step)| self.render(parent, step, 0).0)
-                .collect(),
+            aliases: aliases.map(|&(_, parent, step)| self.render(parent, step, 0).0).collect(),
         })
     }
 
@@ -49,10 +43,7 @@ impl<M: Memory> Names<'_, M> {
         for &step in steps.iter().rev() {
             let text = self.step_text(step, nesting);
             let is_shown = match step {
-                Step::Root(root) => self
-                    .roots
-                    .get(root as usize)
-                    .is_some_and(|root| root.is_shown),
+                Step::Root(root) => self.roots.get(root as usize).is_some_and(|root| root.is_shown),
                 _ => true,
             };
             if is_shown {

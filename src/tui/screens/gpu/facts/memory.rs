@@ -44,11 +44,8 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let count = gpu.processes.value().map_or(0, Vec::len);
     let noun = if count == 1 { "process" } else { "processes" };
     let about = if split.approximate { "~" } else { "" };
-    let remark = if split.processes_unknown {
-        "includes processes with unknown memory"
-    } else {
-        ""
-    };
+    let remark =
+        if split.processes_unknown { "includes processes with unknown memory" } else { "" };
     let mut list = vec![
         heading(),
         Fact::Value(

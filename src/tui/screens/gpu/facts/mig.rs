@@ -18,12 +18,7 @@ fn instance_facts(mig: &MigInstance, theme: &Theme) -> [Fact; 6] {
     [
         Fact::Blank,
         Fact::Heading(format!("MIG instance {number}  {profile}")),
-        Fact::Value(
-            "UUID",
-            mig.uuid.to_string(),
-            Role::Text,
-            Period::Slow.words(),
-        ),
+        Fact::Value("UUID", mig.uuid.to_string(), Role::Text, Period::Slow.words()),
         size("used", &mig.memory.used),
         size("free", &mig.memory.free),
         size("total", &mig.memory.total),

@@ -14,13 +14,9 @@ use crate::tui::widgets::timeline::span_text;
 
 pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     let mut list = memory_facts(gpu, frame, theme);
-    for section in [
-        Section::Activity,
-        Section::Power,
-        Section::Links,
-        Section::Errors,
-        Section::Identity,
-    ] {
+    for section in
+        [Section::Activity, Section::Power, Section::Links, Section::Errors, Section::Identity]
+    {
         list.extend([Fact::Blank, Fact::Heading(section.title().into())]);
         if section == Section::Identity {
             list.extend(identity_facts(gpu));
@@ -34,9 +30,7 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
 
 /// Returns the GPU values in a section.
 fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<Item = Fact> {
-    let figures = GPU_FIGURES
-        .iter()
-        .filter(move |figure| figure.section == section);
+    let figures = GPU_FIGURES.iter().filter(move |figure| figure.section == section);
     figures.map(|figure| {
         let (text, role) = match figure.field.read(gpu) {
             Ok(value) => (value.text().replace('°', theme.glyphs.degree), Role::Text),
@@ -55,18 +49,13 @@ fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
         HealthState::Unknown => "unknown".to_owned(),
     };
     let fact = |name, text, period: Period| Fact::Value(name, text, Role::Text, period.words());
-    [
-        fact("health", health, Period::Tick),
-        fact("UUID", gpu.uuid.to_string(), Period::Once),
-    ]
+    [fact("health", health, Period::Tick), fact("UUID", gpu.uuid.to_string(), Period::Once)]
 }
 
 /// Returns facts with the age of each group of values.
 fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
     let ago = |at: Option<Mono>| {
-        at.map_or("never".into(), |at| {
-            format!("{} ago", span_text(now.since(at)))
-        })
+        at.map_or("never".into(), |at| format!("{} ago", span_text(now.since(at))))
     };
     let read = |name, at| Fact::Value(name, ago(at), Role::Text, "");
     vec![
@@ -99,12 +88,7 @@ mod tests {
         for figure in GPU_FIGURES {
             let period = figure.period.words();
             let is_shown = |fact: &Fact| matches!(fact, Fact::Value(name, _, _, read) if *name == figure.title && *read == period);
-            assert_eq!(
-                facts.iter().filter(|fact| is_shown(fact)).count(),
-                1,
-                "{}",
-                figure.name
-            );
+            assert_eq!(facts.iter().filter(|fact| is_shown(fact)).count(), 1, "{}", figure.name);
         }
     }
 }
