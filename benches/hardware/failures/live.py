@@ -26,8 +26,8 @@ BEGINS = (
 )
 MODES = ("file", "tee", "pane", "null")
 # One after the other: they fill the card.
-ALONE = """activations large_buffer fragmentation leak other_process no_context first_step eval_no_grad cublas_no_memory
-    jax_oom""".split()
+ALONE = """activations large_buffer fragmentation leak other_process no_context first_step eval_no_grad eval_keeps_outputs
+    running_loss attention_matrix ranks_on_one_gpu growing_kv_cache swallowed_oom cublas_no_memory jax_oom""".split()
 # A minute and more: with a log and without.
 SLOW = {
     "slow_leak": (("oom-leak-growth",), ("oom-leak-growth",)),
