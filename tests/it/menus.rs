@@ -145,7 +145,7 @@ fn main_keys_fit_80_columns_during_playback() {
         let text = text_of(&screen_fixture::draw(&app, "overview", width, 24));
         text.lines().last().unwrap_or_default().to_owned()
     };
-    for key in ["/ filter", "s sort", "Space pause", "? help"] {
+    for key in ["/ filter", "s sort", "Space play", "? help"] {
         assert!(footer(80).contains(key), "{}", footer(80));
     }
     for key in ["v by VRAM", "A theme", "Left -10s"] {

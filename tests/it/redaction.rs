@@ -335,7 +335,8 @@ impl Watched {
         let environment = environment.filter_map(|form| form.raw.split_once('='));
         let trainer =
             RealProcess::with_arguments(["the-trainer", "--api-key", "quokka921"], |command| {
-                command.stderr(log).envs(environment);
+                // The list of variables must not depend on those of the test, because the screen breaks it anywhere.
+                command.stderr(log).env_clear().envs(environment);
             });
         let mut scenario = String::from("[[gpu]]\n") + &on_gpu(0, &trainer, "used = \"40 GiB\"");
         for other in &others {
