@@ -275,7 +275,7 @@ mod tests {
         reader.request(Some(key(1)));
         let (process, first) = next().expect("a reading");
         assert_eq!(process, key(1));
-        // A second request does not restart a running reading.
+        // A second request does not restart a read that is in progress.
         reader.request(Some(key(1)));
         assert!(next().is_none());
         assert!(!first.load(Ordering::Relaxed));

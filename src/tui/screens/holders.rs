@@ -315,7 +315,7 @@ impl HoldersScreen {
         app.holders.of(self.subject)
     }
 
-    /// Returns the areas of the holders screen: title, bar, legend, sentences and table.
+    /// Returns the areas of the holders screen: title, bar, legend, notes and table.
     fn areas(&self, app: &App, area: Rect) -> [Rect; 5] {
         let is_small = is_small(area);
         let width = margin(area).width;

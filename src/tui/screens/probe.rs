@@ -117,7 +117,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     lines
 }
 
-/// Returns the run that is shown as the pattern, which is the first one that made requests.
+/// Returns the first run that made requests. The screen shows this run as the pattern.
 fn headline(probe: &Probe) -> Option<&PatternRun> {
     let has_run = |run: &&PatternRun| run.requests_made > 0;
     probe.patterns.iter().find(has_run)

@@ -70,7 +70,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         8,
         2,
         |change: &StackChange, _| Cell::new(change.kind.word(), role(change)),
-        "What happened to the memory of the stack.",
+        "Change of the memory that was allocated with this stack trace.",
     )
     .sorted(First::Smallest, |change| SortKey::Text(change.kind.word().into())),
     Column::rest(
