@@ -21,7 +21,7 @@ pub struct Device {
     /// Device number inside the process.
     pub ordinal: u32,
     pub map: PoolMap,
-    /// Segments sorted by address.
+    /// Blocks that are not free, sorted by address.
     pub held: Vec<Held>,
     /// Last events before the map was taken, oldest first.
     pub events: Vec<Event>,
