@@ -50,7 +50,7 @@ pub struct Fragmentation {
     /// Bytes in fully free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
-    /// A freed block that another stream may still use.
+    /// Freed blocks that another stream may still use.
     pub active: Bytes,
     /// Bytes by which blocks of live tensors are larger than requested, where known.
     pub rounding: Bytes,

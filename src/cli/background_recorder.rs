@@ -60,19 +60,21 @@ impl BackgroundRecorder {
     }
 
     /// Completes the recording and prints its summary of the command.
-    pub fn summarise(mut self, process: Option<ProcessKey>, traces: &[PathBuf]) -> Result<()> {
+    pub fn summarise(
+        mut self,
+        process: Option<ProcessKey>,
+        traces: Option<&[PathBuf]>,
+    ) -> Result<()> {
         self.stop()?;
         let path = self.path.display().to_string();
         let recording = Recording::open(&self.path)?;
         let process = process.ok_or_eyre("the process of the command was not found in /proc")?;
         let mut run = summarise(&recording, &path)?.of_run(process);
-        let mut unproven = Vec::new();
-        for trace in traces {
-            if let Err(why) = add_fit(&mut run, trace) {
-                unproven.push(why.to_string());
-            }
+        let mut unproven = traces.map(|_| "the program saved no allocation trace".to_owned());
+        for trace in traces.unwrap_or_default() {
+            unproven = add_fit(&mut run, trace).err().map(|why| why.to_string());
         }
-        let text = short(&run, &unproven, super::width_of(true));
+        let text = short(&run, unproven.as_deref(), super::width_of(true));
         say(&format!("\n{text}Recording: {path}\n"));
         Ok(())
     }

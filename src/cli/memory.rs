@@ -26,7 +26,7 @@ use crate::export::holders::{
 };
 use crate::model::bounded_json;
 use crate::model::frame::SCHEMA;
-use crate::model::holders::growth::{GroupGrowth, HolderGrowth, freed_groups};
+use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -78,7 +78,7 @@ struct Document<'a> {
     growth: Vec<Growth<'a>>,
     /// Groups of the earlier reading that no longer exist.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    freed: Vec<&'a HolderGroup>,
+    missing_groups: Vec<&'a HolderGroup>,
 }
 
 /// The part of a saved document that is compared.
@@ -109,8 +109,13 @@ pub fn run(args: &Args) -> Result<u8> {
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
             Ok(holders) => {
-                if earlier.as_ref().is_some_and(|e| e.process != holders.process) {
-                    bail!("the earlier reading is of another process; PID {pid} was started later");
+                if let Some(other) = earlier.as_ref().filter(|e| e.process != holders.process) {
+                    match other.process.pid {
+                        other if other == pid => {
+                            bail!("PID {pid} is not the process of the earlier reading anymore");
+                        }
+                        other => bail!("the earlier reading is of PID {other}, not of PID {pid}"),
+                    }
                 }
                 growth.push(&holders);
                 let code = u8::from(!args.has_match(&holders));
@@ -144,8 +149,8 @@ fn saved_reading(path: &Path) -> Result<Holders> {
     if holders.process == ProcessKey::default() {
         bail!("{name} contains no reading, only the reason why it failed");
     }
-    let listed: u64 = holders.groups.iter().map(|group| group.bytes.0).sum();
-    if listed != holders.allocated.0 {
+    let listed = holders.groups.iter().map(|group| group.bytes.0);
+    if listed.fold(0, u64::saturating_add) != holders.allocated.0 {
         bail!("{name} lists only some groups; save it without --top and --group");
     }
     Ok(holders)
@@ -258,7 +263,9 @@ impl Args {
             pid: holders.process.pid,
             summary: Some(sentence(holders, growth)),
             growth: changes.collect(),
-            freed: earlier.map_or_else(Vec::new, |earlier| freed_groups(earlier, holders)),
+            missing_groups: earlier
+                .and_then(|earlier| missing_groups(earlier, holders))
+                .unwrap_or_default(),
             holders: Reading::Value(&shown),
         };
         self.document_text(&document)
@@ -281,7 +288,7 @@ impl Args {
                 summary: None,
                 holders: Reading::Missing(failure.missing()),
                 growth: Vec::new(),
-                freed: Vec::new(),
+                missing_groups: Vec::new(),
             });
         }
         say(&format!("gputop: cannot read the memory of PID {pid}: {failure}\n"));
@@ -391,12 +398,16 @@ mod tests {
         let output = |line| args(line).output(&holders, &growth, Some(&earlier));
         let text = output("").expect("text");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in ["Since the reading 1m30s earlier:", "Freed: ", "+1024"] {
+        for part in ["Since the reading 1m30s earlier:", "No longer there: ", "+1024"] {
             assert!(words.contains(part), "{part}\n{text}");
         }
         let json: serde_json::Value =
             serde_json::from_str(&output("--json").expect("JSON")).expect("JSON");
-        assert_eq!(json["freed"][0]["name"], freed.name);
+        assert_eq!(json["missing_groups"][0]["name"], freed.name);
+        // Tensors may be missing in an incomplete reading.
+        let partial = Holders { is_incomplete: true, ..holders.clone() };
+        let text = args("").output(&partial, &growth, Some(&earlier)).expect("text");
+        assert!(text.contains("Groups are not compared") && !text.contains("No longer"), "{text}");
 
         save("--json --top 2");
         let error = saved_reading(&file).expect_err("part of a reading");

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::probe::sentence as capitalized;
 use super::summary::duration;
 use crate::model::holders::estimate::{Activations, training_minimum};
-use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice, freed_groups};
+use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice, missing_groups};
 use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
 use crate::model::units::Bytes;
 
@@ -47,7 +47,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
 }
 
-/// Compares the allocated memory with an earlier reading, and names the groups that were freed since then.
+/// Compares the allocated memory with an earlier reading, and names the groups that no longer exist.
 pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
     let (before, after) = (earlier.allocated, now.allocated);
     let change = match after.0.checked_sub(before.0) {
@@ -55,24 +55,27 @@ pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
         Some(more) => format!("+{}", Bytes(more)),
         None => format!("-{}", Bytes(before.0 - after.0)),
     };
-    let mut lines = vec![format!(
+    let total = format!(
         "Since the reading {} earlier: {before} -> {after} allocated ({change}).",
         duration(now.at.since(earlier.at))
-    )];
-    let freed = freed_groups(earlier, now);
-    let words = freed.iter().take(MAX_NAMED).map(|group| match &*group.name {
-        "" => format!("{} {}", group.class_words(), group.bytes),
-        name => format!("`{name}` {}", group.bytes),
-    });
-    let words: Vec<String> = words.collect();
-    let others = match freed.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        others => format!(", and {others} smaller groups"),
+    );
+    let groups = match missing_groups(earlier, now) {
+        None => Some("Groups are not compared, because a reading is incomplete.".to_owned()),
+        Some(groups) if groups.is_empty() => None,
+        Some(groups) => {
+            let words = groups.iter().take(MAX_NAMED).map(|group| match &*group.name {
+                "" => format!("{} {}", group.class_words(), group.bytes),
+                name => format!("`{name}` {}", group.bytes),
+            });
+            let words: Vec<String> = words.collect();
+            let others = match groups.len().saturating_sub(MAX_NAMED) {
+                0 => String::new(),
+                others => format!(", and {others} smaller groups"),
+            };
+            Some(format!("No longer there: {}{others}.", words.join(", ")))
+        }
     };
-    if !words.is_empty() {
-        lines.push(format!("Freed: {}{others}.", words.join(", ")));
-    }
-    lines
+    std::iter::once(total).chain(groups).collect()
 }
 
 /// Returns the parts of the sentence about holders, largest first. Large or growing groups kept alive by a variable get

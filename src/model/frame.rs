@@ -19,8 +19,8 @@ use super::units::{Millis, Mono, UnixMillis};
 /// Version of the frame and event format written by this build.
 pub const SCHEMA: u32 = 1;
 
-/// Maximum number of GPUs in a frame summary, more than any host has.
-const MAX_GPUS: usize = 256;
+/// Maximum number of GPUs in a frame, more than any host has.
+pub const MAX_GPUS: usize = 256;
 
 /// The latest state of one host. Each collector sets its own field and that field's time, so slow collectors do not
 /// delay fast ones.

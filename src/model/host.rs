@@ -59,7 +59,7 @@ pub struct Hello {
     pub uid: Option<u32>,
 }
 
-/// Whether gputop and the driver use the same PID namespace.
+/// Relation of the PID namespaces of gputop and the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PidNamespace {

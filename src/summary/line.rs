@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::model::bounded_json;
-use crate::model::frame::ProcessList;
+use crate::model::frame::{MAX_GPUS, ProcessList};
 use crate::model::gpu::{Health, HealthState, Memory, Throttle};
 use crate::model::pool::Pool;
 use crate::model::process::{Process, ProcessKey};
@@ -22,8 +22,6 @@ use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMil
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;
 /// Maximum number of PyTorch's pools, and of other pools, in a frame.
 const MAX_POOLS: usize = 16_384;
-/// Maximum number of GPUs in a frame, more than any host has.
-const MAX_GPUS: usize = 256;
 /// Maximum number of processes on one GPU.
 const MAX_GPU_PROCESSES: usize = 4_096;
 /// Age at which a section is stale compared with its frame.

@@ -134,6 +134,9 @@ pub struct ProcessSummary {
     pub fit: Option<ProvenFit>,
 }
 
+/// Name of PyTorch's own pools.
+const TORCH: &str = "PyTorch";
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PoolSummary {
     pub framework: &'static str,
@@ -150,6 +153,12 @@ pub struct PoolSummary {
     /// Peak reserved memory according to PyTorch, including the time before the recording.
     #[serde(skip)]
     reserved_peak: Bytes,
+}
+
+impl PoolSummary {
+    pub fn is_torch(&self) -> bool {
+        self.framework == TORCH
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

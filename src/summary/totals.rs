@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use super::distribution::Distribution;
 use super::line::{FrameLine, GpuLine};
 use super::{
-    Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, ThrottleShare,
-    WarningSummary,
+    Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, TORCH,
+    ThrottleShare, WarningSummary,
 };
 use crate::allocator::warnings::{NoteKind, PoolSamples, Sample};
-use crate::model::frame::SCHEMA;
+use crate::model::frame::{MAX_GPUS, SCHEMA};
 use crate::model::gpu::Throttle;
 use crate::model::host::Hello;
 use crate::model::incident_record::Record;
@@ -20,8 +20,6 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
 /// Maximum number of processes with totals. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
-/// Maximum number of GPUs in a frame summary, more than any host has.
-const MAX_GPUS: usize = 256;
 const MAX_POOLS: usize = 64;
 /// Recording time between two checks, which evaluate the warnings and update the process descriptions.
 const CHECK_INTERVAL: Millis = Millis(10_000);
@@ -587,7 +585,7 @@ impl PoolTotals {
             .zip(allocated)
             .map(|(reserved, allocated)| Bytes(reserved.peak.0.saturating_sub(allocated.peak.0)));
         PoolSummary {
-            framework: self.framework.map_or("PyTorch", Framework::words),
+            framework: self.framework.map_or(TORCH, Framework::words),
             allocator: self.allocator,
             ordinal: self.ordinal,
             gpu,

@@ -14,7 +14,7 @@ use super::time_window::ScrollDirection;
 use super::view::{View, cycle_sort, set_speed, sort_by_vram};
 use crate::model::signal::Signal;
 
-/// Where an action is available.
+/// Screens or modes in which an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Screens,

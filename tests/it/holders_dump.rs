@@ -140,7 +140,7 @@ fn limits_have_a_sentence() {
         (|max| max.interpreters = 0, "Only 0 Python interpreters were searched."),
         (|max| max.threads = 0, "Only 0 threads were searched"),
         (|max| max.locals = 0, "Only 0 local variables of each function"),
-        (|max| max.classes = 1, "Only 1 classes of tensors"),
+        (|max| max.classes = 1, "The maximum number of tensor classes (1) was reached."),
         (|max| max.depth = 2, "Names show at most 2 references."),
         (|max| max.items = 2, "Only 2 items of each container were searched."),
     ];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Report;
 use super::table::{Column, Section, duration, energy, fit_words, incident, overview_words};
 use crate::model::units::{Bytes, Percent};
-use crate::summary::{GpuSummary, ProcessSummary, RunSummary};
+use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.
 const SHORT_LINES: usize = 9;
@@ -89,20 +89,22 @@ fn write_wrapped(out: &mut String, text: &str, width: usize) {
 }
 
 /// Formats at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents, and
-/// whether a smaller GPU would do. `unproven` are the reasons why an allocation trace proves no smaller GPU.
-pub fn short(run: &RunSummary, unproven: &[String], width: usize) -> String {
+/// whether a smaller GPU would do. `unproven` is the reason why a traced run proves no smaller GPU.
+pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     let mut lines = overview_words(run);
     let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
     let fit: Vec<String> = run.processes.iter().filter_map(fit_words).collect();
-    let has_pools = run.processes.iter().any(|process| !process.pools.is_empty());
-    let fit = match (fit.is_empty(), unproven.first()) {
+    let mut pools = run.processes.iter().flat_map(|process| &process.pools);
+    let fit = match (fit.is_empty(), unproven) {
         (false, _) => fit,
         (true, Some(why)) => vec![format!("No smaller GPU is proven: {why}.")],
-        (true, None) if has_pools => vec![UNTRACED.to_owned()],
+        (true, None) if pools.any(PoolSummary::is_torch) => vec![UNTRACED.to_owned()],
         (true, None) => Vec::new(),
     };
     let mut wrapped = String::new();
     fit.iter().for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
+    // Drops the last incidents before the sentences, because half a sentence is misleading.
+    rest.truncate((SHORT_LINES - SHORT_LINES / 2).saturating_sub(wrapped.lines().count()));
     rest.extend(wrapped.lines().map(|line| line[1..].to_owned()));
     lines.extend(run.gpus.iter().map(gpu_line));
     lines.extend(run.processes.iter().map(process_line));
@@ -176,7 +178,7 @@ mod tests {
             outside: Bytes::gib(2),
             peak_reserved: Bytes::gib(20),
         });
-        let text = short(&run, &[], 80);
+        let text = short(&run, None, 80);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             words.ends_with("20.00 GiB reserved, plus 2.00 GiB outside the allocator."),
@@ -188,15 +190,15 @@ mod tests {
     #[test]
     fn the_short_summary_states_why_no_smaller_gpu_is_proven() {
         let mut run = run();
-        let why = "an allocation failed in the trace".to_owned();
-        let text = short(&run, &[why], 80);
+        let text = short(&run, Some("an allocation failed in the trace"), 80);
         assert!(
             text.ends_with("No smaller GPU is proven: an allocation failed in the trace.\n"),
             "{text}"
         );
-        let text = short(&run, &[], 80);
+        let text = short(&run, None, 80);
         assert!(text.contains("--trace-allocs"), "{text}");
-        run.processes[0].pools.clear();
-        assert!(!short(&run, &[], 80).contains("--trace-allocs"));
+        // The option traces only PyTorch.
+        run.processes[0].pools[0].framework = "JAX";
+        assert!(!short(&run, None, 80).contains("--trace-allocs"));
     }
 }

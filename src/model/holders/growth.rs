@@ -107,11 +107,15 @@ impl HolderGrowth {
     }
 }
 
-/// Returns the groups of an earlier reading that a later one lacks, largest first.
-pub fn freed_groups<'a>(earlier: &'a Holders, now: &Holders) -> Vec<&'a HolderGroup> {
+/// Returns the groups of an earlier reading that a later one lacks, largest first. Their memory may have been freed, or
+/// may have another name now. Returns `None` if a reading is incomplete, because groups may be missing in it.
+pub fn missing_groups<'a>(earlier: &'a Holders, now: &Holders) -> Option<Vec<&'a HolderGroup>> {
+    if earlier.is_incomplete || now.is_incomplete {
+        return None;
+    }
     let present: BTreeSet<GroupKey> = now.groups.iter().map(HolderGroup::key).collect();
     let groups = earlier.groups.iter();
-    groups.filter(|group| !present.contains(&group.key())).collect()
+    Some(groups.filter(|group| !present.contains(&group.key())).collect())
 }
 
 /// Returns the growth rate of a group that grew in every reading since it appeared. The time before its appearance does

@@ -215,7 +215,7 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
     let max = budget.options.maximums.classes;
     let mut types = vec![base];
     let mut done = 0;
-    while let Some(&class) = types.get(done) {
+    while let Some(&class) = types.get(done).filter(|_| types.len() <= max) {
         done += 1;
         let subclasses = python.reader.pointer(class.wrapping_add(TYPE_SUBCLASSES));
         let Some(subclasses) = subclasses.filter(|&dict| python.kind_of(dict) == Some(Kind::Dict))
@@ -230,11 +230,12 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
             {
                 types.push(class);
             }
-            types.len() < max
+            types.len() <= max
         });
     }
-    if types.len() >= max {
-        let sentence = format!("Only {max} classes of tensors were searched.");
+    if types.len() > max {
+        types.truncate(max);
+        let sentence = format!("The maximum number of tensor classes ({max}) was reached.");
         budget.limits.add_end(sentence);
     }
     types

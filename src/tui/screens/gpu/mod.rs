@@ -179,7 +179,13 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
 impl Screen for GpuScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let Some(gpu) = self.gpu(app) else {
-            put_line(buffer, margin(area), "This GPU is no longer listed", Role::Warn, &app.theme);
+            put_line(
+                buffer,
+                margin(area),
+                "The driver no longer reports this GPU",
+                Role::Warn,
+                &app.theme,
+            );
             return;
         };
         draw_title(gpu, app, area, buffer);

@@ -42,7 +42,7 @@ pub struct IdleParts {
     pub returnable: Bytes,
     /// Free segments of private pools.
     pub private: Bytes,
-    /// A freed block that another stream may still use.
+    /// Freed blocks that another stream may still use.
     pub waiting: Bytes,
 }
 
