@@ -85,6 +85,10 @@ impl Launch {
                 command.env_remove(name);
             }
         }
+        // With `max_split_size_mb`, PyTorch reads the size of a cached block after it has freed the block
+        // (https://github.com/pytorch/pytorch/issues/159567). In glibc's per-thread cache, freed memory keeps its
+        // content, so a cache that is never full gives the intended result and no segmentation fault.
+        command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=65535");
         Self { command }
     }
 
