@@ -1,8 +1,8 @@
-//! The messages between the threads of gputop, between hosts and in recordings: an [`Update`] comes from a source, a
-//! [`Request`] goes to it.
+//! Messages between gputop's threads, between hosts and in recordings. A data source sends [`Update`]s and receives
+//! [`Request`]s.
 //!
-//! An update is written as one line of JSON: an object with a key that names the kind. Messages that only a live source
-//! sends are nested in `reply`, and are never recorded.
+//! An update is one line of JSON: an object with a key that names the kind of update. Updates that only a live source
+//! sends are nested in `reply` and never recorded.
 //!
 //! ```text
 //! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
@@ -11,7 +11,7 @@
 //! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
 //! ```
 //!
-//! Readers skip kinds and fields that they do not know, so new ones do not need a new version of the protocol.
+//! Readers skip unknown kinds and fields, so new ones do not need a new protocol version.
 
 pub mod map_line;
 
@@ -40,87 +40,95 @@ use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Maximum memory for the lists and maps of one line. A frame of 2,000 processes takes 3 MiB.
+/// Maximum memory for the lists and maps in one protocol line. A frame with 2,000 processes takes 3 MiB.
 const MAX_LINE_MEMORY: usize = 12 << 20;
 
-/// A message from a source.
+/// A message from a data source: this host, a remote host or a recording.
 #[derive(Debug, Clone)]
 pub enum Update {
-    /// The first message, sent again when the remote agent restarts.
+    /// The first message from a source, sent again when the remote agent restarts.
     Hello(Arc<Hello>),
-    /// The latest state. A newer frame may replace an unread one.
+    /// The latest state of GPUs and processes. A newer frame may replace an unread one.
     Frame(Arc<Frame>),
-    /// An event. Events are never dropped.
+    /// An event. Unlike frames, events are never dropped.
     Event(Event),
-    /// The response to [`Request::Detail`].
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
-    /// Every segment and block of the pool that [`Request::Map`] asked for. Replaces the previous map.
+    /// Every segment and block of the pool requested by [`Request::Map`]. Replaces the previous map.
     Map(Arc<PoolMap>),
-    /// The reason why the map of a pool is not available. An earlier map remains the newest.
+    /// Reason why a pool's map is not available. The last map received stays current.
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
-    /// The response to [`Request::Stacks`], or a stack read at a new maximum or a failed allocation.
+    /// The response to [`Request::Stacks`], or a Python stack read at a new memory maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
-    /// The response to [`Request::Holders`]. Never recorded, because the names are private.
+    /// The response to [`Request::Holders`]. Never recorded, because tensor names are private.
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
-    /// The response to [`Request::Log`].
     Log(Arc<LogView>),
     /// The response to [`Request::Watch`]: the name of the log that is now watched.
     Watched(ProcessKey, Result<String, Missing>),
-    /// The response to [`Request::Signal`].
     Signalled(Signalled),
-    /// The response to [`Request::Probe`].
     Probed(Arc<Probe>),
     /// Contents of the incident store of the remote host, newest first. Sent again after each change.
     IncidentList(Vec<IncidentFile>),
-    /// An incident from that store, as requested. It may have happened before the connection.
+    /// An incident requested from the remote incident store. It may be older than the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// A recording jumped. Data from time `from` on must be discarded and replaced by the summaries, oldest first.
+    /// Playback jumped. Readers discard all data from time `from` on and use the summaries, oldest first, instead.
     /// Events follow as usual.
-    Jump { from: Mono, summaries: Vec<Summary> },
+    Jump {
+        from: Mono,
+        summaries: Vec<Summary>,
+    },
     /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if there is no older data. The
     /// events of that period follow.
-    Past { before: Mono, from: Mono, summaries: Vec<Summary> },
-    /// Position in a recording, sent after each of its frames.
+    Past {
+        before: Mono,
+        from: Mono,
+        summaries: Vec<Summary>,
+    },
+    /// Playback position in a recording, sent after each frame.
     Position(Position),
     /// State of the connection to a remote host.
     Link(Link),
     /// A sentence for the user: `The recording is damaged 3:07 min after its start; unreadable parts are skipped.`
     Notice(String),
-    /// The end of the stream, and the reason.
+    /// End of the update stream, with the reason if known.
     End(Option<String>),
 }
 
-/// A request to a source. A source that cannot fulfil it ignores it or replies with the reason.
+/// A request to a data source. A source that cannot fulfil a request ignores it or replies with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Send all details of one process, once.
     Detail(ProcessKey),
-    /// Send the map of this pool, given by its process and the device number inside it. `None` means no map. The
-    /// request stays in effect until the next one. Readers repeat it with every frame, so that a restarted source
-    /// receives it.
+    /// Send the map of this pool, given by its process and the device number inside that process. `None` stops the
+    /// maps. The request stays in effect until the next map request. Readers repeat it with every frame, so that a
+    /// restarted source receives it.
     Map(Option<(ProcessKey, u32)>),
     /// Send the current Python stack of a process.
     Stacks(ProcessKey),
-    /// Read once which tensors hold the memory of this process. Cancels a reading of another process; `None` only cancels.
+    /// Find out once which tensors hold the memory of this process. Cancels the search in any other process; `None`
+    /// only cancels.
     Holders(Option<ProcessKey>),
-    /// Send the log text of a process since gputop attached to it.
+    /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
     /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
-    Watch { process: ProcessKey, path: String },
+    Watch {
+        process: ProcessKey,
+        path: String,
+    },
     /// Send a signal to these processes. A process is skipped if its PID has been reused.
-    Signal { signal: Signal, processes: Vec<ProcessKey> },
+    Signal {
+        signal: Signal,
+        processes: Vec<ProcessKey>,
+    },
     /// Allocate GPU memory briefly and free all of it. The user has confirmed the request.
     Probe(ProbeRequest),
-    /// Set the GPU that fills the screen. Its expensive values are collected until the selection changes.
+    /// Select the GPU shown full screen. The source collects its expensive values until the selection changes.
     Focus(Option<GpuUuid>),
-    /// Set the time between frames.
     Interval(Millis),
     /// Reconnect now after a lost connection. This request is not sent to the remote host.
     Connect,
-    /// Change the position or speed of a recording.
     Play(Play),
 }
 
@@ -150,14 +158,14 @@ impl Request {
     }
 }
 
-/// A line to a remote agent.
+/// A protocol line sent to a remote agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestLine {
     Request(Request),
     /// Number of frames received since the connection started.
     Frames(u64),
-    /// Name of a listed incident to send.
+    /// Asks for the listed incident with this name.
     Incident(String),
 }
 
@@ -176,11 +184,11 @@ pub enum Play {
     /// Jump to a time in the recording.
     To(Mono),
     Start,
-    /// Send the 15 minutes before this time without changing the playback position.
+    /// Send the data of the 15 minutes before this time without changing the playback position.
     Past(Mono),
 }
 
-/// Position in a recording.
+/// Playback position and state of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Position {
     pub start: Mono,
@@ -213,7 +221,7 @@ impl Serialize for Update {
     }
 }
 
-/// Returns the payload of `reply`.
+/// The payload of a `reply` line.
 struct Reply<'a>(&'a Update);
 
 impl Serialize for Reply<'_> {
@@ -324,13 +332,13 @@ impl Update {
     }
 }
 
-/// A parsed line.
+/// A parsed protocol line.
 #[derive(Debug)]
 pub enum Line {
     Update(Update),
-    /// A pool map. It is parsed on demand, because parsing is expensive.
+    /// A pool map, parsed on demand because parsing is expensive.
     Map(MapLine),
-    /// A line of an unknown kind, or from a host other than the first.
+    /// A line of an unknown kind, or a line from any host except the first.
     Unknown,
 }
 
@@ -340,7 +348,7 @@ impl Line {
         bounded_json::read(text, MAX_LINE_MEMORY).map(|(line, _)| line)
     }
 
-    /// Returns the update with its map, or `None` for an unknown line.
+    /// Converts the line to an update and parses its pool map, if any. Returns `None` for an unknown line.
     pub fn update(self) -> Result<Option<Update>, MapLineError> {
         Ok(match self {
             Self::Update(update) => Some(update),
@@ -389,7 +397,7 @@ impl<'de> Visitor<'de> for LineVisitor {
     }
 }
 
-/// Parses the payload of a line. Returns `None` without parsing it if the kind is unknown.
+/// Parses the payload of a protocol line, or returns `None` if its kind is unknown.
 fn read_update<'de, A: MapAccess<'de>>(
     kind: &str,
     line: &mut A,

@@ -27,7 +27,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             at += 1;
             continue;
         }
-        // A full-width separator begins with a byte that can also occur in a name.
+        // A full-width separator begins with a byte that can also occur in a name, so the name takes at least one byte.
         let name = at..end_of_name(text, at).max(at + 1);
         at = name.end;
         if let Some(value) = value_of(text, name, quotes.open) {
@@ -42,12 +42,13 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
-    // Most words are not followed by a value, and this check is cheaper than classifying the name.
+    // Checks for a separator first: most words have none, and the check is cheaper than classifying the name.
     end_of_separator(text, name.end)?;
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
-        // Only short values can look like a secret. The limit also prevents quadratic search times on hostile text.
+        // Limits the search, because only short values can look like a secret and hostile text would make the search
+        // quadratic.
         Sensitivity::Doubtful | Sensitivity::Login => {
             &text[..text.len().min(name.end + MAX_DOUBTFUL)]
         }
@@ -147,7 +148,7 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
-                // In Python and JSON, the value ends here. In a shell, an unquoted part may follow.
+                // In Python and JSON, the value ends at the closing quote. In a shell, an unquoted part may follow.
                 if text.get(end).is_none_or(|b| b",:)]}".contains(b)) {
                     return end;
                 }
@@ -166,7 +167,7 @@ fn closes_on_line(text: &[u8], open: usize) -> bool {
     line.into_iter().any(|b| *b == text[open])
 }
 
-/// Returns the position after the closing quote, or the end of the text.
+/// Returns the position after the closing quote, or the end of the text if the quote is not closed.
 fn end_of_quoted(text: &[u8], open: usize) -> usize {
     let mut at = open + 1;
     while at < text.len() {
@@ -205,7 +206,7 @@ fn without_quotes(value: &[u8]) -> &[u8] {
     value
 }
 
-/// Returns the range without its quotes, so that the redacted line keeps them.
+/// Returns the range of a value without its quotes, so that the redacted line keeps the quotes.
 fn inside_quotes(text: &[u8], value: Range<usize>) -> Range<usize> {
     let bytes = &text[value.clone()];
     let quotes = (bytes.len() - without_quotes(bytes).len()) / 2;
@@ -221,7 +222,7 @@ struct Quotes {
 impl Quotes {
     fn pass(&mut self, text: &[u8], at: usize) {
         let byte = text[at];
-        // An apostrophe must not affect later lines.
+        // A line break closes any open quote, so that an apostrophe does not affect later lines.
         if byte == b'\n' {
             self.open = None;
         }

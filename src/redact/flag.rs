@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::name::{self, Sensitivity};
 
-/// A short flag that takes a secret, but only in the listed programs.
+/// A short flag that takes a secret in the listed programs.
 struct ShortFlag {
     programs: &'static [&'static str],
     flag: &'static str,
@@ -145,13 +145,12 @@ const SHORT_FLAGS: &[ShortFlag] = &[
     },
 ];
 
-/// Returns the start of the part to hide for each argument.
+/// Returns, for each argument, the start of the part to hide, if any.
 pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
     let mut before = PrecedingWords::default();
     words.iter().map(|word| before.take(word, true)).collect()
 }
 
-/// State from the words before the current one.
 #[derive(Default)]
 struct PrecedingWords<'a> {
     last: &'a [u8],
@@ -159,7 +158,6 @@ struct PrecedingWords<'a> {
     named: [bool; SHORT_FLAGS.len()],
     /// True if `wandb` was found. Its keys look like commit hashes.
     names_wandb: bool,
-    /// True if a version control program was found.
     names_vcs: bool,
     /// True if a program was found that uses `/p:` to set a property.
     names_msbuild: bool,
@@ -176,7 +174,8 @@ impl<'a> PrecedingWords<'a> {
         hidden
     }
 
-    /// Starts a new line. Its first word may start a new command or be the value of a flag on the previous line.
+    /// Forgets all words except the last at a line break. The next word may start a command or be the value of a flag
+    /// on the previous line.
     fn begin_line(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
     }
@@ -216,7 +215,7 @@ impl<'a> PrecedingWords<'a> {
     }
 }
 
-/// Finds the values of flags in text, where words end at blanks and may be quoted.
+/// Finds secret flag values in text whose words end at blanks and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
     // A single word cannot follow a flag.
@@ -241,7 +240,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 fn after_named_flag(flag: &[u8], word: &[u8]) -> Option<usize> {
     let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
     let is_flag = starts_with_dash(flag) && flag.iter().all(is_word);
-    // `aws configure set aws_secret_access_key …`
+    // A setting name acts as a flag: `aws configure set aws_secret_access_key …`.
     let is_setting =
         flag.contains(&b'_') && flag.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let takes_word = is_setting || (is_flag && !name::is_switch(flag));

@@ -1,15 +1,15 @@
-//! Redacts and escapes the names in a reading of the holders of memory. Dictionary keys in a name may be secrets.
+//! Redacts and escapes the names of tensors that hold GPU memory, because dictionary keys in these names may be
+//! secrets.
 
 use super::text;
 use crate::model::holders::Holders;
 use crate::model::text::visible;
 
-/// Maximum length of a name, and of one reference in a path.
 const MAX_NAME_CHARS: usize = 200;
 const MAX_REFERENCE_CHARS: usize = 80;
 const MAX_DTYPE_CHARS: usize = 40;
 
-/// Redacts, escapes and shortens all text that the program can influence.
+/// Redacts, escapes and shortens all text that the observed program can influence.
 pub fn holders(holders: &mut Holders) {
     for group in &mut holders.groups {
         clean(&mut group.name, MAX_NAME_CHARS);

@@ -97,7 +97,7 @@ fn quote(quote: &mut Quote) {
     let (length, before) = (new_bytes.len(), old.len());
     quote.labels.retain_mut(|label| {
         if label.start >= tail_start {
-            // The distance from the end is unchanged.
+            // Labels after the changed text keep their distance from the end.
             label.start = length - (before - label.start.min(before)).min(length);
             label.end = length - (before - label.end.min(before)).min(length);
             return true;

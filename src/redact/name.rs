@@ -1,12 +1,13 @@
 //! Classifies flag and variable names by the sensitivity of their values.
 
-/// Sensitivity of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
-    /// `--key`, `sig`: often a file name or a sort key. The value decides whether it is hidden.
+    /// Names such as `--key` and `sig`, whose value is often a file name or a sort key. The value decides whether it is
+    /// hidden.
     Doubtful,
-    /// `--auth ana:8f2c`: a user and password, or the name of an authentication method.
+    /// Names such as `--auth`, as in `--auth ana:8f2c`: the value is a user and password, or the name of an
+    /// authentication method.
     Login,
     Secret,
 }
@@ -53,7 +54,7 @@ const SECRET_ENDINGS: &[&str] = &[
     "token",
     "userpwd",
     "writekey",
-    // The same words in other languages.
+    // Words for password, secret and token in other languages.
     "contrasena",
     "contraseña",
     "hasło",
@@ -169,7 +170,6 @@ pub fn is_switch(name: &[u8]) -> bool {
     words(name).first().is_some_and(|first| SWITCHES.contains(&first.as_str()))
 }
 
-/// Returns the sensitivity that a name implies.
 pub fn sensitivity(name: &[u8]) -> Sensitivity {
     let words = words(name);
     let joined = words.concat();

@@ -77,7 +77,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     private_keys(text, hidden);
 }
 
-/// Returns the end of the token that begins at `at`.
+/// Returns the end of the token that begins at `at`, if one does.
 fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     let before = at.checked_sub(1).map_or(b' ', |i| text[i]);
     if before.is_ascii_alphanumeric() || before == b'_' {
@@ -109,7 +109,7 @@ fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         }
         let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
         hidden.push(start..end);
-        // The end marker contains the same words but does not begin another key.
+        // Skips the end marker, which contains `PRIVATE KEY` but does not begin another key.
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }

@@ -23,7 +23,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the length of the part before the `@`, if it must be hidden.
+/// Returns the length of the credentials before the `@`, if they must be hidden.
 fn credentials(url: &[u8], scheme: &[u8]) -> Option<usize> {
     let authority = url.iter().position(|b| b"/?#".contains(b)).unwrap_or(url.len());
     let at = url[..authority].iter().rposition(|&b| b == b'@');
@@ -48,7 +48,7 @@ fn has_no_port(authority: &[u8]) -> bool {
     let Some(colon) = authority.iter().rposition(|&b| b == b':') else {
         return false;
     };
-    // `[::1]` is an IPv6 address.
+    // The colons in `[::1]` belong to an IPv6 address.
     let port = &authority[colon + 1..];
     !authority.starts_with(b"[") && !port.is_empty() && !port.iter().all(u8::is_ascii_digit)
 }

@@ -1,4 +1,4 @@
-//! The command to run: starting it, its state changes and its exit status.
+//! Starts the command of `gputop run` and reports its state changes and exit status.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::model::process::ProcessKey;
 use crate::model::stat_line::Stat;
 use crate::model::text::visible;
 
-/// Program and arguments, as typed.
+/// Program and arguments of `gputop run`, as typed.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     pub program: OsString,
@@ -65,8 +65,8 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Starts the command in gputop's process group, or replaces gputop with the command. Terminal output streams are
-    /// replaced with the pty's slave end, and pipes with gputop's own pipes.
+    /// Starts the command in gputop's process group, or replaces gputop with the command if that fails. The pty's slave
+    /// end replaces terminal output streams, and gputop's own pipes replace pipes.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -102,7 +102,7 @@ impl CommandLine {
         command
     }
 
-    /// Replaces this process with the command, which then runs without gputop. Returns only if the exec also fails.
+    /// Replaces gputop with the command, which then runs on its own. Returns only if the exec also fails.
     pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
         let mut command = self.command();
         if let Some(signals) = signals {
@@ -127,15 +127,14 @@ impl CommandLine {
     }
 }
 
-/// The running command.
 pub(super) struct ChildCommand {
     child: Child,
     is_stopped: bool,
-    /// `None` if /proc could not be read.
+    /// Identity of the command's process. `None` if /proc could not be read.
     pub(super) process: Option<ProcessKey>,
 }
 
-/// A state change that the relay must handle.
+/// A state change of the command that the relay must handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StateChange {
     Stopped(Signal),
@@ -147,19 +146,19 @@ impl ChildCommand {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Sends a signal. If gputop is not permitted to signal the process (setuid), the user is not either.
+    /// Sends a signal to the command. Ignores errors: if gputop may not signal the process (setuid), neither may the
+    /// user.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill(self.pid(), signal);
     }
 
-    /// Continues the command if it is stopped.
     pub(super) fn resume(&mut self) {
         if std::mem::take(&mut self.is_stopped) {
             self.signal(Signal::SIGCONT);
         }
     }
 
-    /// Returns the next state change. Called after SIGCHLD until it returns `None`.
+    /// Returns the command's next state change. Must be called after SIGCHLD until it returns `None`.
     pub(super) fn next_change(&mut self) -> Option<StateChange> {
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
         loop {
@@ -178,7 +177,7 @@ impl ChildCommand {
     }
 }
 
-/// Returns the identity of a process that has not been reaped. Returns `None` without /proc.
+/// Returns the identity of an unreaped process, or `None` if /proc cannot be read.
 pub(super) fn identity(pid: u32) -> Option<ProcessKey> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let Stat { pid, start, .. } = Stat::parse(&stat)?;

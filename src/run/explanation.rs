@@ -1,4 +1,4 @@
-//! Explains a failed command. Nothing is printed if the command succeeded or no cause was found.
+//! Explains failed commands. There is no explanation if the command succeeded or no cause was found.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +26,7 @@ use crate::model::text::visible;
 use crate::model::trace_replay::TraceReplay;
 use crate::redact;
 
-/// Text to print after a failure.
+/// Text to print after a command failed.
 #[derive(Debug)]
 pub enum Explanation {
     /// The incident to print and the record to save.
@@ -67,7 +67,7 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // Also report an unexplained exception: the other ranks may have been waiting for this one.
+    // Registers unexplained exceptions too, because the other ranks may have been waiting for this one.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -83,8 +83,8 @@ pub fn explain(
     }
 }
 
-/// Returns the cause of the failure. Logs take precedence over hook reports, unless they contain no cause or only a
-/// consequence of it. The hook's measurements and the fixes predicted from its trace are added.
+/// Returns the cause of the failure. Logs take precedence over hook reports, unless the logs contain no cause or only
+/// its consequence. Adds the hook's measurements and the fixes predicted from its trace.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
@@ -140,7 +140,7 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     log.push(text.as_bytes());
     let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
     incident.log = None;
-    // gputop generated this text, and the title already says the same.
+    // Omits the quote, because gputop generated its text and the title says the same.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(exit.code().into());
@@ -154,7 +154,7 @@ fn exception(logs: &[LogFindings]) -> Option<String> {
 }
 
 impl Evidence {
-    /// Returns all logs, each with a flag that is true if its line numbers are correct.
+    /// Parses all logs. The flag is true if their line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
         let outputs = self.outputs.iter().map(|output| output.read(catalogue));
@@ -167,8 +167,8 @@ impl Evidence {
 /// second.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// If there is a trace, adds the predicted effects to the fixes of `incident`, or the reason why the trace gives no
-/// prediction.
+/// Adds the effects predicted from the hook's trace, if any, to the fixes of `incident`, or the reason why the trace
+/// gives no prediction.
 fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;
@@ -179,7 +179,7 @@ fn add_predictions(incident: &mut Incident, found: HookEvidence) {
         Some(Some(replayed)) => replayed,
         None => TraceReplay {
             missing: Some(format!(
-                "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on it to see which settings help.",
+                "Replaying the allocation trace takes longer than {} s. Run `gputop whatif` on the trace to see which settings help.",
                 REPLAY_TIMEOUT.as_secs()
             )),
             ..TraceReplay::default()
@@ -188,12 +188,11 @@ fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     predicted_fixes::add_predictions(incident, &replayed);
 }
 
-/// Maximum length of the saved command line. The end of a longer one is rarely relevant.
+/// Maximum length of the saved command line. The end of a longer command line is rarely relevant.
 const MAX_COMMAND_BYTES: usize = 4096;
-/// Maximum total size of all log text.
+/// Maximum size of the log text saved with an incident.
 const MAX_EXCERPT_BYTES: usize = 256 << 10;
 
-/// A failed command with its logs.
 struct FailedRun<'a> {
     command: &'a CommandLine,
     process: Option<ProcessKey>,
@@ -202,7 +201,7 @@ struct FailedRun<'a> {
 }
 
 impl FailedRun<'_> {
-    /// Returns the record. `incident` must already be redacted.
+    /// Returns the incident record to save. `incident` must already be redacted.
     fn record(&self, incident: &Incident) -> Record {
         let hello = hello();
         let mut incident = incident.clone();

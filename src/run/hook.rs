@@ -15,7 +15,6 @@ use crate::model::event::{HookEvent, HookException, HookOom};
 use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 
-/// The Python hook for one run of a command.
 #[derive(Debug)]
 pub struct Hook {
     files: PathBuf,
@@ -44,7 +43,6 @@ impl Hook {
         })
     }
 
-    /// Returns the variables to add to the environment of the command.
     #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let own = std::env::var_os("PYTHONPATH");
@@ -64,7 +62,6 @@ impl Hook {
         all
     }
 
-    /// Returns the reports that the command's processes have written so far.
     pub(super) fn reports(&self) -> Vec<Report> {
         self.spool.of_run(&self.run)
     }
@@ -73,7 +70,7 @@ impl Hook {
         self.traces.is_some()
     }
 
-    /// Returns the allocation traces that the command's processes wrote.
+    /// Returns the paths of the allocation traces written by the command's processes.
     #[must_use]
     pub fn traces(&self) -> Vec<PathBuf> {
         let Some(folder) = &self.traces else {
@@ -121,7 +118,7 @@ impl HookReports {
     }
 
     fn exceptions(&self) -> impl Iterator<Item = (&Report, &HookException)> {
-        // A failing notebook cell does not end the process.
+        // Skips failed notebook cells, because they do not end the process.
         self.reports.iter().flat_map(|report| {
             let exceptions = report.events.iter().filter_map(|e| e.exception.as_deref());
             exceptions.filter(|e| e.r#where != "cell").map(move |e| (report, e))
@@ -162,7 +159,7 @@ impl HookReports {
             Some(wanted) => is_near(oom.requested_bytes.0, wanted),
             None => true,
         };
-        // The program handled all errors except the last one.
+        // Takes the last matching error, because the program handled all earlier ones.
         let (report, event, oom) = all.by_ref().filter(matches_request).last()?;
         Some(HookEvidence {
             report: HookReport::of(event, oom),
@@ -172,7 +169,7 @@ impl HookReports {
     }
 }
 
-/// Compares with a tolerance of 1 %: sizes in log text have two decimals.
+/// Returns true if two sizes differ by at most 1 %, because sizes in log text have two decimals.
 fn is_near(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 100
 }

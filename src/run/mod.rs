@@ -44,7 +44,6 @@ use relay::Relay;
 use signals::Signals;
 use terminal::{Mirror, Pty, Streams};
 
-/// A command that has exited.
 pub struct Finished {
     pub exit: ExitOutcome,
     pub process: Option<ProcessKey>,
@@ -62,7 +61,7 @@ impl Finished {
     }
 }
 
-/// Output of the command that gputop reads.
+/// Command output that gputop captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
     /// Output to terminals, pipes and files.
@@ -71,7 +70,7 @@ pub enum Capture {
     Files,
 }
 
-/// Exit time on both clocks.
+/// Exit time on the monotonic and the wall clock.
 #[derive(Debug, Clone, Copy)]
 struct ExitTime {
     mono: Mono,
@@ -80,13 +79,13 @@ struct ExitTime {
 
 struct Evidence {
     command: CommandLine,
-    /// Output to the terminal and to each pipe.
+    /// Captured output to the terminal and to each pipe.
     outputs: Vec<CapturedOutput>,
     files: Vec<FilePosition>,
 }
 
-/// Runs the command until it exits. `rank` is set if the command is one of several ranks on a terminal, which then
-/// share its keys.
+/// Runs the command until it exits. `rank` is set if the command is one of several ranks that share the keys of a
+/// terminal.
 pub fn run(
     command: &CommandLine,
     rank: Option<&Rank>,

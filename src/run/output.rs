@@ -16,7 +16,7 @@ use crate::model::text::visible;
 /// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
 /// at the end of a log.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
-/// Name of this log in incidents.
+/// Name of the captured output's log in incidents.
 const NAME: &str = "output";
 
 /// Text that passed through the pty or a pipe.
@@ -34,7 +34,6 @@ impl CapturedOutput {
         self.text.extend(chunk);
     }
 
-    /// Parses the text.
     pub(super) fn read(&self, catalogue: &Catalogue) -> LogFindings {
         let mut log = LogReader::new(catalogue, NAME);
         let (older, newer) = self.text.as_slices();
@@ -49,12 +48,12 @@ impl CapturedOutput {
     }
 }
 
-/// Maximum number of bytes read from the end of a file. Failures are reported there, and reading more would delay the
-/// explanation.
+/// Maximum number of bytes read from the end of an output file, where failures are reported. Reading more would delay
+/// the explanation.
 const MAX_READ_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// File length before the command started.
+/// An output file of the command, and the position where the command's output begins.
 pub(super) struct FilePosition {
     /// Descriptor number, the same in gputop and in the command.
     fd: u32,
@@ -77,7 +76,7 @@ impl FilePosition {
         positions
     }
 
-    /// Returns the position and the identity of the file (device and inode).
+    /// Returns a stream's file position and the identity of its file (device and inode).
     fn of(number: u32, fd: BorrowedFd<'_>) -> Option<(Self, (u64, u64))> {
         let mut file = File::from(fd.try_clone_to_owned().ok()?);
         let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -97,7 +96,7 @@ impl FilePosition {
     pub(super) fn read(&self, catalogue: &Catalogue) -> Option<LogFindings> {
         let mut file = File::open(path(self.fd)).ok()?;
         let end = file.metadata().ok()?.len();
-        // The file may have been truncated.
+        // Starts at 0 if the file has been truncated.
         let from = if self.from > end { 0 } else { self.from };
         file.seek(SeekFrom::Start(from.max(end.saturating_sub(MAX_READ_BYTES)))).ok()?;
         let mut log = LogReader::new(catalogue, &self.name);

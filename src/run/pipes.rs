@@ -27,12 +27,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::output::CapturedOutput;
 use super::signals::{Received, Signals, run_until_cancelled};
 
-/// Size of one read, the default capacity of a pipe.
+/// Size of one read, equal to the default capacity of a pipe.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Interval at which signals are read while a slow reader accepts the remaining output.
+/// Interval between signal checks while a slow reader accepts the remaining output.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The pipes between the command and gputop.
 #[derive(Default)]
 pub struct PipedStreams(Vec<PipedStream>);
 
@@ -41,7 +40,7 @@ struct PipedStream {
     streams: Vec<usize>,
     /// Write end for the command. `None` once the command has inherited it.
     writer: Option<PipeWriter>,
-    /// Sender whose drop tells the thread that the command has exited.
+    /// Pipe end that is dropped to tell the copying thread that the command has exited.
     is_running: Option<PipeWriter>,
     captured: Receiver<CapturedOutput>,
     thread: JoinHandle<()>,
@@ -72,15 +71,14 @@ impl PipedStreams {
         Some(writer.into())
     }
 
-    /// Closes gputop's copies of the write ends.
     pub(super) fn close_writers(&mut self) {
         for stream in &mut self.0 {
             stream.writer = None;
         }
     }
 
-    /// Returns the output of the exited command after its last byte was passed on. Gives up when a signal arrives,
-    /// because the reader may never accept the remaining output.
+    /// Waits until the output of the exited command has been passed on, then returns it. Gives up when a signal
+    /// arrives, because the reader may never accept the remaining output.
     pub(super) fn captured(&mut self, signals: &Signals) -> Vec<CapturedOutput> {
         let mut all = Vec::new();
         let mut waiting = Vec::new();
@@ -194,7 +192,7 @@ fn copy(mut from: PipeReader, mut to: File, exited: PipeReader, report: Sender<C
     }
 }
 
-/// Writes all bytes. Another process may have made the inherited pipe non-blocking.
+/// Writes all bytes, even if another process has made the inherited pipe non-blocking.
 fn write_all(to: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.write(bytes) {

@@ -34,11 +34,11 @@ const JOB_VARIABLES: [&str; 6] = [
     "MASTER_ADDR",
     "MASTER_PORT",
 ];
-/// Age at which a file is deleted.
+/// Age at which a job file is deleted.
 const MAX_FILE_AGE: Duration = Duration::from_hours(24);
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// A rank of a job with several ranks.
+/// A rank in a job with several processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rank {
     pub number: u32,
@@ -49,7 +49,7 @@ pub struct Rank {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     This,
-    /// Its message.
+    /// Another rank failed first, with this message.
     Other(String),
 }
 
@@ -90,7 +90,6 @@ impl Rank {
     }
 }
 
-/// Returns the directory for this user's job files.
 pub(super) fn folder() -> Option<PathBuf> {
     directory(Base::Runtime, "ranks").ok()
 }
@@ -108,8 +107,8 @@ fn delete_old_files(folder: &Path) {
     }
 }
 
-/// Replaces special characters, which host and run names may contain. Jobs whose names become equal still have
-/// different launchers.
+/// Converts text to a file name by replacing special characters, which host and run names may contain. Jobs whose names
+/// become equal still have different launchers.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()

@@ -1,7 +1,7 @@
 //! The relay: copies the command's output from the pty to the terminal and forwards signals to the command until it
 //! exits.
 //!
-//! Runs as one thread with one `poll`, so that signals are handled even if the terminal accepts no output.
+//! The relay is one thread with one `poll`, so that signals are handled even if the terminal accepts no output.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,28 +25,28 @@ const MAX_CHUNKS_PER_TURN: usize = 16;
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
-    /// `None` after the terminal was closed, or if no stream goes through a pty.
+    /// Terminal and pty. `None` after the terminal was closed, or if no stream goes through a pty.
     ends: Option<Ends>,
-    /// True while a process has the slave open.
+    /// True while a process has the pty's slave end open.
     is_open: bool,
     screen: CopyBuffer,
     keys: CopyBuffer,
     output: &'a mut CapturedOutput,
 }
 
-/// The two endpoints between which bytes are copied.
+/// The terminal and the pty between which bytes are copied.
 struct Ends {
     terminal: Terminal,
     master: PtyMaster,
     mirror: Mirror,
 }
 
-/// Events to handle after a wait.
+/// Events to handle after a `poll`.
 #[derive(Debug)]
 struct Ready {
     signals: bool,
     keys: bool,
-    /// The terminal was closed.
+    /// True if the terminal was closed.
     is_closed: bool,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Runs until the command has exited and its output is on the terminal.
+    /// Relays output, keys and signals until the command has exited and its output is on the terminal.
     pub(super) fn run(mut self, signals: &Signals, child: &mut ChildCommand) -> ExitOutcome {
         // The window size may have changed while the pty was created.
         self.resize();
@@ -129,7 +129,7 @@ impl<'a> Relay<'a> {
             let mut from = PollFlags::empty();
             from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
-            // poll would report the closed slave repeatedly even with no events requested.
+            // Omits the master if no events are requested, because poll would report a closed slave repeatedly.
             if !from.is_empty() {
                 fds.push(PollFd::new(ends.master.as_fd(), from));
             }
@@ -156,8 +156,8 @@ impl<'a> Relay<'a> {
                 while let Some(change) = child.next_change() {
                     match change {
                         StateChange::Exited(exit) => return Some(exit),
-                        // A user who sends SIGSTOP will also send SIGCONT to the command, and may not know about
-                        // gputop.
+                        // Ignores SIGSTOP: the user who sent it will also send SIGCONT to the command, and may not know
+                        // about gputop.
                         StateChange::Stopped(Signal::SIGSTOP) => {}
                         StateChange::Stopped(signal) => {
                             self.copy_output();
@@ -169,22 +169,22 @@ impl<'a> Relay<'a> {
             }
             Signal::SIGWINCH => {
                 self.resize();
-                // The command may have read the size before it was changed.
+                // Notifies the command, which may have read the old window size.
                 child.signal(Signal::SIGWINCH);
             }
             Signal::SIGCONT => self.resume(child),
-            // The kernel sends a terminal's SIGHUP only to the session leader.
+            // Forwards a terminal's SIGHUP, because the kernel sends it only to the session leader.
             Signal::SIGHUP if received.by_kernel && leads_session() => {
                 child.signal(received.signal);
             }
-            // The command has also received the signal, because it is in the same group.
+            // The command is in the same process group and has also received the signal.
             _ if received.by_kernel => {}
             signal => child.signal(signal),
         }
         None
     }
 
-    /// Continues after a stop.
+    /// Resets the copied terminal modes and window size after a stop, then continues the command.
     fn resume(&mut self, child: &mut ChildCommand) {
         if let Some(ends) = self.ends.as_mut().filter(|ends| ends.terminal.is_foreground()) {
             ends.mirror.reset();
@@ -201,11 +201,11 @@ impl<'a> Relay<'a> {
 
     fn copy_keys(&mut self, are_available: bool) {
         let Some(ends) = &self.ends else { return };
-        // Keys cannot be read from an inaccessible terminal, such as another user's.
+        // Ignores errors, because another user's terminal may not be readable.
         if are_available {
             let _ = self.keys.read_from(&ends.terminal);
         }
-        // If no process has the slave open, no process can read these keys.
+        // Drops the keys if no process has the slave open to read them.
         if self.keys.write_to(&ends.master).is_err() {
             self.keys.clear();
         }
@@ -220,7 +220,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Copies one chunk. Returns true if more output may be available.
+    /// Copies one chunk of output. Returns true if more output may be available.
     fn copy_chunk(&mut self) -> bool {
         let Some(ends) = &mut self.ends else {
             return false;
@@ -282,11 +282,10 @@ fn leads_session() -> bool {
     getsid(None).is_ok_and(|session| session == getpid())
 }
 
-/// Size of the buffer. It exceeds the maximum that one terminal read returns (a page less one byte, `n_tty`). Each
+/// Size of a copy buffer. It exceeds the maximum that one terminal read returns (a page less one byte, `n_tty`). Each
 /// chunk is passed on immediately, because collecting more would delay the writer and the terminal.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// A buffer for copying between two non-blocking descriptors.
 struct CopyBuffer {
     bytes: Box<[u8; CHUNK_BYTES]>,
     begin: usize,

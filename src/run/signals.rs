@@ -33,7 +33,6 @@ pub(super) struct Signals {
     inherited_mask: SigSet,
 }
 
-/// A received signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) signal: Signal,
@@ -122,7 +121,7 @@ pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
     })
 }
 
-/// Opens a signal descriptor. Signals that are already pending are discarded: they were meant for the command.
+/// Opens a descriptor for termination signals. Discards pending signals, because they were meant for the command.
 fn termination_signals() -> Option<SignalFd> {
     let set: SigSet = TERMINATION_SIGNALS.into_iter().collect();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).ok()?;

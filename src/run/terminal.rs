@@ -33,7 +33,7 @@ impl Streams {
         self.0[0].is_some()
     }
 
-    /// Returns true if the command's standard stream `n` (output or error) is the pty.
+    /// Returns true if the pty replaces the command's standard stream `n` (output or error).
     pub(super) fn replaces(&self, n: usize) -> bool {
         self.0[n].is_some() && self.0[n] == self.0[1].or(self.0[2])
     }
@@ -49,7 +49,7 @@ impl Streams {
     }
 }
 
-/// Returns the device if the stream is a terminal.
+/// Returns the terminal's device number, or `None` if the stream is not a terminal.
 fn device(fd: BorrowedFd<'_>) -> Option<u64> {
     if !isatty(fd).unwrap_or(false) {
         return None;
@@ -60,7 +60,7 @@ fn device(fd: BorrowedFd<'_>) -> Option<u64> {
 
 pub(super) struct Terminal {
     fd: OwnedFd,
-    /// Modes that the shell set.
+    /// Terminal modes set by the shell.
     modes: Termios,
 }
 
@@ -88,7 +88,6 @@ impl Terminal {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Restores the modes set by the shell.
     pub(super) fn restore(&self) {
         if self.is_foreground() {
             let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &self.modes);
@@ -134,7 +133,6 @@ impl Pty {
 pub(super) struct Mirror {
     /// Modes of the pty before the command changed them.
     initial: Termios,
-    /// Last seen modes of the pty.
     seen: Termios,
     /// True if the command's stdin is not the terminal. The command may then read keys from its output terminal, as
     /// `less` does behind a pipe.
@@ -147,8 +145,8 @@ impl Mirror {
         Ok(Self { seen: initial.clone(), initial, copies_keys })
     }
 
-    /// Forgets the modes after a stop. The shell has changed the terminal in the meantime, so all modes set by the
-    /// command must be copied again.
+    /// Forgets the copied modes after a stop. The shell has since changed the terminal, so all modes set by the command
+    /// must be copied again.
     pub(super) fn reset(&mut self) {
         self.seen = self.initial.clone();
     }

@@ -1,6 +1,6 @@
 //! Unsafe system calls: work between fork and exec, window size, signal actions.
 //!
-//! This is the only file of this folder with unsafe code.
+//! No other file in `src/run` contains unsafe code.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,7 +15,6 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 nix::ioctl_read_bad!(read_size, libc::TIOCGWINSZ, Winsize);
 nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
 
-/// Gives the pty the size of the terminal.
 pub(super) fn copy_window_size(terminal: impl AsFd, pty: impl AsFd) {
     let mut size = Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the kernel writes, and then reads, one `Winsize` through a pointer to one.

@@ -1,4 +1,4 @@
-//! Results that are computed once per device, for the screen and for printing.
+//! Analysis results of a snapshot, computed once per device for the screen and for printing.
 
 use super::device::Device;
 use super::history::{ByStack, History, Span};
@@ -9,7 +9,7 @@ use crate::allocator::fragmentation::Fragmentation;
 pub struct Study {
     pub history: History,
     pub fragmentation: Fragmentation,
-    /// Time of the maximum allocated memory, as a number of events.
+    /// Time of the peak in allocated memory, as a number of events.
     pub peak: usize,
 }
 
@@ -19,12 +19,12 @@ impl Study {
         Self { peak: history.peak(device), fragmentation: Fragmentation::of(&device.map), history }
     }
 
-    /// Returns the span of the whole trace.
+    /// Returns memory statistics over the whole trace.
     pub fn span(&self, device: &Device) -> Span {
         self.history.span(device, 0, device.events.len())
     }
 
-    /// Returns the memory held by each stack at the time of the map, in descending order.
+    /// Returns the memory held by each allocation stack when the map was recorded, in descending order.
     pub fn by_stack(&self, device: &Device) -> Vec<ByStack> {
         self.history.live_at(device, device.events.len())
     }

@@ -1,6 +1,6 @@
 //! Builds a [`Snapshot`] from the objects of a pickle by assigning each record to its device, in order.
 //!
-//! Every part may be used only once. A file that refers to the same million events a thousand times is rejected,
+//! Every record may be used only once. A file that refers to the same million events a thousand times is rejected,
 //! because expanding it would take a thousand times its size in memory.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
     }
 }
 
-/// Remaining number of records of one kind that may still be used.
+/// Number of records of one kind that may still be used.
 struct Uses(usize);
 
 impl Uses {
@@ -118,7 +118,6 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// Returns the ranges of a segment's block records.
 fn blocks_of(
     store: &Store,
     segment: &SegmentRecord,
@@ -185,7 +184,6 @@ fn take_segment(
     });
 }
 
-/// Event ranges for one device.
 type Ranges = Vec<(u32, u32)>;
 
 fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>> {

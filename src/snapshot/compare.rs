@@ -1,7 +1,7 @@
-//! Two snapshots compared: the memory of each device, and the memory that each stack holds.
+//! Compares two snapshots: the memory of each device and of each allocation stack.
 //!
-//! Stacks are the same if all of their frames are. When a program was edited, line numbers change, so a stack that only
-//! one snapshot contains is compared with the only such stack of the other one that differs in line numbers alone.
+//! Stacks match if all of their frames match. Editing a program changes line numbers, so a stack found in only one
+//! snapshot is compared with the other snapshot's stack that differs in line numbers alone, if there is exactly one.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::{Device, Snapshot, StackId, Study};
 use crate::model::stack::StackFrame;
 use crate::model::units::Bytes;
 
-/// What happened to the memory of a stack from the first snapshot to the second.
+/// How the memory of a stack changed from the first snapshot to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -36,15 +36,15 @@ impl ChangeKind {
     }
 }
 
-/// The memory that a stack holds in both snapshots.
+/// The memory of a stack in two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChange {
     pub kind: ChangeKind,
     pub before: Amount,
     pub after: Amount,
-    /// The stack in the second snapshot, or in the first one if it vanished.
+    /// Stack in the second snapshot, or in the first snapshot if the stack vanished.
     pub stack: StackId,
-    /// The program's own frames on one line; empty if the stack is unknown.
+    /// The program's own frames on one line. Empty if the stack is unknown.
     pub words: String,
 }
 
@@ -57,12 +57,12 @@ impl StackChange {
         self.after.blocks.saturating_sub(self.before.blocks)
     }
 
-    /// Returns the frames, innermost first.
+    /// Returns the stack's frames, innermost first.
     pub fn frames<'s>(&self, stacks: &'s [Stacks; 2]) -> Vec<&'s StackFrame> {
         self.stacks(stacks).frames(self.stack).collect()
     }
 
-    /// Returns the stacks of the snapshot that contains the stack.
+    /// Returns the stack table of the snapshot that contains this stack.
     pub fn stacks<'s>(&self, stacks: &'s [Stacks; 2]) -> &'s Stacks {
         let [first, second] = stacks;
         match self.kind {
@@ -98,7 +98,7 @@ impl DeviceFigures {
         }
     }
 
-    /// Returns names and values for a table.
+    /// Returns the name and value of each figure, for a table.
     pub fn named(&self) -> [(&'static str, Bytes); 6] {
         [
             ("allocated", self.allocated_bytes),
@@ -111,11 +111,11 @@ impl DeviceFigures {
     }
 }
 
-/// One device in both snapshots.
+/// Memory changes of one device between two snapshots.
 #[derive(Debug, Default)]
 pub struct DeviceChange {
     pub ordinal: u32,
-    /// All zero in a snapshot that does not contain the device.
+    /// Memory in each snapshot, all zero if a snapshot does not contain the device.
     pub figures: [DeviceFigures; 2],
     /// Stacks whose memory changed, the largest difference first.
     pub changes: Vec<StackChange>,
@@ -131,14 +131,14 @@ impl DeviceChange {
     }
 }
 
-/// Two snapshots.
+/// Differences between two snapshots.
 #[derive(Debug)]
 pub struct Comparison {
     pub devices: Vec<DeviceChange>,
     pub stacks: [Stacks; 2],
 }
 
-/// Memory by stack in one snapshot.
+/// Memory of one device in one snapshot.
 #[derive(Debug, Default)]
 struct DeviceMemory {
     figures: DeviceFigures,
@@ -172,7 +172,6 @@ impl SnapshotMemory {
     }
 }
 
-/// Compares two snapshots.
 pub fn compare(mut first: SnapshotMemory, mut second: SnapshotMemory) -> Comparison {
     let all = first.devices.iter().chain(&second.devices);
     let mut ordinals: Vec<u32> = all.map(|(ordinal, _)| *ordinal).collect();

@@ -1,15 +1,15 @@
-//! Data for one device in a snapshot: the map of its pool, and the trace.
+//! Data for one device in a snapshot: its pool map and its trace.
 
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
 use crate::model::pool::{BlockState, PoolMap};
 use crate::model::units::Bytes;
 
-/// A block in a segment that is not free.
+/// A block that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub address: u64,
     pub size: Bytes,
-    /// The requested size, or the block's size if the file does not contain the requested size.
+    /// The requested size, or the block's size if the file contains no requested size.
     pub requested: Bytes,
     pub state: BlockState,
     pub stack: StackId,
@@ -23,12 +23,11 @@ pub struct Device {
     pub map: PoolMap,
     /// Blocks that are not free, sorted by address.
     pub held: Vec<Held>,
-    /// Last events before the map was taken, oldest first.
+    /// Last events before the map was recorded, oldest first.
     pub events: Vec<Event>,
 }
 
 impl Device {
-    /// Returns the total bytes of all segments.
     pub fn reserved(&self) -> Bytes {
         let sizes = self.map.segments.iter().map(|segment| segment.size.0);
         Bytes(sizes.fold(0, u64::saturating_add))
@@ -40,13 +39,12 @@ impl Device {
         Bytes(live.map(|held| held.requested.0).fold(0, u64::saturating_add))
     }
 
-    /// Returns the block at an address.
     pub fn held_at(&self, address: u64) -> Option<&Held> {
         let at = self.held.binary_search_by_key(&address, |held| held.address);
         self.held.get(at.ok()?)
     }
 
-    /// Returns the microseconds between the first event and this one, or `None` before torch 2.1.
+    /// Returns the microseconds from the first event to `event`, or `None` before torch 2.1.
     pub fn since_first(&self, event: &Event) -> Option<u64> {
         let first = self.events.first()?.time_us;
         if first == NO_TIME || event.time_us == NO_TIME {
@@ -55,7 +53,7 @@ impl Device {
         u64::try_from(event.time_us.checked_sub(first)?).ok()
     }
 
-    /// Returns the failed requests with their event indices.
+    /// Returns the out-of-memory events with their indices.
     pub fn ooms(&self) -> impl Iterator<Item = (usize, &Event)> {
         let events = self.events.iter().enumerate();
         events.filter(|(_, event)| event.action == Action::Oom)

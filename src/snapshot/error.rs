@@ -1,4 +1,4 @@
-//! Reasons why a file cannot be read. Each is one sentence with the position and, where possible, a fix.
+//! Reasons why a snapshot file cannot be read. Each is one sentence with the position and, where possible, a fix.
 
 use std::io;
 
@@ -25,12 +25,13 @@ pub enum SnapshotError {
     Protocol(u8),
     #[error("damaged at byte {at}: {what}")]
     Damaged { at: u64, what: String },
-    /// A limit that keeps malicious files from exhausting memory.
+    /// The file exceeds a limit that keeps malicious files from exhausting memory.
     #[error("limit exceeded at byte {at}: {what}")]
     TooMuch { at: u64, what: String },
-    /// Memory limit based on the file size. A compressed file may exceed it after decompression.
+    /// The file exceeds the memory limit, which is based on the file size. A compressed file may exceed the limit after
+    /// decompression.
     #[error(
-        "reading the file takes more than {} MiB, too much for {size} bytes; if it is compressed, decompress it first",
+        "reading the file takes more than {} MiB, too much for a file of {size} bytes; if it is compressed, decompress it first",
         *max_memory >> 20
     )]
     TooLarge { size: u64, max_memory: usize },

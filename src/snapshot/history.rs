@@ -14,7 +14,7 @@ use crate::model::units::Bytes;
 /// Number of events in a chunk: small enough to process one by one, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;
 
-/// Data computed once per trace: 4 bytes per event.
+/// Memory history, computed once per trace. Takes 4 bytes per event.
 #[derive(Debug, Default)]
 pub struct History {
     /// For each `free_requested` event, the stack that allocated the block; 0 if the allocation precedes the trace.
@@ -26,26 +26,25 @@ pub struct History {
 
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    /// Level before the first event of the chunk.
+    /// Allocated and reserved bytes before the chunk's first event.
     start: Level,
     span: Span,
 }
 
-/// Bytes at one time.
+/// Allocated and reserved bytes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Level {
     allocated: i64,
     reserved: i64,
 }
 
-/// Byte statistics over a range of events.
+/// Memory statistics over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Minimum and maximum of the live requested bytes.
+    /// Minimum and maximum of the live blocks' requested bytes.
     pub allocated: (Bytes, Bytes),
-    /// Maximum.
+    /// Maximum of the reserved bytes.
     pub reserved: Bytes,
-    /// Number of failed requests.
     pub ooms: u32,
 }
 
@@ -56,7 +55,6 @@ pub struct Amount {
     pub blocks: i64,
 }
 
-/// Memory held or gained by a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByStack {
     /// The stack; 0 for memory without a known stack.
@@ -70,7 +68,7 @@ impl History {
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // If the program recorded stacks only for events, use the event's stack.
+                // Falls back to the event's stack if the program recorded stacks only for events.
                 let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
                 let stack = stack.or_else(from_event).unwrap_or(0);
@@ -80,7 +78,7 @@ impl History {
         Self { chunks: chunks(device), allocated_by, live }
     }
 
-    /// Returns the span over the events `from..to`. If the range is empty, returns the values at `from`.
+    /// Returns memory statistics over the events `from..to`, or the values at `from` if the range is empty.
     pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));
@@ -117,7 +115,7 @@ impl History {
         Some(level)
     }
 
-    /// Returns the time of the maximum allocated memory, or the earliest if there are several.
+    /// Returns the earliest time at which allocated memory is at its maximum.
     pub fn peak(&self, device: &Device) -> usize {
         let max = |chunk: &Chunk| chunk.span.allocated.1;
         let Some(max) = self.chunks.iter().map(max).max() else {
@@ -147,7 +145,7 @@ impl History {
             add(&mut live, by.stack, -by.amount.bytes, -by.amount.blocks);
         }
         let mut list = listed(&live);
-        // Lost events can cause negative amounts.
+        // Drops negative amounts, which lost events can cause.
         list.retain(|by| by.amount.bytes > 0);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
         list
@@ -178,7 +176,8 @@ impl History {
     }
 }
 
-/// Returns the allocating stack of each free event, and the allocating stacks of the blocks live at the end, by address.
+/// Returns the allocating stack of each free event, and the allocating stacks of the blocks live after the last event,
+/// by address.
 fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
     let mut allocated_by = vec![0; events.len()];
     let mut live = ByAddress::<StackId>::default();

@@ -19,8 +19,7 @@ pub struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Creates an input. A single value may take a quarter of `max_memory`, because it is stored in the buffer and then
-    /// in a table.
+    /// Limits a single value to a quarter of `max_memory`, because a value is stored in the buffer and then in a table.
     pub fn new(reader: R, max_memory: usize) -> Self {
         Self {
             reader,
@@ -64,7 +63,7 @@ impl<R: Read> Input<R> {
         Ok(taken)
     }
 
-    /// Returns the next bytes without consuming them; fewer at the end of the data.
+    /// Returns the next `count` bytes without consuming them, or fewer at the end of the data.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         match self.fill(count) {
             Err(SnapshotError::Cut(_)) | Ok(()) => {
@@ -90,7 +89,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Reads until the buffer contains `count` bytes starting at `at`.
+    /// Reads until the buffer contains `count` unread bytes.
     #[cold]
     fn fill(&mut self, count: usize) -> Result<()> {
         if self.end - self.at >= count {

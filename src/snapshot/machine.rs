@@ -21,23 +21,22 @@ use super::text::TextId;
 const MAX_WAITING: usize = 1 << 22;
 /// Maximum nesting depth. Python itself stops at 1000 levels.
 const MAX_LEVELS: usize = 10_000;
-/// Maximum number of objects and strings in the memo.
 const MAX_MEMO: usize = 100_000_000;
-/// Maximum number of other values in the memo. No pickler stores numbers in the memo.
+/// Maximum number of numbers and other simple values in the memo. No pickler stores numbers in the memo.
 const MAX_OTHERS: usize = 1 << 20;
-/// Memory limit: a base amount for any file, plus this many bytes per byte of the file. PyTorch's pickles need about
-/// three bytes per byte.
+/// Memory limit: a base amount for any file, plus a multiple of the file size. PyTorch's pickles need about three times
+/// their size.
 const MIN_MEMORY: u64 = 24 << 20;
 const MEMORY_PER_BYTE: u64 = 20;
-/// Limit on uncompressed bytes: a base amount, plus this many bytes per byte of the file. PyTorch's pickles compress to
-/// a tenth of their size.
+/// Limit on uncompressed bytes: a base amount, plus a multiple of the file size. PyTorch's pickles compress to a tenth
+/// of their size.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
 /// Number of instructions between two budget checks. Except for long strings, an instruction takes about 100 bytes.
 const STEPS: u32 = 4_096;
 /// Minimum string length that triggers a budget check before the read.
 const LARGE_TEXT: usize = 64 << 10;
-/// The newest supported protocol, from Python 3.8.
+/// The newest supported pickle protocol, introduced in Python 3.8.
 const NEWEST: u8 = 5;
 
 /// A memo entry. It takes only 8 bytes, because there is one for nearly every object.
@@ -53,16 +52,16 @@ pub struct Machine<R> {
     input: Input<R>,
     store: Store,
     stack: Vec<Value>,
-    /// Height of the stack at each mark.
+    /// Stack height at each mark.
     marks: Vec<usize>,
     memo: Vec<MemoValue>,
-    /// Memo entries with outlying numbers.
+    /// Memo entries whose numbers are out of sequence.
     sparse: HashMap<u64, MemoValue>,
     others: Vec<Value>,
     budget: Budget,
 }
 
-/// Limits for a file of a given size.
+/// Memory and decompression limits for a file of a given size.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     /// Size of the file in bytes, before decompression.
@@ -70,7 +69,7 @@ struct Budget {
     max_memory: usize,
     /// Limit on the uncompressed bytes of the pickle.
     max_unpacked: u64,
-    /// Instructions until the next check.
+    /// Instructions until the next budget check.
     steps: u32,
 }
 
@@ -106,7 +105,7 @@ pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
 }
 
 impl<R: Read> Machine<R> {
-    /// First bytes of every pickled container. Other file types are recognised by their first bytes.
+    /// Fails unless the file begins like a pickled container. Identifies other file types by their first bytes.
     fn check_header(&mut self) -> Result<()> {
         let head = self.input.peek(8)?;
         let other = match head {
@@ -201,7 +200,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Executes a rarely used instruction that pushes a value of its own or a reference to an earlier one.
+    /// Executes a rarely used instruction whose operand follows in the pickle.
     fn rare(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             PROTO => match self.input.byte()? {
@@ -265,7 +264,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Executes a rarely used instruction that works on values of the stack.
+    /// Executes a rarely used instruction that operates on stack values.
     fn rare_on_stack(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             APPEND => {
@@ -380,7 +379,7 @@ impl<R: Read> Machine<R> {
     fn unmark(&mut self) -> Result<usize> {
         match self.marks.pop() {
             Some(mark) => Ok(mark),
-            None => Err(self.damaged("a container ends that was not started")),
+            None => Err(self.damaged("a container end has no matching start")),
         }
     }
 
@@ -408,7 +407,7 @@ impl<R: Read> Machine<R> {
         done.map_err(|what| self.damaged(&what))
     }
 
-    /// Creates a protocol 0 container from the values after the mark.
+    /// Creates a container from the values after the mark, as protocol 0 requires.
     fn push_before_mark(&mut self, object: Object) -> Result<()> {
         let from = self.unmark()?;
         let container = self.new_object(object)?;
@@ -491,7 +490,6 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Reads a memo number in protocol 0 format.
     fn key(&mut self) -> Result<u64> {
         let key = ascii(self.input.line()?).and_then(|text| text.parse().ok());
         key.ok_or_else(|| self.damaged("invalid number"))

@@ -43,7 +43,6 @@ pub use self::error::SnapshotError;
 pub use self::record::{Action, Event, Lane, NO_TIME, StackId};
 use self::stacks::Stacks;
 
-/// A whole snapshot.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Devices with a segment or an event, sorted by number.

@@ -11,7 +11,7 @@ pub enum Value {
     Int(i64),
     /// An integer above the range of `Int`.
     Large(u64),
-    /// An integer too large for a size or an address.
+    /// An integer too large to be a size or an address.
     Huge,
     Float(f64),
     Text(TextId),
@@ -36,13 +36,13 @@ pub enum Action {
     Snapshot,
     Oom,
     UserDefined,
-    /// A type added by a later version of PyTorch.
+    /// An event type added by a later PyTorch version.
     #[default]
     Unknown,
 }
 
 impl Action {
-    /// Returns the name used in the file.
+    /// Returns the name of the action in snapshot files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -60,7 +60,6 @@ impl Action {
     }
 }
 
-/// An entry of a device's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// The address, or the driver's free memory in bytes for an OOM event.
@@ -83,14 +82,13 @@ impl Default for Event {
     }
 }
 
-/// A stream and the pool of its memory.
+/// A stream and the memory pool that it allocates from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Lane {
     pub stream: u64,
     pub pool: PoolId,
 }
 
-/// A block as stored in the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
     /// Missing before torch 2.1, when the blocks of a segment were contiguous.
@@ -101,7 +99,6 @@ pub struct BlockRecord {
     pub state: BlockState,
 }
 
-/// A segment as stored in the file.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentRecord {
     pub device: u32,
@@ -115,7 +112,6 @@ pub struct SegmentRecord {
     pub blocks: Option<Value>,
 }
 
-/// A stack frame as stored in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FrameRecord {
     pub file: TextId,

@@ -8,21 +8,21 @@ const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Frames. Their text is escaped for display and limited in length.
+    /// Distinct frames. Their text is escaped for display and limited in length.
     pub(super) frames: Vec<StackFrame>,
-    /// Indices of frames, innermost first.
+    /// Frame indices of each stack, innermost first.
     pub(super) stacks: Vec<Box<[u32]>>,
 }
 
 impl Stacks {
-    /// Returns the frames, innermost first, or an empty slice if no stack was recorded.
+    /// Returns the frames of a stack, innermost first. Empty if no stack was recorded.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &StackFrame> {
         let frames = self.stacks.get(stack as usize);
         let frames = frames.map_or(&[][..], |frames| frames).iter();
         frames.filter_map(|&frame| self.frames.get(frame as usize))
     }
 
-    /// Returns user-code frames first, then all others; both innermost first.
+    /// Returns a stack's user-code frames first, then all others, both innermost first.
     pub fn users_first(&self, stack: StackId) -> Vec<&StackFrame> {
         let (mut users, others): (Vec<_>, Vec<_>) =
             self.frames(stack).partition(|frame| frame.is_users());

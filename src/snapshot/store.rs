@@ -16,7 +16,7 @@ use crate::model::stack::StackFrame;
 pub const MAX_TEXT: usize = 500;
 /// Maximum number of objects. Ten million events need twenty million.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Maximum number of dictionary entries to search for a key, from the end. An entry of `history` has four.
+/// Maximum number of entries searched for a key, from the end of a dictionary. A `history` entry has four keys.
 const MAX_FIELDS: usize = 64;
 /// Maximum number of frames per stack, counted from the innermost. Python's own limit is 1000.
 const MAX_STACK_FRAMES: usize = 1_024;
@@ -25,7 +25,7 @@ const MAX_STACK_FRAMES: usize = 1_024;
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
-/// Size of an entry in a list plus one in a hash table that grows by doubling.
+/// Memory for an interned value: a list entry plus an entry in a hash table that grows by doubling.
 const INTERNED_BYTES: usize = 96;
 
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub enum Object {
     Dict(u32),
     EmptyList,
     List(u32),
-    /// A frame list that was used as a stack.
+    /// A frame list already used as a stack.
     Stack(StackId),
     /// A tuple of two integers. In a snapshot, such a tuple is always a pool ID.
     Pair(PoolId32),
@@ -121,7 +121,6 @@ impl Store {
         Some(Value::Object(id))
     }
 
-    /// Adds a tuple.
     pub fn tuple(&mut self, items: &[Value]) -> Option<Value> {
         if let &[Value::Int(a), Value::Int(b)] = items
             && let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b))
@@ -144,7 +143,7 @@ impl Store {
         Some(tuple)
     }
 
-    /// Appends items to a list. Fails if it is not a list.
+    /// Appends items to a list. Fails if `list` does not refer to a list.
     pub fn append(&mut self, list: Value, items: &[Value]) -> Result<(), Fault> {
         let Value::Object(id) = list else {
             return Err(NOT_A_LIST.into());
@@ -183,8 +182,8 @@ impl Store {
         Ok(())
     }
 
-    /// Sets items of a dictionary; `items` alternates keys and values. Fails if it is not a dictionary, or if a value
-    /// does not match its key.
+    /// Sets dictionary entries; `items` alternates keys and values. Fails if `dict` does not refer to a dictionary, or
+    /// if a value does not match its key.
     pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
         let Value::Object(id) = dict else {
             return Err(NOT_A_DICTIONARY.into());
@@ -245,7 +244,7 @@ impl Store {
             + self.pairs.len() * INTERNED_BYTES
     }
 
-    /// Creates a new record if the key occurs only in that kind of record.
+    /// Creates a new record if the key identifies its kind of record.
     #[inline]
     fn record(&mut self, key: Value) -> Option<Object> {
         let Value::Text(key) = key else { return None };
@@ -448,7 +447,7 @@ impl Store {
                 let id = *self.frame_ids.entry(*frame).or_insert(next);
                 if id == next {
                     self.distinct.push(*frame);
-                    // Each frame has its own copy of the strings, in which escaping may turn one byte into four.
+                    // Each frame gets its own copy of its strings, and escaping may turn one byte into four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
                     self.container_bytes += INTERNED_BYTES + size_of::<StackFrame>() + texts;
@@ -468,7 +467,7 @@ impl Store {
         id
     }
 
-    /// Returns the content of a list.
+    /// Returns the runs of a list, or `None` if `value` is not a list.
     pub fn runs(&self, value: Value) -> Option<&[Run]> {
         let Value::Object(id) = value else {
             return None;
@@ -480,7 +479,7 @@ impl Store {
         }
     }
 
-    /// Returns the content of a dictionary.
+    /// Returns the entries of a dictionary, or `None` if `value` is not a dictionary.
     pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
         let Value::Object(id) = value else {
             return None;

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A text, as an index into [`Texts`].
 pub type TextId = u32;
 
 /// Maximum total size of all strings. The largest snapshots contain a few million bytes of text.
@@ -19,7 +18,7 @@ macro_rules! known {
 }
 
 known! {
-    // Also used as the file name of a frame without one.
+    // Also used as the file name of a frame without a file.
     EMPTY = "",
     ACTION = "action",
     ADDR = "addr",
@@ -80,12 +79,12 @@ impl Texts {
         texts
     }
 
-    /// Returns the ID of a text, adding it if necessary. Returns `None` if there are too many.
+    /// Returns the ID of a text, adding the text if necessary. Returns `None` if the size limit is reached.
     pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
         }
-        // Includes the allocation, an entry in a list and an entry in a hash table that grows by doubling.
+        // 112 bytes cover the allocation, a list entry and an entry in a hash table that grows by doubling.
         self.bytes += text.len() + 112;
         let id = TextId::try_from(self.texts.len()).ok()?;
         if self.bytes > MAX_BYTES {
@@ -97,7 +96,6 @@ impl Texts {
         Some(id)
     }
 
-    /// Returns the memory used by all texts.
     pub fn memory(&self) -> usize {
         self.bytes
     }

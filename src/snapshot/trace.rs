@@ -8,7 +8,7 @@ use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
 impl Snapshot {
-    /// Returns the history of one device, including the blocks that existed before its first event.
+    /// Returns the allocation trace of one device, including the blocks that existed before its first event.
     pub fn trace(&self, device: &Device) -> Trace {
         let mut ops = Vec::with_capacity(device.events.len());
         for event in &device.events {
@@ -57,8 +57,7 @@ impl Snapshot {
         })
     }
 
-    /// Returns the blocks that were live before the first event: blocks in the map without an allocation event, and
-    /// freed blocks without an allocation event.
+    /// Returns the blocks that were live before the first event: live or freed blocks without an allocation event.
     fn start(&self, device: &Device) -> Vec<Live> {
         // Maps each allocated address to true if it is live after the events so far.
         let mut made: ByAddress<bool> = ByAddress::default();
@@ -92,7 +91,7 @@ impl Snapshot {
     }
 }
 
-/// Bytes reserved and released by the events of a trace.
+/// Reserved bytes during a trace, relative to the start of the trace.
 #[derive(Default)]
 struct Reserved {
     now: i128,

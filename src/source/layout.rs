@@ -33,15 +33,15 @@ pub const INDEX_FOOTER: u64 = 12;
 /// File name extension of recordings.
 pub const ENDING: &str = ".gpt.zst";
 
-/// Time span compressed as one unit, which is the most that a jump must decode.
+/// Time span compressed as one unit. A jump decodes at most one such unit.
 pub const MINUTE: Millis = Millis(60_000);
 /// zstd window size for one minute: 16 MiB of decoder memory.
 pub const WINDOW_LOG: u32 = 24;
 /// Maximum JSON size of a minute. A minute that reaches the limit is closed early, so that readers can limit their
 /// memory use.
 pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
-/// Maximum length of a line. A reader skips a minute with a longer line instead of exhausting memory. The largest
-/// supported map takes 13 MiB.
+/// Maximum length of a recorded line. A reader skips a minute with a longer line instead of exhausting memory. The
+/// largest supported map takes 13 MiB.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Maximum length of a note, compressed or not.
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;

@@ -3,7 +3,7 @@
 use super::stream::{Source, stream};
 use crate::collect::agent::{self, Options};
 
-/// Starts collecting. The threads exit when the source is dropped.
+/// Starts collecting data on this host. The threads exit when the source is dropped.
 pub fn start(options: Options) -> std::io::Result<Source> {
     let (feed, requests, source) = stream();
     agent::start(options, feed, requests)?;

@@ -1,13 +1,13 @@
-//! Schedules the pool maps of a recording: each pool in turn, one at a time, plus additional maps when something
-//! happens.
+//! Schedules the pool maps of a recording: each pool in turn, one at a time, plus additional maps of new or changed
+//! pools.
 //!
 //! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. A pool is read out of turn if it is new, if
 //! its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is pending at a time,
 //! because the stream between a source and its reader has room for only one map.
 //!
-//! Eight pools of a training run with 1500 blocks each take 40 kB per round, compressed. One round per minute would
-//! take 62 MB a day, two thirds of the size of that machine's frames. If the user sets no period, a budget therefore
-//! applies: [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
+//! Eight training pools with 1500 blocks each take 40 kB per round, compressed. One round per minute would take 62 MB a
+//! day, two thirds of the space for the same machine's frames. If the user sets no period, a budget therefore applies:
+//! [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,10 +22,10 @@ pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 /// Growth of the budget: 5 MB a day.
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
-/// Minimum time between additional maps of one pool, as a fraction of the period.
+/// Divisor of the period that gives the minimum time between additional maps of one pool.
 const EARLY_DIVISOR: u64 = 6;
-/// Minimum increase, as a fraction, that counts as a new maximum. Without it, every segment allocated during warm-up
-/// would count.
+/// Divisor of the reserved memory that gives the minimum increase for a new maximum. Without a minimum, every segment
+/// allocated during warm-up would count.
 const RISE_DIVISOR: u64 = 50;
 /// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
@@ -42,20 +42,20 @@ pub enum Every {
 
 type PoolKey = (ProcessKey, u32);
 
-/// Chooses a recorder's next map request based on the frames.
+/// Scheduler that chooses a recorder's next map request from the frames.
 #[derive(Debug)]
 pub struct Rounds {
     every: Every,
     known: BTreeMap<PoolKey, PoolState>,
-    /// Pools to request.
+    /// Pools whose maps must be requested, in order.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
-    /// Start of the last round.
+    /// Start time of the last round of maps.
     round: Option<Mono>,
     budget: Budget,
 }
 
-/// State of a pool at its last request.
+/// State of a pool at the last request for its map.
 #[derive(Debug, Clone, Copy)]
 struct PoolState {
     at: Mono,
@@ -69,7 +69,6 @@ impl PoolState {
     }
 }
 
-/// Remaining budget for maps, in bytes.
 #[derive(Debug)]
 struct Budget {
     left: i64,
@@ -301,7 +300,7 @@ mod tests {
                 .map(|s| asked(&mut rounds, &frame(s, list.clone()), 50_000).len())
                 .sum::<usize>()
         };
-        // 1 MiB immediately, and 3.5 kB per minute.
+        // The budget allows 1 MiB immediately and 3.5 kB per minute.
         let sparing = day(Every::Sparing);
         assert!((120..=125).contains(&sparing), "{sparing}");
         assert_eq!(day(Every::Period(DEFAULT_PERIOD)), 1_440);

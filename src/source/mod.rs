@@ -1,7 +1,7 @@
 //! Sources of frames and events: this host, a remote host or a recording, each read as one stream.
 //!
 //! A source yields [`Update`](crate::protocol::Update)s and accepts [`Request`](crate::protocol::Request)s. Screens,
-//! recorders and printers use only these, so they work the same for all three sources.
+//! recorders and printers use only updates and requests, so they work the same for all three sources.
 
 pub(crate) mod layout;
 #[cfg(local)]

@@ -1,4 +1,4 @@
-//! Writes the stream to a file that can be played, searched with `jq` and read while it grows.
+//! Records the stream of a source in a file that can be played, searched with `jq` and read while it grows.
 //!
 //! The format is described in `layout.rs`. Every frame and event is flushed as its own zstd block, so a crash loses
 //! only the data since the last flush. The index at the end only makes opening faster. Process details (environment,
@@ -43,7 +43,6 @@ const COMPRESSION_LEVEL: i32 = 6;
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
 const SMALL_WINDOW_LOG: u32 = 18;
 
-/// Error while creating or writing a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("{path} already exists and is a recording. Choose another name, or use --force to replace it", path = .0.display())]
@@ -53,10 +52,10 @@ pub enum RecordError {
     #[error("cannot create the recording {path}: {source}. Choose a writable folder", path = .path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "cannot write the recording: the disk is full. It is complete up to the previous second; free some space and start another recording"
+        "cannot write the recording: the disk is full. The file is complete up to the previous second; free some space and start another recording"
     )]
     DiskFull(#[source] io::Error),
-    #[error("cannot write the recording: {0}. It is complete up to the previous second")]
+    #[error("cannot write the recording: {0}. The file is complete up to the previous second")]
     Write(#[source] io::Error),
 }
 
@@ -70,7 +69,7 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB, plus 18 MiB for the match search.
+    /// 16 MiB of window, plus 18 MiB for the match search.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,
@@ -85,7 +84,6 @@ pub struct Recorder<W: Write = File> {
     minutes: Vec<Minute>,
 }
 
-/// The minute being written.
 struct OpenMinute {
     /// In-memory compressor. The output of each flush is written immediately.
     encoder: Encoder<'static, Vec<u8>>,
@@ -120,7 +118,7 @@ impl Recorder<File> {
             .write(true)
             .create(true)
             .truncate(true)
-            // Recordings contain command lines and log text.
+            // Only the owner may read a recording, because it contains command lines and log text.
             .mode(0o600)
             .open(path)
             .map_err(|source| RecordError::Create { path: path.into(), source })?;
@@ -129,7 +127,7 @@ impl Recorder<File> {
 }
 
 enum Existing {
-    /// True if no data can be lost: the path does not exist, or is an empty file, a pipe or a device.
+    /// No data can be lost: the path does not exist, or is an empty file, a pipe or a device.
     Nothing,
     Recording,
     Foreign,
@@ -148,7 +146,7 @@ fn kind_of(path: &Path) -> Existing {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Writes a recording to any writer, from its current position.
+    /// Starts a recording at the current position of any writer.
     pub fn new(out: W, hello: &Hello) -> Result<Self, RecordError> {
         let mut recorder =
             Self { out, window: Window::Large, offset: 0, minute: None, minutes: Vec::new() };
@@ -184,18 +182,17 @@ impl<W: Write> Recorder<W> {
         .map_err(write_failed)
     }
 
-    /// Writes a Python stack captured at a failed allocation or a new maximum.
+    /// Writes a Python stack captured at a failed allocation or a new memory maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_entry("stack", stack);
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
-    /// Writes the map of one pool.
     pub fn map(&mut self, map: &PoolMap) -> Result<(), RecordError> {
         self.write_map(map, None)
     }
 
-    /// Writes a map that was captured because of a failed allocation.
+    /// Writes a pool map captured because of a failed allocation.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Result<(), RecordError> {
         self.write_map(&failed.map, Some(failed.since))
     }
@@ -204,7 +201,7 @@ impl<W: Write> Recorder<W> {
         let line = MapLine::new(map, since).map_err(io::Error::from);
         let line = line.and_then(|line| json_line(&line));
         line.and_then(|line| {
-            // Readers reject longer lines.
+            // Omits lines over the limit, because readers reject them.
             if line.len() as u64 <= MAX_LINE_BYTES {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;
@@ -214,7 +211,6 @@ impl<W: Write> Recorder<W> {
         .map_err(write_failed)
     }
 
-    /// Returns the number of bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.offset
     }
@@ -319,7 +315,8 @@ impl OpenMinute {
 
 fn rounded(mut summary: Summary) -> Summary {
     for bucket in summary.series.values_mut().flatten() {
-        // JSON cannot represent infinity, and one such value would make the whole note unreadable.
+        // Drops infinite values. JSON cannot represent infinity, and one such value would make the whole note
+        // unreadable.
         *bucket = bucket
             .map(|span| Span(four_digits(span.0), four_digits(span.1)))
             .filter(|span| span.0.is_finite() && span.1.is_finite());
@@ -331,7 +328,7 @@ fn four_digits(value: f32) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // In f64, because large powers of ten are not exact in f32.
+    // Calculates in f64, because large powers of ten are not exact in f32.
     let wide = f64::from(value);
     let unit = 10_f64.powi(wide.abs().log10().floor() as i32 - 3);
     ((wide / unit).round() * unit) as f32

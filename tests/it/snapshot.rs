@@ -328,7 +328,7 @@ fn claimed_sizes_allocate_nothing() {
         // A memo index far from all others.
         (b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(), "it is a list"),
         (b"h\x05".to_vec(), "a reference to an unknown memo entry"),
-        (b"t".to_vec(), "a container ends that was not started"),
+        (b"t".to_vec(), "a container end has no matching start"),
         (b"a".to_vec(), "an instruction has no operand"),
         (b"](K\x01(a".to_vec(), "an instruction has no operand"),
     ] {

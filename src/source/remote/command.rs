@@ -1,6 +1,7 @@
 //! The local end of a connection: runs the command that connects to a remote host, and restarts it when it exits.
 //!
-//! One thread reads and reconnects; another sends requests and watches for timeouts. A screen never waits for either.
+//! The reader thread reads and reconnects; the request thread sends requests and watches for timeouts. Screens wait for
+//! neither thread.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
@@ -30,8 +31,7 @@ use crate::open_files::restore_in;
 use crate::protocol::{Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
-/// Pause before the next connection attempt. While the host does not respond, the pause doubles from the first value up
-/// to the second.
+/// Minimum and maximum pause before the next connection attempt. The pause doubles while the host does not respond.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// A host is considered silent after this many intervals plus a grace period without data. After the timeout, the
@@ -39,18 +39,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval at which timeouts are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Minimum suspend time of this machine after which connections are considered dead.
 const MIN_SUSPEND: Duration = Duration::from_secs(5);
-/// Maximum time to close a shared connection.
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of the read buffer for one host. With a hundred hosts, a larger one would waste memory.
 const READ_BUFFER_BYTES: usize = 8 << 10;
-/// Maximum size of the retained stderr text. Only the end is retained.
+/// Maximum size of the retained stderr text. Older text is dropped.
 const MAX_STDERR_BYTES: usize = 4096;
 
-/// A remote host and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub target: Target,
@@ -64,8 +61,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Closes the shared connection. If it is dead, ssh would notice only after 15 seconds, and block new connections
-    /// until then.
+    /// Closes the shared connection, because ssh would notice a dead one only after 15 seconds and block new
+    /// connections until then.
     fn hang_up(&self) {
         let (Target::Ssh(ssh), Some(shared)) = (&self.target, &self.shared) else {
             return;
@@ -87,7 +84,8 @@ impl Connection {
         }
     }
 
-    /// Returns the command that connects. If `uses_nvidia_smi` is set, an installed gputop is ignored.
+    /// Returns the command that connects to the host. If `uses_nvidia_smi` is set, the command ignores an installed
+    /// gputop.
     fn command(&self, uses_nvidia_smi: bool) -> Command {
         let mut arguments = String::new();
         if self.allow_signals {
@@ -111,14 +109,14 @@ impl Connection {
         };
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // In its own process group, the command does not receive Ctrl-C, and everything it starts can be killed with
-        // it.
+        // Runs the command in its own process group, so that it does not receive Ctrl-C and can be killed together with
+        // everything it starts.
         command.process_group(0);
         command
     }
 }
 
-/// Process groups of the running commands.
+/// Process groups of the running connection commands.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn running() -> MutexGuard<'static, Vec<Pid>> {
@@ -132,7 +130,7 @@ pub fn end_all() {
     }
 }
 
-/// Starts connecting. The source reports the state of the connection, which is closed when the source is dropped.
+/// Starts connecting to a remote host. The source reports the connection state, and dropping it closes the connection.
 pub fn start(connection: Connection) -> io::Result<Source> {
     start_with(connection, suspended_time)
 }
@@ -171,20 +169,19 @@ struct RemoteHost {
 
 #[derive(Default)]
 struct State {
-    /// Process group of the running command.
     group: Option<Pid>,
     last_received: Option<Instant>,
     /// Version of the remote gputop if its protocol differs. `nvidia-smi` is then used for that host.
     other_version: Option<String>,
     is_silent: bool,
     is_dropped: bool,
-    /// Reconnect without waiting.
+    /// True to reconnect without waiting.
     wants_connection: bool,
     /// True if the shared connection is dead, even if ssh has not noticed.
     is_dead: bool,
 }
 
-/// State kept across connections to avoid duplicate reports.
+/// State retained across connections to avoid duplicate reports.
 #[derive(Default)]
 struct ReceivedState {
     events: EventNumbers,
@@ -192,16 +189,12 @@ struct ReceivedState {
     counters: Counters,
 }
 
-/// Reason why the wait for the next connection ended.
 enum WaitResult {
     Elapsed,
-    /// The user requested a connection.
     Requested,
-    /// The source was dropped.
     SourceDropped,
 }
 
-/// The result of a connection.
 struct ConnectionOutcome {
     why: String,
     frames: u64,
@@ -214,7 +207,7 @@ impl RemoteHost {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if the remote gputop is to be ignored. A `via:` command is always run as the user wrote it.
+    /// Returns true if `nvidia-smi` replaces the remote gputop. A `via:` command always runs as the user wrote it.
     fn uses_nvidia_smi(&self) -> bool {
         !matches!(self.target, Target::Via(_)) && self.state().other_version.is_some()
     }
@@ -255,7 +248,7 @@ impl RemoteHost {
         }
     }
 
-    /// Waits, reporting the remaining time every second.
+    /// Waits before the next connection attempt and reports the remaining time every second.
     fn wait(
         &self,
         pause: Duration,
@@ -287,7 +280,7 @@ impl RemoteHost {
         }
     }
 
-    /// Runs one connection until it ends.
+    /// Runs one connection to the remote host until the connection ends.
     fn connect(&self, connection: &Connection, known: &mut ReceivedState) -> ConnectionOutcome {
         let mut command = connection.command(self.uses_nvidia_smi());
         let program = command.get_program().to_string_lossy().into_owned();
@@ -328,7 +321,7 @@ impl RemoteHost {
         }
     }
 
-    /// Reads until the connection ends. Returns the reason if gputop ended the connection.
+    /// Reads updates until the connection ends. Returns the reason if gputop ended the connection.
     fn read(
         &self,
         child: &mut Child,
@@ -395,7 +388,7 @@ impl RemoteHost {
         }
     }
 
-    /// Records that data was received.
+    /// Records that data was received, and reports a new or silent connection as up.
     fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();
@@ -453,7 +446,6 @@ impl RemoteHost {
         self.changed.notify_all();
     }
 
-    /// Requests an immediate reconnect.
     fn request_connection(&self) {
         let mut state = self.state();
         if state.group.is_none() {
@@ -462,7 +454,6 @@ impl RemoteHost {
         }
     }
 
-    /// Reconnects after this machine was suspended.
     fn reconnect_after_suspend(&self) {
         let mut state = self.state();
         (state.wants_connection, state.is_dead) = (true, true);
@@ -507,7 +498,6 @@ fn jittered(pause: Duration) -> Duration {
     pause * (768 + u32::try_from(part).unwrap_or(0)) / 1024
 }
 
-/// The end of a command's stderr output.
 struct StderrTail {
     text: Arc<Mutex<Vec<u8>>>,
     /// Closed at the end of stderr. Nothing is ever sent on this channel.
@@ -523,7 +513,7 @@ impl StderrTail {
         let (alive, end) = std::sync::mpsc::channel();
         let shared_text = Arc::clone(&text);
         let reader = std::thread::Builder::new().name("remote stderr".into());
-        // Without a reader thread, no stderr text is available.
+        // If the thread cannot be started, only the stderr text is missing.
         let _ = reader.spawn(move || {
             let _alive: std::sync::mpsc::Sender<()> = alive;
             let mut piece = [0; 1024];
@@ -537,7 +527,6 @@ impl StderrTail {
         Self { text, end }
     }
 
-    /// Returns the stderr text after the command has exited.
     fn finish(self) -> Vec<u8> {
         let _ = self.end.recv_timeout(STDERR_TIMEOUT);
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,7 @@ impl Counters {
             if after > before {
                 missed.push(Event {
                     boot_id: self.boot_id.clone(),
-                    // Agent names never contain a plus sign.
+                    // No agent name contains a plus sign, so it marks events created on this host.
                     agent: format!("{}+", self.agent),
                     seq: self.event_count,
                     time: frame.time,
@@ -73,7 +73,7 @@ impl Counters {
                 self.event_count += 1;
             }
         }
-        // Processes that have exited are not reported again.
+        // Forgets processes that have exited.
         if let Some(list) = &frame.processes {
             let is_there = |key: &PoolKey| list.list.iter().any(|one| one.key == key.0);
             self.before.retain(|key, _| is_there(key));
@@ -127,7 +127,7 @@ mod tests {
         // The agent itself reports this failure.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent knows no pools at first, and the connection may be lost again before it does.
+        // A new agent knows no pools at first, and may lose the connection before it finds any.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));

@@ -1,4 +1,4 @@
-//! The first line of an agent, and how to find it in a remote host's initial output.
+//! The greeting that an agent sends first, and how to find it in a remote host's initial output.
 
 use std::io::{self, BufRead};
 
@@ -17,18 +17,16 @@ pub const GREETING: &str = "gputop-agent protocol=";
 /// Maximum length of the text before the greeting, such as a banner or a message of the day.
 pub const MAX_PREAMBLE: usize = 64 << 10;
 
-/// The program at the other end.
+/// The program at the remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     Agent,
-    /// The `nvidia-smi` script of [`nvidia_smi`](super::nvidia_smi).
     NvidiaSmi,
 }
 
 const GREETINGS: [(&str, Speaker); 2] =
     [(GREETING, Speaker::Agent), (nvidia_smi::GREETING, Speaker::NvidiaSmi)];
 
-/// Reason why the remote agent cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
     /// The output ended, or reached the size limit, without a greeting. Contains the last line of output.
@@ -37,14 +35,14 @@ pub(super) enum NoAgent {
     Other(String),
 }
 
-/// Returns the greeting of this version.
+/// Returns the greeting of this gputop version.
 pub fn greeting() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("{GREETING}{PROTOCOL} version={version}\n")
 }
 
-/// Checks the text after [`GREETING`], `1 version=0.1.0`. Returns the version of the other gputop if its protocol
-/// differs.
+/// Checks the text after [`GREETING`], such as `1 version=0.1.0`. If its protocol differs, returns the version of the
+/// other gputop as the error.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);
     let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));
@@ -54,7 +52,7 @@ pub fn fits(words: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Reads up to and including the greeting.
+/// Reads a remote host's output up to and including the greeting.
 pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoAgent>> {
     let mut received = Vec::new();
     loop {
@@ -79,7 +77,7 @@ pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Speake
     }
 }
 
-/// Returns the position after a greeting, and its program.
+/// Returns the position after the start of a greeting, and the program that sent the greeting.
 fn find_greeting(received: &[u8]) -> Option<(usize, Speaker)> {
     GREETINGS.iter().find_map(|(greeting, speaker)| {
         let at = memmem::find(received, greeting.as_bytes())?;
@@ -100,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the result and the remaining input.
+    /// Returns the result of reading a greeting, and the remaining input.
     fn read(received: &[u8], piece: usize) -> (Result<Speaker, NoAgent>, Vec<u8>) {
         let mut from = BufReader::with_capacity(piece, received);
         let result = read_greeting(&mut from).expect("memory can be read");

@@ -8,17 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 
-/// Maximum number of incidents to read from a list.
 pub const MAX_LISTED_INCIDENTS: usize = 64;
 /// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict this user's
-/// own from the local store.
+/// own incidents from the local store.
 const MAX_REQUESTS_PER_HOUR: usize = 256;
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Sync state of one host across all its connections.
 #[derive(Debug, Default)]
 pub(super) struct IncidentSync {
-    /// Incidents of the newest list that were already received.
+    /// Incidents in the newest list that have already been received.
     received: Vec<IncidentFile>,
     waiting: VecDeque<IncidentFile>,
     requested: Option<IncidentFile>,
@@ -34,7 +32,7 @@ impl IncidentSync {
         self.waiting.clear();
     }
 
-    /// Processes a list. Returns the incident to request now.
+    /// Processes an incident list from the remote host. Returns the incident to request now, if any.
     pub(super) fn receive_list(
         &mut self,
         mut list: Vec<IncidentFile>,
@@ -144,7 +142,7 @@ mod tests {
             }
         }
         assert_eq!(requested, MAX_REQUESTS_PER_HOUR);
-        // Requests continue after an hour.
+        // Requests continue after one hour.
         let later = sync.receive_list(vec![listed("c", 1)], now + HOUR);
         assert_eq!(later, request("c"));
         assert!(sync.received.len() <= MAX_LISTED_INCIDENTS);

@@ -15,12 +15,12 @@ use crate::protocol::{Line, Update};
 /// allocations made while parsing.
 const LINE_CAPACITY: usize = 160 << 10;
 
-/// The stream after the greeting.
+/// The stream of a remote agent after the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
 }
 
-/// Reason why reading stopped early.
+/// Reason why reading a remote stream stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
     #[error("a received line is longer than {} MiB", MAX_LINE >> 20)]
@@ -38,7 +38,7 @@ impl<R: BufRead> Incoming<R> {
         Ok(Self { text: BufReader::with_capacity(4 << 10, decoder) })
     }
 
-    /// Returns the next update, or `None` at the end. Skips lines of unknown kinds.
+    /// Returns the next update, or `None` at the end of the stream. Skips lines of unknown kinds.
     pub(super) fn next(&mut self) -> Result<Option<Update>, StreamError> {
         loop {
             let mut line = Vec::with_capacity(LINE_CAPACITY);

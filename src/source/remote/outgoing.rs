@@ -21,7 +21,7 @@ struct State {
     /// Settings that affect all later frames and must therefore be resent to a restarted agent.
     interval: Option<Millis>,
     focus: Option<Request>,
-    /// True if the other end is the `nvidia-smi` script, which does not support requests.
+    /// True if the remote end is the `nvidia-smi` script, which does not support requests.
     uses_script: bool,
 }
 
@@ -30,7 +30,7 @@ impl RequestWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches to this connection. A remote host that stops reading must not block this host, so a full pipe closes
+    /// Switches to a new connection. A remote host that stops reading must not block this host, so a full pipe closes
     /// the connection.
     pub(super) fn connect(&self, stdin: ChildStdin) {
         let _ = fcntl(&stdin, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
@@ -38,7 +38,7 @@ impl RequestWriter {
         (state.stdin, state.uses_script) = (Some(stdin), false);
     }
 
-    /// Resends the settings after the greeting.
+    /// Resends the interval and the selected GPU after the greeting.
     pub(super) fn resend_settings(&self) {
         let mut state = self.state();
         let interval = state.interval.map(Request::Interval);
@@ -62,7 +62,6 @@ impl RequestWriter {
         state.write(&RequestLine::Request(request));
     }
 
-    /// Requests a listed incident.
     pub(super) fn request_incident(&self, incident: String) {
         self.state().write(&RequestLine::Incident(incident));
     }
@@ -76,17 +75,14 @@ impl RequestWriter {
         self.state().uses_script
     }
 
-    /// Sends a command line to the `nvidia-smi` script.
     pub(super) fn send_script_line(&self, line: &str) {
         self.state().put(format!("{line}\n").as_bytes());
     }
 
-    /// Returns the last requested interval.
     pub(super) fn interval(&self) -> Millis {
         self.state().interval.unwrap_or_default()
     }
 
-    /// Acknowledges the number of received frames.
     pub(super) fn acknowledge(&self, frames: u64) {
         self.state().write(&RequestLine::Frames(frames));
     }
@@ -105,7 +101,7 @@ impl State {
 
     fn put(&mut self, line: &[u8]) {
         let Some(stdin) = &mut self.stdin else { return };
-        // A partial line would corrupt the next line.
+        // Disconnects, because a partial line would corrupt the next line.
         if stdin.write_all(line).is_err() {
             self.stdin = None;
         }

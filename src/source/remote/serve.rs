@@ -18,7 +18,6 @@ use crate::model::frame::Frame;
 use crate::protocol::{Request, RequestLine, Update};
 use crate::source::stream::Source;
 
-/// zstd compression level.
 const COMPRESSION_LEVEL: i32 = 3;
 
 /// Channels to the thread that reads the incident store of this host: requests by incident name, and replies.
@@ -38,7 +37,6 @@ async fn next_reply(store: &mut Option<UnboundedReceiver<Update>>) -> Update {
     std::future::pending().await
 }
 
-/// Number of frames acknowledged by the reader.
 #[derive(Debug, Default)]
 struct Acknowledged {
     frames: AtomicU64,
@@ -67,7 +65,7 @@ pub async fn serve(
     })?;
     let mut output = CompressedLines::new(output)?;
     let mut frames = Frames::default();
-    // Clients may ignore updates before the hello, so incidents are sent after it.
+    // Incidents are sent only after the hello, because clients may ignore earlier updates.
     let mut has_sent_hello = false;
     loop {
         let update = tokio::select! {
@@ -145,7 +143,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Writes the newest frame if the reader has room for it. Returns true if it was written.
+    /// Writes the newest frame if the reader has room. Returns true if a frame was written.
     fn write(
         &mut self,
         to: &mut CompressedLines<impl Write>,

@@ -4,12 +4,11 @@ use std::process::Command;
 
 use crate::open_files::restore_in;
 
-/// Maximum number of nodes in a list.
 const MAX_NODES: usize = 4_096;
-/// Maximum number of digits in a node name.
+/// Maximum number of digits in one number of a node list.
 const MAX_DIGITS: usize = 18;
 
-/// A node, entered through a job step, which sees only the job's GPUs.
+/// A Slurm node, entered through a job step. The step sees only the job's GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub job: String,

@@ -7,7 +7,7 @@ use crate::open_files::restore_in;
 
 use super::nvidia_smi;
 
-/// A host name in a form accepted by ssh.
+/// An ssh destination: a host and an optional port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ssh {
     /// `host` or `user@host`.
@@ -25,7 +25,7 @@ pub struct Shared {
 /// Options that make ssh notice within 15 seconds that a host no longer responds, even if packets are dropped.
 const KEEPALIVE_OPTIONS: [&str; 3] =
     ["ServerAliveInterval=5", "ServerAliveCountMax=3", "ConnectTimeout=15"];
-/// Time that an unused shared connection stays open.
+/// Time in seconds that an unused shared connection stays open.
 const PERSIST_OPTION: &str = "ControlPersist=60";
 
 fn ssh() -> Command {
@@ -87,8 +87,8 @@ impl Ssh {
     }
 }
 
-/// Returns the possible agent paths on the remote host, starting with the uploaded copy. They are passed to `sh` in
-/// single quotes.
+/// Returns the possible agent paths on the remote host, starting with the uploaded copy. The paths are passed to `sh`
+/// in single quotes.
 fn places() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -96,14 +96,14 @@ fn places() -> String {
     )
 }
 
-/// Runs a script with the POSIX shell, regardless of the login shell. The absolute path avoids a file named `sh` on the
-/// user's PATH. The system directories are searched even if the user's PATH lacks them.
+/// Returns a command that runs a script with the POSIX shell, regardless of the login shell. The absolute path avoids a
+/// file named `sh` on the user's PATH. The system directories are searched even if the user's PATH lacks them.
 fn in_shell(script: &str) -> String {
     format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
 }
 
-/// Sets `p` to a working gputop on the remote host and runs `then`. Relative PATH entries are ignored, because they
-/// depend on the login shell's current directory.
+/// Returns shell code that sets `p` to a working gputop on the remote host and runs `then`. Relative PATH entries are
+/// ignored, because they depend on the login shell's current directory.
 fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
@@ -112,8 +112,8 @@ fn with_gputop(then: &str) -> String {
     )
 }
 
-/// Returns a script that runs the agent, or the `nvidia-smi` loop if gputop is not found. It exits with 127 if neither
-/// exists. Any login shell can pass the script on to `sh`.
+/// Returns a script that runs the agent, or the `nvidia-smi` loop if gputop is not found. The script exits with 127 if
+/// neither exists. Any login shell can pass the script on to `sh`.
 pub(super) fn agent(arguments: &str) -> String {
     let agent = with_gputop(&format!("exec \"$p\" agent{arguments}"));
     let nvidia_smi = nvidia_smi_loop();

@@ -16,7 +16,6 @@ const CLOCKS: (ClockId, ClockId) = (
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_MONOTONIC);
 
-/// Returns the time spent in suspend since boot.
 pub(super) fn suspended_time() -> Duration {
     let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
     let (awake, all) = CLOCKS;

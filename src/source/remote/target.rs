@@ -6,16 +6,15 @@ use super::slurm::Step;
 use super::ssh::Ssh;
 use crate::model::text::quoted;
 
-/// Prefix that marks a command.
+/// Prefix that marks a target as a command.
 const VIA: &str = "via:";
 
-/// A remote host and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     Ssh(Ssh),
     /// A shell command that connects its stdin and stdout to a `gputop agent`.
     Via(String),
-    /// A node of a job. Created only by expanding a job; users cannot enter a node directly.
+    /// A node of a Slurm job. Created only by expanding a job; users cannot enter a node directly.
     Slurm(Step),
 }
 
@@ -91,7 +90,6 @@ impl Target {
         }
     }
 
-    /// Returns the display name.
     pub fn name(&self) -> String {
         match self {
             Self::Ssh(_) => self.word(),
@@ -101,7 +99,7 @@ impl Target {
     }
 }
 
-/// `user@[::1` → `user@::1`
+/// Removes the opening bracket of an IPv6 address: `user@[::1` → `user@::1`.
 fn unbracketed(before: &str) -> Option<String> {
     let (before, address) = before.split_once('[')?;
     let is_user = before.is_empty() || before.ends_with('@');

@@ -20,7 +20,7 @@ impl Contents {
         }
     }
 
-    /// Fills the buffer. Returns fewer bytes only at the end.
+    /// Reads bytes until the buffer is full or the contents end. Returns the number of bytes read.
     pub fn read_at(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<usize> {
         let wanted = into.len();
         while !into.is_empty() {
@@ -56,7 +56,7 @@ impl Contents {
     }
 }
 
-/// A section of the contents as a reader.
+/// A reader for a section of a recording's contents.
 #[derive(Debug)]
 pub struct Section {
     pub contents: Arc<Contents>,

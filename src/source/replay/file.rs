@@ -25,7 +25,6 @@ const MAX_NOTE_MEMORY: usize = 16 << 20;
 /// Maximum memory for the table of minutes, enough for more than half a year.
 const MAX_INDEX_MEMORY: usize = 32 << 20;
 
-/// Reason why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot read the recording {name}: {source}")]
@@ -61,12 +60,10 @@ impl Recording {
         }
     }
 
-    /// Opens a built-in recording.
     pub fn from_bytes(bytes: Cow<'static, [u8]>) -> Result<Self, OpenError> {
         Self::new(Contents::Memory(bytes), "the built-in recording".into())
     }
 
-    /// Returns the hello of the recording agent.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -142,7 +139,7 @@ impl Recording {
             let begins = describe(&head);
             return Err(OpenError::Foreign { name, begins });
         };
-        // No requirement is defined yet; see `Hello::requires`.
+        // Rejects every requirement, because none is defined yet; see `Hello::requires`.
         if let Some(needs) = hello.requires.first().cloned() {
             let version = hello.version;
             return Err(OpenError::TooNew { name, version, needs });

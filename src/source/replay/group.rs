@@ -20,7 +20,6 @@ use crate::model::units::{Millis, Mono};
 use crate::protocol::{Play, Position, Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
-/// Interval at which the position is sent to all streams during playback.
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
 /// Step length in the host list, which has no frames of its own, in milliseconds.
 const STEP_MILLIS: i64 = 1_000;
@@ -52,10 +51,9 @@ pub fn play_all(
     Ok((list, sources))
 }
 
-/// A request from a member, or from the host list if `None`.
+/// A request, and the member that sent it. `None` means the host list.
 type GroupRequest = (Option<usize>, Request);
 
-/// Forwards requests from one reader to the group.
 fn forward_requests(member: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
     spawn(move || {
         let _ = from.iter().try_for_each(|request| to.send((member, request)));
@@ -87,9 +85,8 @@ struct Group {
     position_sent_at: Instant,
 }
 
-/// The next step of playback.
 enum NextStep {
-    /// This member must read ahead first.
+    /// The member with this number must read ahead first.
     ReadAhead(usize),
     Frame(usize, Wall),
     End,
@@ -114,7 +111,7 @@ impl Member {
         (self.wall(start), self.wall(end))
     }
 
-    /// Reports whether the shown frame is up to date.
+    /// Reports whether the host's shown frame is up to date.
     fn send_link(&mut self, now: Wall) {
         let link = match self.player.shown {
             None => Link::Later { begins_in: Millis(whole_seconds(self.span().0 - now)) },
@@ -309,12 +306,12 @@ impl Group {
                 None => self.list_wall(monotonic),
             }),
             Play::Start => Some(self.start),
-            // The host list has no charts.
+            // The host list has no charts and needs no earlier data.
             Play::Past(_) => target,
         }
     }
 
-    /// Steps by one member's frames. A step back is a jump to an earlier frame.
+    /// Steps by frames of one member. A step back jumps to an earlier frame and returns its wall time.
     fn step(&mut self, at: usize, frames: i32) -> Option<Wall> {
         if let Ok(forward) = u64::try_from(frames) {
             let pending_steps = self.pending_steps.filter(|(member, _)| *member == at);
@@ -342,7 +339,6 @@ impl Group {
         self.send_position();
     }
 
-    /// Sends the position to all readers.
     fn send_position(&mut self) {
         self.position_sent_at = Instant::now();
         (0..self.members.len()).for_each(|at| self.send_position_to(at));

@@ -7,7 +7,7 @@ use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
 
 const MAX_TEXT: usize = 96;
 
-/// A field for one GPU, or the reason why it is missing.
+/// A field of `nvidia-smi` output for one GPU, or the reason why the field is missing.
 #[derive(Debug)]
 pub(super) struct Cell<'a>(Result<&'a str, Missing>);
 

@@ -1,4 +1,4 @@
-//! Facts about the host and the fields that its `nvidia-smi` supports, reported once.
+//! Facts about a remote host and the fields that its `nvidia-smi` supports, reported once.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,6 @@ use crate::model::text::visible;
 const MAX_NAMES: usize = 2048;
 const MAX_TEXT: usize = 255;
 
-/// Facts about the host.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub host: Option<String>,
@@ -30,8 +29,8 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Returns the query with the [`field_names`] supported by this `nvidia-smi`, or with the oldest names of all
-    /// fields if it has no help text.
+    /// Returns the query with the [`field_names`] supported by this `nvidia-smi`, or with the oldest name of each field
+    /// if there is no help text.
     pub(super) fn query(&self) -> String {
         let asked = field_names().filter_map(|names| self.name_of(names));
         asked.collect::<Vec<_>>().join(",")
@@ -56,7 +55,7 @@ impl Facts {
             b'C' => self.cores = number(text),
             b'U' => self.uid = number(text),
             b'V' if self.cuda.is_none() => self.cuda = cuda(text),
-            // `"clocks.current.sm" or "clocks.sm"`
+            // Help text with two names of a field: `"clocks.current.sm" or "clocks.sm"`
             b'F' if self.names.len() < MAX_NAMES => {
                 let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
                 self.names.extend(quoted.map(|name| visible(name, 80)));

@@ -11,14 +11,14 @@ use crate::model::gpu::{Board, Field, GPU_FIGURES, Gpu, Throttle};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{BytesPerSecond, GpuUuid, MilliJoules};
 
-/// A GPU that is being assembled.
+/// A GPU being assembled from `nvidia-smi` fields.
 #[derive(Debug, Default)]
 pub(super) struct Card {
     pub gpu: Gpu,
     pub driver: Reading<String>,
 }
 
-/// A non-metric field: its names, newest first, and its destination.
+/// A field that is not a metric: its names, newest first, and the function that stores its value.
 type IdentityField = (&'static [&'static str], fn(&mut Card, &Cell<'_>));
 
 const IDENTITY: &[IdentityField] = &[
@@ -67,7 +67,7 @@ pub(super) fn card<'a>(
     card
 }
 
-/// Stores the value of a cell.
+/// Stores the value of a cell in a GPU field.
 fn put(field: &Field, gpu: &mut Gpu, cell: &Cell<'_>) {
     match field {
         Field::Bytes(_, of) => *of(gpu) = cell.bytes(),

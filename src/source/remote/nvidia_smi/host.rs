@@ -6,10 +6,9 @@ use crate::model::host::Host;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{Bytes, Percent};
 
-/// Previous reading, from which the CPU share is calculated.
 #[derive(Debug, Default)]
 pub(super) struct HostFigures {
-    /// Busy and total ticks of the last round.
+    /// Busy and total CPU ticks in the last round.
     ticks: Option<(u64, u64)>,
 }
 

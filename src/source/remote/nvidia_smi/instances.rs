@@ -21,14 +21,13 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid};
 
-/// Maximum number of instances per GPU.
 const MAX_INSTANCES_PER_GPU: usize = 16;
 const MAX_TEXT: usize = 96;
 
 /// MIG instances, keyed by the NVML index of their GPU.
 pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
 
-/// Merges both lists.
+/// Merges the device list of `nvidia-smi -L` with the rows of the MIG table.
 pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
     let (mut all, mut gpu) = (Instances::new(), None);
     let rows: BTreeMap<(u32, u32), Row> = texts(table).filter_map(row).collect();
@@ -67,7 +66,7 @@ fn device(line: &str) -> Option<MigInstance> {
     })
 }
 
-/// A row of the table.
+/// A row of the MIG table that `nvidia-smi` prints.
 struct Row {
     gpu_instance: u32,
     compute_instance: u32,
@@ -75,7 +74,7 @@ struct Row {
     total: Reading<Bytes>,
 }
 
-/// Parses a row. Returns it with its GPU index and its device number on that GPU.
+/// Parses a row of the MIG table. Returns the row with its GPU index and its device number on that GPU.
 fn row(line: &str) -> Option<((u32, u32), Row)> {
     let mut cells = line.split('|').skip(1);
     let numbers = cells.next()?.split_whitespace().map(|word| word.parse().ok());
@@ -98,7 +97,7 @@ fn complete(instance: &mut MigInstance, row: Option<&Row>) {
     instance.gpu_instance = row.map(|row| row.gpu_instance).ok_or_else(unavailable).into();
     instance.compute_instance = row.map(|row| row.compute_instance).ok_or_else(unavailable).into();
     let unsupported =
-        || Reading::missing(Reason::Unsupported, "nvidia-smi does not report it for MIG instances");
+        || Reading::missing(Reason::Unsupported, "not reported by nvidia-smi for MIG instances");
     let memory = row.map(|row| Memory {
         used: row.used.clone(),
         total: row.total.clone(),

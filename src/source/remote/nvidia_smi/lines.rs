@@ -6,7 +6,7 @@
 use super::facts::Facts;
 use super::readings::{Clocks, Details, Round, clocks, number};
 
-/// A complete section of the output.
+/// A complete section of the remote script's output.
 pub(super) enum ScriptLine {
     Facts(Box<Facts>),
     Round(Round),
@@ -14,7 +14,7 @@ pub(super) enum ScriptLine {
     Clocks(Clocks),
 }
 
-/// Incomplete sections.
+/// Sections of script output that are still incomplete.
 #[derive(Default)]
 pub(super) struct Lines {
     facts: Option<Box<Facts>>,

@@ -39,7 +39,7 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
 use crate::protocol::Update;
 
-/// Maximum length of a line; longer lines are skipped.
+/// Maximum length of a script output line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;
 
 /// Reads the remote script's output until it ends. Calls `received` for every line, with the update completed by the
@@ -98,7 +98,7 @@ pub(super) fn unavailable(target: &Target, other: Option<&str>) -> Missing {
     let hint = match (other, target) {
         (Some(other), _) => {
             format!(
-                "{name} is read through nvidia-smi: gputop {other} on it uses a different protocol from {own} on this host"
+                "{name} is read through nvidia-smi: gputop {other} there uses a different protocol from {own} on this host"
             )
         }
         (None, Target::Ssh(_)) => {
@@ -121,7 +121,7 @@ pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
     updates
 }
 
-/// Reads a line. Returns false at the end. An overlong line is returned empty.
+/// Reads a line, or an empty line in place of an overlong one. Returns false at the end of the output.
 fn next(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     if from.by_ref().take(MAX_LINE).read_until(b'\n', line)? == 0 {

@@ -19,12 +19,11 @@ use crate::redact;
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;
 
-/// Data used in addition to the round itself.
+/// Data, other than the round itself, from which processes are assembled.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,
     pub usage: &'a Usage,
-    /// Reason given for all unavailable data.
     pub unavailable: &'a Missing,
 }
 
@@ -34,14 +33,12 @@ impl ProcessContext<'_> {
     }
 }
 
-/// Previous readings, for calculating CPU shares.
 #[derive(Debug, Default)]
 pub(super) struct CpuShares {
     /// CPU ticks of each process, with the time of the reading.
     ticks: HashMap<ProcessKey, (u64, Mono)>,
 }
 
-/// A process in the driver's list of compute processes.
 struct App<'a> {
     uuid: &'a str,
     pid: Pid,
@@ -54,7 +51,7 @@ struct App<'a> {
 type Holder = (GpuProcess, Reading<String>);
 
 impl CpuShares {
-    /// Returns all processes keyed by PID, and sets the process list of each GPU.
+    /// Returns all GPU processes sorted by PID, and sets the process list of each GPU.
     pub(super) fn list(
         &mut self,
         gpus: &mut [Gpu],
@@ -71,7 +68,7 @@ impl CpuShares {
         let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
         let mut on_gpus: Vec<Vec<Holder>> =
             gpus.iter().map(|gpu| holders(gpu, &apps, context.usage)).collect();
-        // In a container, the driver's PIDs come from another namespace.
+        // Omits process data in a container, where the driver's PIDs come from another namespace.
         let processes = match context.facts.namespace {
             PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, context),
             _ => BTreeMap::new(),
@@ -132,7 +129,7 @@ impl CpuShares {
         if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
             let words = split_words(command);
-            // The boundaries between arguments are unknown, so the whole text is searched for headers and scripts.
+            // Searches the joined text for headers and scripts, because the boundaries between arguments are unknown.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }
@@ -160,7 +157,7 @@ impl CpuShares {
     }
 }
 
-/// Returns compute and graphics-only processes.
+/// Returns the compute and graphics-only processes on a GPU.
 fn holders(gpu: &Gpu, apps: &[App<'_>], usage: &Usage) -> Vec<Holder> {
     let is_on_gpu = |app: &&App<'_>| {
         *gpu.uuid.0 == *app.uuid || gpu.mig.iter().any(|mig| *mig.uuid.0 == *app.uuid)
@@ -200,7 +197,7 @@ fn holder(
 }
 
 fn ticks_per_second(facts: &Facts) -> u64 {
-    // Every Linux machine with an NVIDIA driver uses this value.
+    // Every Linux machine with an NVIDIA driver has 100 ticks per second.
     facts.ticks_per_second.unwrap_or(100)
 }
 
@@ -214,7 +211,7 @@ fn not_in_ps<T>() -> Reading<T> {
     Reading::missing(Reason::Unknown, "`ps` on that host does not show the process")
 }
 
-/// Parses `GPU-…, 426, 1542, python3`. The name may contain commas.
+/// Parses a compute process line: `GPU-…, 426, 1542, python3`. The process name may contain commas.
 fn app(line: &[u8]) -> Option<App<'_>> {
     let mut cells = line.splitn(4, |byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut cell = || std::str::from_utf8(cells.next()?).ok();
@@ -223,14 +220,14 @@ fn app(line: &[u8]) -> Option<App<'_>> {
     Some(App { uuid, pid: Pid(pid), vram: Cell::of(vram).bytes(), name: Cell::of(name).text() })
 }
 
-/// Parses `  426 ana   python3 train.py`.
+/// Parses a `ps` line: `  426 ana   python3 train.py`.
 fn ps_line(line: &[u8]) -> Option<(Pid, &[u8])> {
     let line = line.trim_ascii();
     let end = line.iter().position(u8::is_ascii_whitespace)?;
     Some((Pid(number(&line[..end])?), line[end..].trim_ascii()))
 }
 
-/// Splits the text into user and command line.
+/// Splits a `ps` line without its PID into user and command line.
 fn user_and_command(ps_line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = ps_line.iter().position(u8::is_ascii_whitespace)?;
     Some((&ps_line[..end], ps_line[end..].trim_ascii()))

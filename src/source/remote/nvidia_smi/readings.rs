@@ -1,5 +1,5 @@
-//! Unparsed output: the lines of a round, and those of the less frequent expensive queries. The number of lines is
-//! limited.
+//! Unparsed output of the remote script: the lines of a round, and the lines of less frequent detail queries. The
+//! number of lines is limited.
 
 use crate::model::units::{Mono, UnixMillis};
 
@@ -14,21 +14,21 @@ pub(super) struct Clocks {
     pub time: UnixMillis,
 }
 
-/// The output of one round.
+/// The script's output for one round of readings.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub number: u64,
     pub clocks: Clocks,
-    /// `MemTotal:  792574036 kB`
+    /// Lines of /proc/meminfo: `MemTotal:  792574036 kB`
     pub memory: Vec<Vec<u8>>,
     /// CPU line: `cpu  10132153 290696 …`
     pub cpu: Vec<u8>,
     /// Load line: `0.20 0.18 0.12 1/80 11206`
     pub load: Vec<u8>,
-    /// Fields in the order of the query, or error text.
+    /// GPU lines with fields in the order of the query, or error text.
     pub gpus: Vec<Vec<u8>>,
     pub gpus_exit: Option<i32>,
-    /// Compute process: `GPU-…, 426, 1542, python3`
+    /// Compute process lines: `GPU-…, 426, 1542, python3`
     pub apps: Vec<Vec<u8>>,
     pub apps_exit: Option<i32>,
     /// `/proc/PID/stat`
@@ -55,7 +55,7 @@ impl Round {
     }
 }
 
-/// Data that is requested less often.
+/// Expensive data that is requested less often than rounds.
 #[derive(Debug, Default)]
 pub(super) struct Details {
     pub number: u64,
@@ -84,7 +84,7 @@ fn put(list: &mut Vec<Vec<u8>>, max: usize, text: &[u8]) {
     }
 }
 
-/// Parses `12345.67 1763668000`.
+/// Parses uptime and Unix time in seconds: `12345.67 1763668000`.
 pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let text = std::str::from_utf8(text).ok()?;
     let (up, wall) = text.split_once(' ')?;

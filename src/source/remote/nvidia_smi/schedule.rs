@@ -12,7 +12,7 @@ use crate::model::units::Millis;
 /// Minimum interval between rounds. Each round restarts `nvidia-smi` and queries the driver for everything, so a
 /// shorter interval would cost the host too much.
 const MIN_INTERVAL: Millis = Millis(1_000);
-/// Time after which a heartbeat is requested.
+/// Time without a reply after which a heartbeat is requested.
 const SIGN_OF_LIFE_AFTER: Duration = Duration::from_secs(2);
 /// Minimum time between detail queries: a fixed time, and a multiple of the last query's duration, so that detail
 /// queries take at most a tenth of the host's time.
@@ -29,13 +29,12 @@ pub(super) struct PollSchedule {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Fields of a round, once they are known.
+    /// Fields to request in each round, once they are known.
     query: Option<String>,
     /// Number of the newest round or detail request, and the time of the newest request of any kind, including the one
     /// for the facts.
     asked: u64,
     since: Option<Instant>,
-    /// Number of the newest reply.
     answered_number: u64,
     due: Option<Instant>,
     /// Number of the newest detail request.
@@ -51,7 +50,6 @@ impl PollSchedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the interval between rounds.
     pub(super) fn interval(writer: &RequestWriter) -> Millis {
         writer.interval().max(MIN_INTERVAL)
     }

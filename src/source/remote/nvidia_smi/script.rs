@@ -13,10 +13,10 @@
 //! Every reply line starts with a letter that identifies its kind ([`super::lines`]). Rounds run in the background, so
 //! that a hanging driver blocks nothing else. When the input ends, all remaining child processes are killed.
 
-/// Start of the first output line, followed by the protocol version.
+/// Start of the script's first output line, followed by the protocol version.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
 
-/// Paths to search in addition to PATH: WSL, and containers whose runtime provides `nvidia-smi`.
+/// Paths of `nvidia-smi` to search in addition to PATH: in WSL, and in containers whose runtime provides the program.
 const PLACES: &str =
     "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
 

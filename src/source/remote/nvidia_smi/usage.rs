@@ -18,11 +18,11 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent, Pid};
 
-/// The newest process list.
+/// The newest process list from `nvidia-smi pmon`.
 #[derive(Debug)]
 pub(super) struct Usage {
     rows: Vec<Row>,
-    /// Reason why a process is not in the list.
+    /// Reason why a process is missing from the usage list.
     why: Missing,
     pub at: Option<Mono>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub sm: Reading<Percent>,
     pub memory_bandwidth: Reading<Percent>,
     pub vram: Reading<Bytes>,
-    /// Truncated after about 15 characters.
+    /// Process name, truncated after about 15 characters.
     pub name: Reading<String>,
 }
 
@@ -95,7 +95,7 @@ impl Usage {
         self.rows.iter().filter(is_graphics).map(|row| row.pid)
     }
 
-    /// Returns the reason why a process on this GPU is not in the list.
+    /// Returns the reason why a process on this GPU is missing from the usage list.
     pub(super) fn missing_reason(&self, gpu: &Gpu) -> Missing {
         if gpu.mig_enabled.get() == Some(true) {
             let words = "MIG is on: nvidia-smi does not report usage per instance";
@@ -105,7 +105,7 @@ impl Usage {
     }
 }
 
-/// Column names, in order.
+/// Column names of the process list, in order.
 struct Columns<'a>(Vec<&'a str>);
 
 impl<'a> Columns<'a> {

@@ -1,4 +1,4 @@
-//! Builds frames from the output of rounds.
+//! Builds frames from the output of the `nvidia-smi` script.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +24,10 @@ use crate::model::units::{Millis, Mono, Pid};
 /// Maximum number of graphics processes to request data for.
 const MAX_PIDS: usize = 256;
 
-/// Host data received so far.
+/// Data received from a remote host so far.
 pub(super) struct View {
     unavailable: Missing,
     facts: Facts,
-    /// The last frame.
     frame: Frame,
     /// Time of the last round on the remote host's clock.
     read: Option<Mono>,
@@ -38,7 +37,7 @@ pub(super) struct View {
     instances: Instances,
 }
 
-/// Optional parts of a request.
+/// Optional parts of a request to the remote script.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OptionalQueries {
     /// MIG instances.
@@ -116,13 +115,12 @@ impl View {
         self.frame.clone()
     }
 
-    /// Stores a detail query's result, which all later frames include.
+    /// Stores the result of a detail query for all later frames.
     pub(super) fn take(&mut self, details: &Details) {
         self.usage = Usage::read(&details.usage, self.read);
         self.instances = instances(&details.devices, &details.instances);
     }
 
-    /// Returns the optional queries for the next requests.
     pub(super) fn wants(&self) -> OptionalQueries {
         let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
         let are_ours = self.facts.namespace == PidNamespace::Host;
@@ -241,7 +239,6 @@ mod tests {
     const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\
          F \"memory.total\"\nF \"memory.used\"\nF \"memory.free\"\nF \"clocks_throttle_reasons.active\"\n.\n";
 
-    /// Returns the frames for script output.
     fn frames(text: &str) -> Vec<Frame> {
         let mut view = View::new(Missing::new(Reason::Unsupported, "unavailable"));
         let mut lines = Lines::default();

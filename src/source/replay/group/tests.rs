@@ -103,10 +103,10 @@ fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
     two.send(Some(1), Play::To(Mono(777 + 45_000)));
     two.until_shown(45, [Some(45), Some(45)]);
     two.send(Some(0), Play::Step(1));
-    two.until(|two| two.shown[0] == Some(46), "a step of the first");
+    two.until(|two| two.shown[0] == Some(46), "a step of the first host");
     two.send(Some(0), Play::Step(-2));
     two.until_shown(44, [Some(44), Some(44)]);
-    // The first recording has ended. Its last frame stays on screen, together with its age.
+    // The first recording has ended. Its last frame stays on screen, together with the frame's age.
     two.send(None, Play::Skip(56_000));
     two.until_shown(100, [Some(59), Some(100)]);
     let since = Millis(41_000);
