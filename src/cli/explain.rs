@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         for log in found.iter().filter(|log| log.skipped_bytes > 0) {
             say(&format!(
-                "gputop: {} has thousands of different errors; read its start and end, and skipped {} between\n",
+                "gputop: {} contains thousands of different errors; only its start and end were read, and {} in the middle were skipped\n",
                 log.file,
                 Bytes(log.skipped_bytes)
             ));

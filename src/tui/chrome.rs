@@ -171,8 +171,10 @@ pub fn interval_text(interval: Millis) -> String {
 /// Returns the wrapped notice below the header: why the built-in recording is playing, why a remote host is
 /// disconnected, or the guidance for new users.
 pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
-    let guide = app.recording.as_ref().and_then(|r| r.guide);
-    let guide = guide.map(|guide| (guide.words(&app.keymap), Role::Key));
+    let guide = app.recording.as_ref().and_then(|recording| {
+        let words = recording.guide?.words(&app.keymap, recording.position.paused);
+        Some((words, Role::Key))
+    });
     let notice = notice_text(app).map(|notice| (notice, Role::Warn));
     let wrapped = |(text, role): (String, Role)| {
         let lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::keymap::Keymap;
+use super::screens::{incident, memory, overview};
 
 /// Guidance shown above a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,63 +13,93 @@ pub enum Guide {
     Tour(usize),
 }
 
-/// A stop of the tour: a sentence with the key for the first action. Each of the listed actions advances to the next
-/// stop.
+/// A stop of the tour: a sentence with the key of an action, and what completes the stop.
 struct Stop {
     before_key: &'static str,
-    actions: &'static [Action],
+    action: Action,
     after_key: &'static str,
+    goal: Goal,
+}
+
+/// What completes a stop of the tour. A key that was refused or went to a menu completes none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The screen with this ID is on top.
+    Screen(&'static str),
+    /// A text was copied.
+    Copy,
+    /// The action of the stop was performed.
+    Action,
+}
+
+/// What a key did.
+pub struct KeyResult {
+    pub action: Option<Action>,
+    pub has_copied: bool,
+    /// ID of the screen on top afterwards.
+    pub screen: &'static str,
 }
 
 const STOPS: [Stop; 6] = [
     Stop {
         before_key: "A program has just run out of memory. Press",
-        actions: &[Action::Why],
+        action: Action::Why,
         after_key: "to see why.",
+        goal: Goal::Screen(incident::DEF.id),
     },
     Stop {
         before_key: "Each fix has a number, and some have a predicted effect. Press",
-        actions: &[Action::CopyFix],
+        action: Action::CopyFix,
         after_key: "to copy the first one.",
+        goal: Goal::Copy,
     },
     Stop {
         before_key: "The causes are ranked by evidence. Press",
-        actions: &[Action::Back, Action::Quit],
+        action: Action::Back,
         after_key: "to go back to the overview.",
+        goal: Goal::Screen(overview::DEF.id),
     },
     Stop {
         before_key: "Which process uses the most memory? Press",
-        actions: &[Action::SortVram],
+        action: Action::SortVram,
         after_key: "to sort by VRAM.",
+        goal: Goal::Action,
     },
     Stop {
         before_key: "What fills the memory of a process? Press",
-        actions: &[Action::Memory],
+        action: Action::Memory,
         after_key: "to see tensors, cache, fragments and the largest request that fits.",
+        goal: Goal::Screen(memory::DEF.id),
     },
     Stop {
         before_key: "Every screen explains its keys and terms. Press",
-        actions: &[Action::Help],
+        action: Action::Help,
         after_key: "for help.",
+        goal: Goal::Action,
     },
 ];
 
 impl Guide {
-    /// Advances the tour if the action is the one requested at the current stop.
-    pub fn follow(&mut self, action: Action) {
+    /// Advances the tour if a key completed the current stop.
+    pub fn follow(&mut self, key: &KeyResult) {
         if let Self::Tour(at) = self
-            && STOPS.get(*at).is_some_and(|stop| stop.actions.contains(&action))
+            && STOPS.get(*at).is_some_and(|stop| match stop.goal {
+                Goal::Screen(id) => key.screen == id,
+                Goal::Copy => key.has_copied,
+                Goal::Action => key.action == Some(stop.action),
+            })
         {
             *at += 1;
         }
     }
 
     /// Returns the guidance as a sentence or phrase.
-    pub fn words(self, keymap: &Keymap) -> String {
+    pub fn words(self, keymap: &Keymap, is_paused: bool) -> String {
+        let pauses = if is_paused { "plays" } else { "pauses" };
         let key = |action| keymap.label(action);
         match self {
             Self::Keys => format!(
-                "{} explains the failure, {} opens process memory, {} pauses, {} shows help",
+                "{} explains the failure, {} opens process memory, {} {pauses}, {} shows help",
                 key(Action::Why),
                 key(Action::Memory),
                 key(Action::PlayPause),
@@ -80,11 +111,11 @@ impl Guide {
                     at + 1,
                     STOPS.len(),
                     stop.before_key,
-                    key(stop.actions[0]),
+                    key(stop.action),
                     stop.after_key
                 ),
                 None => format!(
-                    "End of the tour. {} plays the recording, {} quits.",
+                    "End of the tour. {} {pauses} the recording, {} quits.",
                     key(Action::PlayPause),
                     key(Action::QuitNow)
                 ),
@@ -98,20 +129,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tour_moves_on_only_when_its_key_is_pressed() {
+    fn the_tour_moves_on_only_when_its_goal_is_reached() {
         let keymap = Keymap::default();
+        let nothing = KeyResult { action: None, has_copied: false, screen: "gpu" };
         let mut tour = Guide::Tour(0);
         for (at, stop) in STOPS.iter().enumerate() {
             assert_eq!(tour, Guide::Tour(at));
-            let words = tour.words(&keymap);
-            assert!(words.contains(&keymap.label(stop.actions[0])), "{words}");
-            tour.follow(Action::Redraw);
+            let words = tour.words(&keymap, false);
+            assert!(words.contains(&keymap.label(stop.action)), "{words}");
+            tour.follow(&nothing);
             assert_eq!(tour, Guide::Tour(at));
-            stop.actions.iter().take(1).for_each(|action| tour.follow(*action));
+            tour.follow(&match stop.goal {
+                Goal::Screen(screen) => KeyResult { screen, ..nothing },
+                Goal::Copy => KeyResult { has_copied: true, ..nothing },
+                Goal::Action => KeyResult { action: Some(stop.action), ..nothing },
+            });
         }
-        assert!(tour.words(&keymap).starts_with("End of the tour"));
+        assert!(tour.words(&keymap, true).starts_with("End of the tour"));
         let mut keys = Guide::Keys;
-        keys.follow(Action::Why);
+        keys.follow(&KeyResult { action: Some(Action::Why), ..nothing });
         assert_eq!(keys, Guide::Keys);
+    }
+
+    #[test]
+    fn the_guidance_says_what_the_pause_key_does_now() {
+        let keymap = Keymap::default();
+        assert!(Guide::Keys.words(&keymap, false).contains("Space pauses"));
+        assert!(Guide::Keys.words(&keymap, true).contains("Space plays"));
     }
 }

@@ -70,7 +70,7 @@ const fn shape(role: Role, name: &'static str, help: &'static str) -> RoleDef {
 
 /// All roles, in the order of [`Role`].
 pub const ROLES: &[RoleDef] = &[
-    text(Role::Text, "text", "figures, names, sentences"),
+    text(Role::Text, "text", "figures, names and sentences"),
     text(Role::Dim, "dim", "secondary elements: labels, units, rules"),
     text(Role::Title, "title", "titles and headings"),
     text(Role::Cursor, "cursor", "the row under the cursor"),

@@ -81,7 +81,7 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
     }
     if app.is_rewound() {
         return Err(
-            "cannot send signals to processes of an earlier time; return to now first".into()
+            "cannot send signals while you view an earlier time; return to now first".into()
         );
     }
     app.permissions.signals.map_err(|why| format!("cannot send signals: {why}"))

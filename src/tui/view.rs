@@ -14,6 +14,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
 use super::filter::Filter;
+use super::guide::KeyResult;
 use super::holders::READING_INTERVAL;
 use super::menu::{Menu, sort_orders, sort_title};
 use super::overlay::Overlay;
@@ -97,6 +98,7 @@ impl View {
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
         app.message = None;
         let action = app.keymap.resolve(key, app.recording.is_some());
+        let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
             (Some(effect), ..) => self.perform(effect, app),
             (None, Some(Action::CopyFix), KeyCode::Char(digit @ '1'..='9'))
@@ -107,9 +109,9 @@ impl View {
             (None, Some(action), _) => self.act(action, app),
             (None, None, _) => Effect::Done,
         };
-        let guide = app.recording.as_mut().and_then(|r| r.guide.as_mut());
-        if let (Some(guide), Some(action)) = (guide, action) {
-            guide.follow(action);
+        if let Some(guide) = app.recording.as_mut().and_then(|r| r.guide.as_mut()) {
+            let has_copied = matches!(effect, Effect::Copy(_));
+            guide.follow(&KeyResult { action: performed, has_copied, screen: self.top().def().id });
         }
         (effect, self.follow(app))
     }
