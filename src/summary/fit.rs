@@ -18,7 +18,7 @@ const CARDS: &[u64] =
 pub struct ProvenFit {
     #[serde(rename = "card_bytes")]
     pub card: Bytes,
-    /// Memory reserved for use outside the allocator: the process's peak of such memory.
+    /// Memory reserved for use outside the allocator. Equals the process's peak memory use outside it.
     #[serde(rename = "outside_bytes")]
     pub outside: Bytes,
     #[serde(rename = "peak_reserved_bytes")]
@@ -42,8 +42,8 @@ pub enum UnprovenFit {
     TooLarge,
 }
 
-/// Replays a trace on GPUs of different sizes. Returns the index of the traced process and the smallest GPU. `reserved`
-/// is the memory that the driver reserves for itself.
+/// Replays a trace on GPUs of different sizes. Returns the index of the traced process and the smallest GPU on which
+/// the replay succeeds. `reserved` is the memory that the driver reserves for itself.
 pub fn smallest_card(
     trace: &Trace,
     torch: Torch,

@@ -1,5 +1,5 @@
-//! The recorded frame fields that a summary needs. Reading only these is several times faster than reading a whole
-//! [`Frame`](crate::model::frame::Frame), which matters for a recording of a day.
+//! The recorded frame fields that a summary needs. Reading only these fields is several times faster than reading a
+//! whole [`Frame`](crate::model::frame::Frame), which matters for day-long recordings.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMil
 
 /// Maximum memory for the processes parsed from one line.
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;
-/// Maximum number of PyTorch's pools, and of other pools, in a frame.
+/// Maximum number of PyTorch pools in a frame, which is also the maximum number of other pools.
 const MAX_POOLS: usize = 16_384;
 /// Maximum number of processes on one GPU.
 const MAX_GPU_PROCESSES: usize = 4_096;
-/// Age at which a section is stale compared with its frame.
+/// Minimum age, relative to its frame, at which a section is stale.
 const STALE: Millis = Millis(15_000);
 
 /// Content of one line of a recording.
@@ -56,7 +56,7 @@ pub struct FrameLine<'a> {
     pub gpus: Vec<GpuLine<'a>>,
     #[serde(borrow)]
     processes: Option<&'a RawValue>,
-    /// Text of `processes` if it was skipped.
+    /// Unparsed text of `processes` if the list was skipped.
     #[serde(skip)]
     skipped_processes: Option<&'a [u8]>,
     pools: Option<PoolsLine>,
@@ -97,7 +97,7 @@ pub struct GpuProcessLine {
 }
 
 impl GpuProcessLine {
-    /// Returns the kernel's key of the process if known, otherwise the driver's PID alone.
+    /// Returns the kernel's process key, or a key with only the driver's PID if the kernel's key is unknown.
     pub fn key(&self) -> ProcessKey {
         self.process.unwrap_or(ProcessKey { pid: self.pid, ..ProcessKey::default() })
     }
@@ -136,7 +136,7 @@ pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<R
             (buffer.as_slice(), Some(processes))
         }
     };
-    // Whole texts are checked for UTF-8 faster than string by string.
+    // Validate UTF-8 once for the whole text, which is faster than validating each string.
     let text = std::str::from_utf8(text).map_err(serde_json::Error::custom)?;
     let entry: FrameEntry<'_> = serde_json::from_str(text)?;
     let Some(mut frame) = entry.frame.filter(|_| entry.from == 0) else {
@@ -147,7 +147,8 @@ pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<R
 }
 
 /// Splits a line into the text before the process list, the list, and the text after it. The list is half of a line and
-/// is rarely needed, and a JSON parser takes much longer to skip it. Returns `None` if the fields are in another order.
+/// is rarely needed, and a JSON parser takes much longer to skip it. Returns `None` if the fields are in a different
+/// order.
 fn split_processes(line: &[u8]) -> Option<[&[u8]; 3]> {
     const KEY: &[u8] = b",\"processes\":";
     // A quotation mark in a JSON string is escaped, so these patterns never match inside a string.
@@ -190,10 +191,10 @@ impl FrameLine<'_> {
 mod tests {
     use super::*;
 
-    /// Pretends in a command line to end the process list.
+    /// A command line that imitates the end of the process list.
     const COMMAND: &str = r#"sh -c },\"pools\":{\"at\":1"#;
 
-    /// Returns the processes and pools of a recorded line with these fields of a frame.
+    /// Parses a recorded line with these two frame fields, and returns its processes and pools as text.
     fn lists(fields: [&str; 2]) -> String {
         let [first, second] = fields;
         let line =

@@ -56,7 +56,7 @@ pub struct RunSummary {
     pub gpus: Vec<GpuSummary>,
     /// Processes, sorted by peak device memory, largest first.
     pub processes: Vec<ProcessSummary>,
-    /// Number of processes omitted because of the limit.
+    /// Number of processes omitted because of the process limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_processes: u64,
     /// Oldest first.
@@ -74,7 +74,7 @@ pub struct GpuSummary {
     pub name: String,
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
-    /// All GPU memory that was not free.
+    /// GPU memory in use, including the driver's part.
     pub used: Option<Percentiles>,
     /// GPU memory that was free for the whole recording.
     #[serde(rename = "unused_bytes")]

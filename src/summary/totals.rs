@@ -43,14 +43,14 @@ pub struct Totals {
     warnings: BTreeMap<(ProcessKey, u32, NoteKind), (Mono, String)>,
 }
 
-/// State from the last minutes, needed to process the next frame.
+/// State from recent minutes that is needed to process the next frame.
 #[derive(Debug, Default)]
 struct Recent {
     last: Option<Mono>,
     checked: Mono,
     power: HashMap<String, (Mono, f64)>,
     pools: HashMap<(ProcessKey, u32), PoolSamples>,
-    /// Number of processes in the last frame, as the capacity for the next.
+    /// Number of processes in the last frame, used as the initial capacity for the next frame.
     process_count: usize,
 }
 
@@ -111,7 +111,7 @@ struct InFrame<'a> {
 }
 
 impl Totals {
-    /// Returns empty totals that continue after these.
+    /// Returns empty totals for the next part of the recording, with the recent state of these totals.
     #[must_use]
     pub fn continued(self) -> Self {
         Self { recent: self.recent, ..Self::default() }

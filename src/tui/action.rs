@@ -93,7 +93,7 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
-    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, or read them again",
+    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, or refresh the list",
         View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;
@@ -157,7 +157,7 @@ actions! {
         |view, app| view.scroll(ScrollDirection::Back, app);
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Forward, app);
-    Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme; each is shown while the cursor is on it",
+    Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme, with a preview of the theme under the cursor",
         |_, app| Menu::theme(app);
     Density: Screens, "density", ["z"], "compact", "Toggle compact view (tables only)",
         View::toggle_density;
@@ -189,7 +189,7 @@ actions! {
         |_, app| set_speed(app, 0.5);
     Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",
         |_, app| set_speed(app, 2.0);
-    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; again for all keys, terms and columns",
+    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; press again for all keys, terms and columns",
         |_, _| Overlay::Help(Help::default()).into();
     Redraw: Program, "redraw", ["ctrl-l"], "redraw", "Redraw the whole screen",
         |_, _| Effect::Redraw;

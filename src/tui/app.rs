@@ -44,11 +44,11 @@ use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
-/// Maximum number of exited processes. Each is listed for a day, but beyond the maximum, processes that used little
-/// memory and exited long ago are dropped first.
+/// Maximum number of exited processes to list. An exited process is listed for a day, but if there are too many, those
+/// that used little memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
-/// Time after which the samples of an unread pool are dropped.
+/// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
 
 /// Maximum number of retained Python stacks. Beyond it, the oldest are dropped.
@@ -77,7 +77,7 @@ pub struct App {
     pub all_rows: Vec<ProcessRow>,
     /// The rows of the process table, filtered and sorted.
     pub rows: Vec<ProcessRow>,
-    /// Lines of the process table: in groups, as a tree or flat.
+    /// Lines of the process table: grouped, as a tree, or flat.
     pub lines: Vec<TableRow>,
     pub grouping: Grouping,
     /// Titles of the folded groups.
@@ -100,11 +100,11 @@ pub struct App {
     /// Index of the process table's sort column, or `None` for the default order.
     pub sort: Option<usize>,
     pub inverted: bool,
-    /// The response to the last request for process details, with the process.
+    /// The process whose details were last requested, and the response.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
     /// The newest pool map requested by a screen. The screen must check that the map is for its pool.
     pub map: Option<Arc<PoolMap>>,
-    /// The reason why the requested map is missing, with its pool.
+    /// The pool whose requested map is missing, and the reason.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log requested by a screen. The screen must check that the log is for its process.
     pub log: Option<Arc<LogView>>,
@@ -113,7 +113,7 @@ pub struct App {
     pub probes: Probes,
     /// Python stacks, newest first, with at most one stack per process and trigger.
     stacks: Vec<(ProcessKey, StackResult)>,
-    /// Samples of every pool over the last minutes, used for early warnings.
+    /// Recent samples of every pool, used for early warnings.
     pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
     /// User-assigned name of a remote host, or `None` for this host.
     pub name: Option<String>,
@@ -122,7 +122,7 @@ pub struct App {
     pub link: Option<Link>,
     /// The recording being played, or `None` for a live host.
     pub recording: Option<Recording>,
-    /// True while new frames are not shown. The live history continues.
+    /// True while the display is paused and shows no new frames. The live history continues.
     pub paused: bool,
     /// Time window of the charts.
     pub time_window: TimeWindow,
@@ -329,7 +329,7 @@ impl App {
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
-        // Treat a missing stack as the reply to a request.
+        // Treat a missing stack as requested by the user, because it contains no trigger.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
         self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
@@ -391,8 +391,8 @@ impl App {
         }
     }
 
-    /// Handles a result from the watcher. Returns the surrounding chart data for a stored incident, so that it can be
-    /// stored too.
+    /// Handles a result from the host's watcher. For a stored incident, returns the surrounding chart data, so that it
+    /// can be stored too.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
             WatchResult::Error(why) => {
@@ -462,7 +462,7 @@ impl App {
             && self.frame.mono < self.current.mono
     }
 
-    /// Shows the frame at the end of the charts, or the current frame if that one is not retained.
+    /// Shows the retained frame for the end of the charts, or the current frame if that frame is not retained.
     fn follow_charts(&mut self) {
         let past = self.time_window.end().and_then(|end| self.past_frames.at(end));
         self.frame = past.map_or_else(|| Arc::clone(&self.current), Arc::new);
@@ -590,10 +590,13 @@ impl App {
         self.rows = rows;
     }
 
-    /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if less than
-    /// half a minute of data is available.
+    /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if the process
+    /// has exited, or if less than half a minute of data is available.
     fn growth(&self, row: &ProcessRow) -> Option<f64> {
         const STEPS: usize = 6;
+        if row.ended().is_some() {
+            return None;
+        }
         let id = row.id();
         let series = self.history.series(&SeriesKey::Vram(id.key, id.gpu?))?;
         let minute = Millis(60_000);
@@ -627,7 +630,7 @@ impl App {
     }
 
     pub fn oldest(&self) -> Mono {
-        // A recording may begin in an earlier boot, which has a different clock.
+        // Ignore the start of a recording that began in an earlier boot, because each boot has its own clock.
         let began = self.recording.as_ref().map(|r| r.position.start);
         let began = began.filter(|began| *began <= self.now());
         let known = began.or(self.time_window.since());
@@ -635,8 +638,8 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Returns the earliest time to which the display can be scrolled back. A recording can show any time. On a live
-    /// host, tables need a retained frame, and charts their whole length.
+    /// Returns the earliest time to which the display can be scrolled back. In a recording, tables can show any time.
+    /// On a live host, tables need a retained frame, and charts need history for their whole length.
     fn first_scrolled(&self) -> Mono {
         let (now, oldest) = (self.now(), self.oldest());
         let tables = match self.recording {
@@ -647,8 +650,8 @@ impl App {
         tables.unwrap_or(now).max(oldest).min(charts).min(now)
     }
 
-    /// Scrolls the charts, and the tables as far as their frames are retained. `from` is the end of charts that are not
-    /// yet scrolled, or `None` if the charts end now.
+    /// Scrolls the charts, and also the tables as far as their frames are retained. `from` is the end of charts that
+    /// are not yet scrolled, or `None` if these charts end now.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
         if self.time_window.scroll(direction, from, now, first) {

@@ -120,7 +120,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     if axis.past.is_some() {
         let what = match app.is_rewound() {
             true => "as of",
-            // The tables still show current data, so only the charts are mentioned.
+            // Mention only the charts, because the tables still show current data.
             false => "charts end",
         };
         // Omit the key from a narrow header; the footer shows this key first.
@@ -337,13 +337,13 @@ fn is_available(action: Action, app: &App) -> bool {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
-        // Recordings contain no logs, and their stacks cannot be read again.
+        // Hide these keys during playback: recordings contain no logs and have their own pause key.
         Action::Log | Action::Pause => app.recording.is_none(),
         _ => true,
     }
 }
 
-/// Returns the word after a footer key, which for the pause keys is their effect at this time.
+/// Returns the label of a footer key. A pause key is labelled with its current effect.
 fn footer_word(action: Action, app: &App) -> &'static str {
     match (action, &app.recording) {
         (Action::PlayPause, Some(recording)) if recording.position.paused => "play",

@@ -1,6 +1,7 @@
 //! Copies a short text to the clipboard of the user's terminal, which may be several ssh hops away.
 //!
-//! The terminal never confirms that it received the text, so the message says "sent":
+//! The terminal never confirms that it received the text, so the message only says that the text was sent. The text
+//! takes one of two paths:
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).

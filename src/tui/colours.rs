@@ -59,7 +59,7 @@ impl Default for Colours {
 
 impl Colours {
     pub fn built_in(palette: Palette) -> Self {
-        // A test checks that every built-in theme is valid.
+        // Parsing cannot fail, because a test checks that every built-in theme is valid.
         Self::parse(palette.def().text).unwrap_or_default()
     }
 

@@ -53,7 +53,8 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        // Omit the exit to save space: a known cause implies that the process exited.
+        // Omit the word `exited` to save space if the cause is known, because the cause implies that the process
+        // exited.
         let exit = match ended.cause() {
             Some(cause) => format!("{when} {cause}:"),
             None => format!("exited {when}"),

@@ -322,7 +322,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // These processes were already listed with their first sibling.
+                // Skip these processes, because they were already listed with their first sibling.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);

@@ -16,8 +16,8 @@ use crate::tui::theme::{Role, Theme};
 /// Time between two readings of memory holders while a screen shows them.
 pub const READING_INTERVAL: Millis = Millis(30_000);
 
-/// Maximum age of a reading whose growth is noted on the overview. Older readings are outdated, because the holders
-/// screen may have been closed.
+/// Maximum age of a reading whose growth is noted on the overview. Older readings may be outdated, because no readings
+/// are taken after the holders screen is closed.
 const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
 
 /// Maximum number of processes with retained readings.

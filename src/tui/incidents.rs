@@ -1,8 +1,8 @@
 //! The incidents known to a dashboard: unread incidents from the store, and incidents that occur while the dashboard is
 //! open.
 //!
-//! Stored incidents arrive through an [`IncidentInbox`], which also takes the IDs of opened incidents. Only the other
-//! end of the inbox accesses the store.
+//! Stored incidents arrive through an [`IncidentInbox`], which also receives the IDs of opened incidents. The dashboard
+//! itself never accesses the store.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -53,7 +53,8 @@ impl IncidentInbox {
 }
 
 impl ListedIncident {
-    /// Returns the list entry for an incident record. Only the newest stored incidents are listed with their scene.
+    /// Returns the list entry for an incident record. The host state is retained only if `with_scene` is set, which
+    /// applies only to the newest stored incidents.
     #[must_use]
     pub fn of_record(mut record: Record, is_read: bool, with_scene: bool) -> Self {
         record.forget_blocks();
@@ -69,8 +70,8 @@ impl ListedIncident {
         }
     }
 
-    /// Returns true if both entries describe the same incident, compared by ID, or by key if one was not stored
-    /// immediately.
+    /// Returns true if both entries describe the same incident. Compares their IDs, or their keys if either entry has
+    /// no ID yet.
     fn is_same(&self, other: &Self) -> bool {
         match (&self.incident.uid, &other.incident.uid) {
             (Some(uid), Some(other)) => uid == other,
@@ -156,7 +157,8 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Drops one incident if too many are not stored: the oldest read incident, or the oldest if none was read.
+    /// Drops one incident if there are too many that are not stored: the oldest read one, or the oldest one if none was
+    /// read.
     fn forget_unstored(&mut self) {
         let unstored = || (0..).zip(&self.list).filter(|(_, known)| known.incident.uid.is_none());
         if unstored().count() > MAX_UNSTORED {

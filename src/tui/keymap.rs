@@ -61,7 +61,7 @@ pub struct Keymap {
 
 impl Default for Keymap {
     fn default() -> Self {
-        // A test checks that the default keys are valid.
+        // The default keys cannot conflict, because a test checks that they are valid.
         Self::with(&[]).unwrap_or_else(|_| Self::empty())
     }
 }
@@ -87,7 +87,7 @@ impl Keymap {
                 Some(binding) => {
                     binding.keys.iter().try_for_each(|key| keymap.bind(key, def.action))?;
                 }
-                // The digits can also be bound to other actions.
+                // Skip digits that the user has bound to other actions.
                 None if def.action == Action::CopyFix => {
                     let is_own =
                         |key: &&str| own.iter().any(|one| one.keys.iter().any(|k| k == *key));
@@ -314,7 +314,7 @@ mod tests {
             (&[own("sort", &[])], 's', None),
             // Two actions may swap keys.
             (&[own("up", &["j"]), own("down", &["k"])], 'j', Some(Action::Up)),
-            // Recording bindings do not conflict with other bindings.
+            // Recording bindings and other bindings may use the same key.
             (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
             (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
         ];
@@ -329,7 +329,7 @@ mod tests {
             error(&[own("up", &["s"])]),
             "key `s` is bound to both `up` and `sort`; bind one of them to another key, or to none: `sort = []`"
         );
-        // Keys that a terminal cannot distinguish are the same key.
+        // Bindings conflict if a terminal cannot distinguish their keys.
         assert!(error(&[own("up", &["ctrl-m"])]).contains("both `up` and `open`"));
         assert!(error(&[own("up", &["ctrl-C"])]).contains("both `up` and `quit_now`"));
         assert!(error(&[own("up", &["\u{1b}"])]).contains("is not a key"));

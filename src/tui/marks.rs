@@ -10,7 +10,7 @@ use crate::model::units::{GpuUuid, Mono};
 
 /// Help entries for screens with marked charts.
 pub const WORDS: [(&str, &str); 3] = [
-    ("e on the time axis", "A process exited. Its own charts end here."),
+    ("e on the time axis", "A process exited. The charts of the process end here."),
     ("x on the time axis", "A memory request failed; i lists it if it is an incident."),
     ("! on the time axis", "Another incident occurred; i lists it."),
 ];

@@ -21,7 +21,7 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 
-/// A menu with its cursor, which in a question is the first visible line.
+/// A menu with its cursor. In a question, the cursor is the first visible line.
 #[derive(Debug)]
 pub struct Menu {
     subject: Subject,
@@ -34,8 +34,8 @@ enum Subject {
     Sort,
     /// Selects the columns of the process table.
     Columns,
-    /// Selects the theme, with a preview of the theme under the cursor. Contains the previous colours, which return if
-    /// none is chosen.
+    /// Selects the theme, with a preview of the theme under the cursor. Contains the previous colours, which are
+    /// restored if no theme is chosen.
     Theme(Colours),
     /// Selects a signal for these target processes.
     Signal(Vec<Target>),
@@ -153,7 +153,7 @@ impl Menu {
             Action::SignalTerm => self.move_to(Signal::Term),
             Action::SignalKill => self.move_to(Signal::Kill),
             action => {
-                // A narrow box wraps a question into more lines.
+                // Count the lines for a narrow box, which wraps a question into more lines.
                 let count = self.contents(app, 40).1.len();
                 self.cursor = moved(self.cursor, count, 10, action).unwrap_or(self.cursor);
                 if let (Subject::Theme(_), Some(def)) = (&self.subject, PALETTES.get(self.cursor)) {

@@ -114,7 +114,7 @@ enum Wake {
     Host((usize, Arrival)),
     Incidents(Option<Vec<ListedIncident>>),
     Signal(Signal),
-    /// A background job finished with this message.
+    /// The message of a background job that has finished.
     JobDone(String),
     Draw,
 }
@@ -168,7 +168,7 @@ struct Dashboard {
     jobs: BackgroundJobs,
     environment: Environment,
     sessions: Sessions,
-    /// Receives the IDs of incidents that the user has opened.
+    /// Sender for the IDs of incidents that the user has opened.
     opened: mpsc::Sender<String>,
     redraw: Redraw,
 }
@@ -229,7 +229,7 @@ async fn run_sessions(
 }
 
 impl Dashboard {
-    /// Handles one event. Returns a reason if the dashboard must close.
+    /// Handles one event. Returns the reason for closing if the dashboard must close.
     async fn handle(&mut self, wake: Wake) -> io::Result<Option<CloseReason>> {
         match wake {
             Wake::Draw => {
@@ -292,8 +292,8 @@ impl Dashboard {
         }
     }
 
-    /// Performs the effects that need the terminal, a background job or another host. Returns a reason if the dashboard
-    /// must close.
+    /// Performs the effects that need the terminal, a background job or another host. Returns the reason for closing if
+    /// the dashboard must close.
     async fn perform(&mut self, effect: Effect) -> io::Result<Option<CloseReason>> {
         let app = &mut self.sessions.on_screen().app;
         let environment = &self.environment;

@@ -101,7 +101,7 @@ impl Overlay {
         match self {
             Self::Help(help) => help.act(action, app, screen, area),
             Self::Menu(menu) => menu.act(action, app),
-            // These overlays handle only keys, no actions.
+            // Input lines support only actions that close them. Other actions have no effect.
             Self::Filter { .. } | Self::Watch { .. } => match action {
                 Action::Back | Action::Quit => Effect::Close,
                 _ => Effect::Done,

@@ -69,7 +69,7 @@ impl Palette {
     }
 
     pub fn def(self) -> &'static PaletteDef {
-        // A test checks that every palette is in this list.
+        // The search cannot fail, because a test checks that every palette is in this list.
         PALETTES.iter().find(|def| def.palette == self).unwrap_or(&PALETTES[0])
     }
 }

@@ -56,7 +56,7 @@ impl Probes {
         self.gpus.get(gpu)?.last_request.as_ref()
     }
 
-    /// Returns one of the probed GPUs, if any.
+    /// Returns an arbitrary GPU that was probed, or `None` if there is none.
     pub fn any(&self) -> Option<&GpuUuid> {
         self.gpus.keys().next()
     }

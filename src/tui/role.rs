@@ -11,9 +11,9 @@ pub enum Role {
     Cursor,
     /// Keys in the footer.
     Key,
-    /// Something to check.
+    /// A warning, such as a value to check.
     Warn,
-    /// Something that needs attention.
+    /// An error that needs attention.
     Bad,
     /// A state shown explicitly as good.
     Good,

@@ -80,8 +80,8 @@ enum Origin {
         facts: Option<usize>,
         pool: Option<usize>,
     },
-    /// A process found by its open device file. Used inside containers, where the PIDs listed by the driver do not
-    /// match.
+    /// A process found by its open device file. Used inside containers, where the PIDs listed by the driver are not the
+    /// container's PIDs.
     Local {
         frame: Arc<Frame>,
         gpu: usize,

@@ -1,8 +1,8 @@
 //! The dashboard's sessions: one per monitored host, each with its own state and screens. One session is on the screen
 //! at a time.
 //!
-//! With several hosts, the first session is the host list. A snapshot or other screen without a source is a session on
-//! its own.
+//! With several hosts, the first session is the host list. A snapshot or other screen without a source has its own
+//! session.
 
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -26,8 +26,8 @@ use crate::source::stream::Source;
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, the most
-/// recently opened ones retain it. Only the very last one keeps its complete history, so memory use is at most twice
+/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, only the most
+/// recently opened ones do so. Only the last opened host keeps its complete history, so memory use is at most twice
 /// that of a single host.
 const MAX_WITH_HISTORY: usize = 4;
 
@@ -65,7 +65,7 @@ pub(super) struct Session {
     /// The source of a session that is not a host.
     source: Option<Source>,
     login: Option<InteractiveLogin>,
-    /// True if an update has arrived since [`Sessions::follow`].
+    /// True if an update has arrived since the last call to [`Sessions::follow`].
     has_news: bool,
 }
 
@@ -181,7 +181,8 @@ impl Sessions {
         self.sessions[host].has_news = true;
         match arrival {
             Arrival::Update(update) => {
-                // All hosts of a recording jump together, so their incidents are detected again.
+                // Discard the incidents in the host list. All hosts of a recording jump together, so their incidents
+                // are detected again.
                 if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
                     self.sessions[0].app.incidents.forget_live_from(Mono(0));
                 }

@@ -16,7 +16,7 @@ use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 
 const CHART_AREA: Rect = Rect::new(0, 0, 140, 12);
-/// Maximum number of pools with a chart, those of the processes with the most memory.
+/// Maximum number of pools with a chart. Pools of the processes with the most memory take precedence.
 const MAX_POOL_CHARTS: usize = 16;
 
 /// Returns titles and SVG charts of each GPU and of each pool over `span`.

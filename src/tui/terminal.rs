@@ -42,7 +42,7 @@ impl Terminal {
     /// Takes control of the screen, and of the mouse if requested.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         take(mouse)?;
-        // Buffer size, large enough to send a full screen in one write.
+        // Buffer size that is large enough to send a full screen in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
             Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner), mouse }),

@@ -45,7 +45,7 @@ pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
     focus: Option<GpuUuid>,
-    /// The last drawing area.
+    /// The area that was most recently drawn.
     area: Rect,
     /// The requested map, and the sequence number of the frame it was requested for.
     map: (Option<(ProcessKey, u32)>, u64),
@@ -169,7 +169,7 @@ impl View {
             Effect::Request(request) => {
                 self.overlay = None;
                 if let Request::Probe(probe) = &request {
-                    // The probe result will appear on its own screen.
+                    // Open the probe screen, which will show the result.
                     app.probes.ask(probe.clone());
                     self.replace(probe::DEF.id, Box::new(ProbeScreen::new(probe.gpu.clone())));
                 }
@@ -203,7 +203,7 @@ impl View {
         Effect::Done
     }
 
-    /// Opens the newest unread incident, or the newest one if all are read.
+    /// Opens the newest unread incident, or the newest incident if all are read.
     pub(super) fn open_newest_incident(&mut self, app: &mut App) -> Effect {
         let is_open = self.top().def().id == incident::DEF.id;
         let newest = || app.incidents.newest().filter(|_| !is_open);
@@ -236,7 +236,9 @@ impl View {
 
     pub(super) fn needs_incident(&mut self, app: &mut App) -> Effect {
         let why = app.keymap.label(Action::Why);
-        Effect::Message(format!("only for incidents; press {why} to open the newest one"))
+        Effect::Message(format!(
+            "this key works only for incidents; press {why} to open the newest one"
+        ))
     }
 
     /// Opens the incident list, or returns to it if it is already open.
@@ -253,7 +255,7 @@ impl View {
         let ended = self.top().exited_at(app);
         app.scroll(direction, ended);
         match (app.time_window.end(), &app.recording) {
-            // The recording has the frame that is no longer retained.
+            // Seek in the recording to get the frame that is no longer retained.
             (Some(end), Some(_)) if !app.is_rewound() => {
                 app.to_now();
                 play(Play::To(end))
@@ -262,7 +264,7 @@ impl View {
         }
     }
 
-    /// Copies the screen's subject, or the process or group under the cursor if it has none.
+    /// Copies the screen's subject. If the screen has no subject, copies the process or group under the cursor.
     pub(super) fn copy(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let copied = screen
@@ -304,7 +306,7 @@ impl View {
             .into()
     }
 
-    /// Opens the holders of the memory of the process. The reading is requested by [`Self::follow`].
+    /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the reading.
     pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key)))).into()
     }
@@ -481,8 +483,8 @@ impl View {
         is_needed.then_some(Request::Map(wanted.0))
     }
 
-    /// Requests a reading when a screen of holders opens, and again after [`READING_INTERVAL`]. Cancels it when the last such
-    /// screen closes.
+    /// Requests a holder reading when a holder screen opens, and again after [`READING_INTERVAL`]. Cancels the request
+    /// when the last holder screen closes.
     fn wanted_holders(&mut self, app: &App) -> Option<Request> {
         let wanted = self.stack.iter().rev().find_map(|screen| screen.holders());
         let now = app.frame.mono;

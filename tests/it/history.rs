@@ -144,7 +144,7 @@ fn tables_show_the_time_at_the_end_of_the_charts() {
     assert_eq!(desk.app.frame.mono, end);
     // A process of that time may have exited since.
     desk.send("x");
-    assert!(desk.text(120, 40).contains("of an earlier time"));
+    assert!(desk.text(120, 40).contains("view an earlier time"));
     desk.send("0");
     assert_eq!(desk.app.frame.mono, Mono(1_000_000 + 1_259_000));
     assert!(charts(&desk).contains("GPU 0 SM 20%"), "{}", charts(&desk));

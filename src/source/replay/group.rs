@@ -1,11 +1,11 @@
-//! Plays several recordings of the same period on one clock.
+//! Plays several recordings of the same period, synchronized to one clock.
 //!
 //! Each recording has its own reader and stream, as if it were played alone. The group decides when frames are shown.
 //! It uses wall time, because each boot has its own monotonic clock. The first frame of a recording gives the offset
 //! between the two clocks. A host is shown as not yet recorded before its recording starts, and as silent after its
 //! recording ends.
 //!
-//! A seek request from a host's screen or the host list moves all recordings.
+//! A seek request from a host's screen or the host list moves all recordings to the same time.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -24,11 +24,12 @@ const POSITION_INTERVAL: Duration = Duration::from_millis(500);
 /// Step length in the host list, which has no frames of its own, in milliseconds.
 const STEP_MILLIS: i64 = 1_000;
 const MAX_STEPS: u64 = 64;
-/// Like a live host, a recorded host counts as silent after this many intervals plus a grace period without a frame.
+/// A recorded host counts as silent after this many intervals plus a grace period without a frame. Live hosts follow
+/// the same rule.
 const MAX_SILENT_INTERVALS: u64 = 3;
 const SILENCE_GRACE_MILLIS: u64 = 2_000;
 
-/// Plays all recordings on a new thread until no reader is left. Returns the host list's source, which sends the
+/// Plays all recordings on a new thread until no reader is left. Returns the host list's source, which sends the replay
 /// position, and the source of each recording. Fails if a recording contains no readable frame.
 pub fn play_all(
     recordings: Vec<(String, Recording)>,
@@ -51,7 +52,7 @@ pub fn play_all(
     Ok((list, sources))
 }
 
-/// A request, and the member that sent it. `None` means the host list.
+/// A request and the member that sent it, or `None` if the host list sent it.
 type GroupRequest = (Option<usize>, Request);
 
 fn forward_requests(member: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
@@ -76,17 +77,17 @@ struct Group {
     start: Wall,
     end: Wall,
     now: Wall,
-    /// Instant when `now` was due.
+    /// Instant at which the wall time `now` was due to be shown.
     due: Instant,
     speed: f32,
     paused: bool,
-    /// Member whose next frames are shown immediately, and the number of these frames.
+    /// Index of the member whose next frames are shown immediately, and the number of these frames.
     pending_steps: Option<(usize, u64)>,
     position_sent_at: Instant,
 }
 
 enum NextStep {
-    /// The member with this number must read ahead first.
+    /// The member with this index must read ahead before the next step.
     ReadAhead(usize),
     Frame(usize, Wall),
     End,
@@ -101,7 +102,7 @@ impl Member {
         i64::try_from(monotonic.0).unwrap_or(i64::MAX).saturating_add(self.offset)
     }
 
-    /// Converts wall time to the monotonic clock. A time before the boot becomes 0.
+    /// Converts wall time to the recording's monotonic clock. A time before the boot becomes 0.
     fn monotonic(&self, wall: Wall) -> Mono {
         Mono(u64::try_from(wall.saturating_sub(self.offset)).unwrap_or(0))
     }
@@ -111,7 +112,7 @@ impl Member {
         (self.wall(start), self.wall(end))
     }
 
-    /// Reports whether the host's shown frame is up to date.
+    /// Sends the host's link state, which shows whether its displayed frame is up to date.
     fn send_link(&mut self, now: Wall) {
         let link = match self.player.shown {
             None => Link::Later { begins_in: Millis(whole_seconds(self.span().0 - now)) },
@@ -134,8 +135,8 @@ impl Member {
     }
 }
 
-/// Rounds down to whole seconds, so that an increasing value changes at most once a second. Returns 0 for negative
-/// values.
+/// Rounds milliseconds down to whole seconds, so that an increasing value changes at most once a second. Returns 0 for
+/// negative values.
 fn whole_seconds(millis: i64) -> u64 {
     u64::try_from(millis).unwrap_or(0) / 1_000 * 1_000
 }
@@ -203,7 +204,7 @@ impl Group {
                 let due = self.due + self.playback_duration(wall);
                 Some(due.saturating_duration_since(Instant::now()))
             }
-            // Do not wait, so that the end is reported immediately.
+            // Do not wait, so that the end of the recordings is reported immediately.
             NextStep::End => Some(Duration::ZERO),
         }
     }
@@ -272,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Returns the seek target after this request, including earlier requests that are still pending.
+    /// Returns the seek target that results from this request and from earlier requests that are still pending.
     fn handle_play(
         &mut self,
         member: Option<usize>,
@@ -306,12 +307,12 @@ impl Group {
                 None => self.list_wall(monotonic),
             }),
             Play::Start => Some(self.start),
-            // The host list has no charts and needs no earlier data.
+            // Ignore the request, because the host list has no charts and needs no earlier data.
             Play::Past(_) => target,
         }
     }
 
-    /// Steps by frames of one member. A step back jumps to an earlier frame and returns its wall time.
+    /// Steps by a number of frames of one member. A step back jumps to an earlier frame and returns its wall time.
     fn step(&mut self, at: usize, frames: i32) -> Option<Wall> {
         if let Ok(forward) = u64::try_from(frames) {
             let pending_steps = self.pending_steps.filter(|(member, _)| *member == at);
@@ -353,7 +354,7 @@ impl Group {
         member.player.feed.push(self.position(|wall| member.monotonic(wall)));
     }
 
-    /// Converts a host list time to wall time. The host list's clock starts with the recordings.
+    /// Converts a host list time, which is measured from the start of the recordings, to wall time.
     fn list_wall(&self, monotonic: Mono) -> Wall {
         self.start.saturating_add(i64::try_from(monotonic.0).unwrap_or(i64::MAX))
     }

@@ -12,9 +12,10 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::Mono;
 use crate::protocol::{Play, Request, Update};
 
-/// Minutes of history before the target that a jump sends.
+/// Number of minutes of history that a jump sends before its target.
 const PAST_MINUTES: usize = 60;
-/// Minutes of history sent per request for earlier data. Few enough for a screen to process between two frames.
+/// Minutes of history sent per request for earlier data. The number is small enough for a screen to process them
+/// between two frames.
 const MORE_PAST_MINUTES: usize = 15;
 /// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
@@ -73,7 +74,7 @@ impl Player {
         }
     }
 
-    /// Returns the seek target after this request, including earlier requests that are still pending.
+    /// Returns the seek target that results from this request and from earlier requests that are still pending.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -124,7 +125,7 @@ impl Player {
         let shown = self
             .shown
             .map_or(0, |shown| seek_target::ordinal(&self.reader.recording, shown.position));
-        // Count requested steps that are still pending.
+        // Include requested steps that are still pending.
         shown.saturating_add(self.pending_frames)
     }
 
@@ -153,7 +154,7 @@ impl Player {
     }
 
     /// Returns the number of frames to step forward to a target, or `None` if the target is not near. The recording may
-    /// end sooner than its frame counts claim.
+    /// end sooner than its frame counts indicate.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
@@ -164,12 +165,12 @@ impl Player {
     }
 
     /// Jumps to a target. If the target's minute contains no readable frame, shows the next readable frame, or the
-    /// previous one if there is no next.
+    /// previous one if there is no later frame.
     pub fn jump(&mut self, target: Target) {
         self.jump_into_minute(target);
         while self.shown.is_none() && matches!(self.reader.next_frame(), NextFrame::End) {
-            // Each attempt lowers the total frame count, because reading a minute replaces its claimed frame count with
-            // the actual one.
+            // Each attempt lowers the total frame count, because reading a minute replaces its expected frame count
+            // with the actual one.
             match seek_target::count(&self.reader.recording).checked_sub(1) {
                 Some(last) => self.jump_into_minute(Target::Frame(last)),
                 None => break,
@@ -195,8 +196,9 @@ impl Player {
         self.send_minute(minute, until);
     }
 
-    /// Returns the first minute whose frames a jump sends: the minute before the target's, if both have few enough
-    /// frames. A failure soon after the jump then has at least a minute of history to explain it.
+    /// Returns the first minute whose frames a jump sends: the minute before the target's if both together have few
+    /// enough frames, or the target's minute. Sending an earlier minute adds history that can explain a failure soon
+    /// after the jump.
     fn first_minute(&self, minute: usize) -> usize {
         let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
         let frames = |at| self.reader.frames_of(at);
@@ -257,7 +259,7 @@ impl Player {
         end.saturating_sub(MORE_PAST_MINUTES).max(boot)..end
     }
 
-    /// Reads the notes of these minutes, newest first, so that the memory limit drops the oldest notes.
+    /// Reads the notes of the given minutes, newest first, so that the memory limit drops the oldest notes.
     fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
         let mut room = MAX_PAST_BYTES;

@@ -1,4 +1,4 @@
-//! Reads the lines of one recorded minute, decompressed on demand, with limits on line length, size and memory.
+//! Reads the lines of one recorded minute and decompresses them on demand, with limits on line length, size and memory.
 
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 pub struct DamagedMinute;
 
 pub struct Lines {
-    // Allows one line more than the limit, because the writer closes a minute only after a line has exceeded the limit.
+    // Allow one line more than the limit, because the writer closes a minute only after a line has exceeded the limit.
     text: Take<BufReader<Decoder<'static, BufReader<Section>>>>,
     line: Vec<u8>,
 }

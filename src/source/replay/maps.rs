@@ -96,7 +96,7 @@ fn missing_map(recording: &Recording) -> Missing {
     Missing::new(Reason::NotRead, why)
 }
 
-/// Returns the newest map of a pool, searching backward from this minute.
+/// Returns the newest map of a pool, searching backward from the given minute.
 fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> Option<PoolMap> {
     let mut later = recording.minutes.get(minute)?.start;
     let same_boot = recording.minutes[..minute].iter().rev().take_while(|m| {

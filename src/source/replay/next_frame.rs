@@ -97,7 +97,7 @@ impl Reader {
         self.take_if(|_, _| true)
     }
 
-    /// Reads ahead, and takes the next frame if it is wanted.
+    /// Reads ahead, and takes the next frame if `wanted` returns true for it.
     pub fn take_if(
         &mut self,
         wanted: impl FnOnce(FramePosition, &Frame) -> bool,

@@ -1,4 +1,4 @@
-//! Plays a recording by the clock: shows each frame when it is due, and handles requests in between.
+//! Plays a recording at the selected speed: shows each frame when it is due, and handles requests in between.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -24,7 +24,7 @@ pub(super) struct Player {
     repeat: bool,
     /// Target at which playback starts and restarts.
     start: Target,
-    /// True if this player belongs to a group, which controls the clock and sends the position.
+    /// True if this player belongs to a group, which controls the clock and sends the replay position.
     is_in_group: bool,
     pub shown: Option<Shown>,
     /// Number of frames to show immediately, even if playback is paused: for steps, or for the first frame after a jump
@@ -94,7 +94,7 @@ impl Player {
         self.feed.push(Update::Hello(Arc::new(hello.clone())));
         if hello.schema > SCHEMA {
             self.feed.push(Update::Notice(format!(
-                "The recording was made by a newer gputop ({}). Data that this version does not know is skipped.",
+                "The recording was made by a newer gputop ({}). Data that this version does not support is skipped.",
                 hello.version
             )));
         }
@@ -259,7 +259,7 @@ mod tests {
             let options = Options { paused, ..Options::default() };
             let player = Player::new(recording(), feed, options);
             drop(source);
-            // The test would hang if this call did not return.
+            // If `run` did not return, this test would hang.
             player.run(&requests);
         }
     }

@@ -1,4 +1,4 @@
-//! Finds the minutes of a recording without an index: one that is still being written, was truncated, or is damaged.
+//! Finds the minutes of a recording that has no index because it is still being written, was truncated, or is damaged.
 //!
 //! Each zstd frame contains the lengths of its blocks, so the search reads only a few bytes per second of recording and
 //! decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. A false start contains
@@ -60,7 +60,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the part that starts at `at` and the part's end, if the part is complete and followed by a part of a
+    /// Returns the file part that starts at `at`, and its end, if the part is complete and followed by a part of a
     /// known type.
     fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
         let Some((part, end)) = self.complete_part(at)? else {
@@ -194,7 +194,7 @@ fn header_rest(descriptor: u8) -> u64 {
     window + dictionary + content
 }
 
-/// Measures the minutes that have no note, and drops the minutes without a frame.
+/// Reads the minutes without a note to find their times and frame counts, and drops the minutes without a frame.
 fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) -> Vec<Minute> {
     for minute in minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;
@@ -266,7 +266,7 @@ mod tests {
         let mut bytes = recording();
         let first = walked(bytes.clone())[0];
         let note = usize::try_from(first.offset + first.bytes).expect("small");
-        // The first note claims to extend to the end of the file.
+        // Set the first note's length so that the note seems to extend to the end of the file.
         let rest = u32::try_from(bytes.len() - note - 8).expect("small") - 3;
         bytes[note + 4..note + 8].copy_from_slice(&rest.to_le_bytes());
         let covered: Vec<_> = walked(bytes).iter().map(|m| m.frames).collect();

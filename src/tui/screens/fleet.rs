@@ -57,14 +57,14 @@ impl FleetRow {
     pub fn of(app: &App) -> Self {
         let frame = &app.frame;
         let is_known = frame.seq > 0 || !frame.gpus.is_empty();
-        // The sum is unknown if any part of it is unknown.
+        // Treat the sum as unknown if any part of it is unknown.
         let sum = |of: fn(&crate::model::gpu::Gpu) -> Option<Bytes>| {
             let parts = frame.gpus.iter().map(of);
             parts
                 .map(|part| Some(part?.0))
                 .sum::<Option<u64>>()
                 .map(Bytes)
-                // The memory of a host without GPUs is unknown, not 0.
+                // Treat the memory of a host without GPUs as unknown, not as 0.
                 .filter(|_| !frame.gpus.is_empty())
         };
         let sms: Vec<f64> = frame.gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();

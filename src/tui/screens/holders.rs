@@ -54,7 +54,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-/// A list related to the holders of one process: the table, and what is drawn around it.
+/// A list of memory holders or of their tensors: its process, its layout, and the text to copy.
 pub(super) trait HolderList: ListRow<Subject: Clone> {
     /// Returns the process of the list.
     fn process(subject: &Self::Subject) -> ProcessKey;
@@ -67,7 +67,7 @@ pub(super) trait HolderList: ListRow<Subject: Clone> {
     fn copied(subject: &Self::Subject, app: &App) -> Option<Copied>;
 }
 
-/// Screen with a list related to memory holders.
+/// Screen with a list of memory holders, or of the tensors of one holder.
 pub struct HolderScreen<R: ListRow> {
     pub(super) subject: R::Subject,
     pub(super) list: ListScreen<R>,
@@ -374,7 +374,8 @@ pub(super) fn program(process: ProcessKey, app: &App) -> String {
     format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
-/// Returns how many more bytes a single-GPU process could allocate: free on the GPU, or cached by the allocator.
+/// Returns how many more bytes a single-GPU process could allocate: the memory that is free on the GPU plus the memory
+/// cached by its allocator.
 fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
     let pools = app.frame.pools.iter().flat_map(|pools| &*pools.list);
     let mut own = pools.filter(|pool| pool.process == holders.process);

@@ -36,15 +36,15 @@ pub const DEF: ScreenDef = ScreenDef {
         ("CHECK", "What to run to be sure."),
         ("LOG", "Excerpt of the log, with annotations."),
         ("WHERE", "File and line of the user's program."),
-        ("THEN", "Errors that this one caused."),
+        ("THEN", "Later errors that the incident caused."),
         (
             "ON",
             "Last values read from the GPU before the incident: memory, clocks and throttle reasons.",
         ),
-        ("ALSO", "Other processes on that GPU, with their memory."),
+        ("ALSO", "Other processes on the affected GPU, with their memory."),
         (
             "MAP",
-            "Free blocks of the allocator, read after an allocation failed. The maximum delay is stated.",
+            "Free blocks of the allocator, read after an allocation failed, with the maximum delay.",
         ),
         (
             "STACK",

@@ -18,7 +18,7 @@ use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 pub trait ListRow: Sized + 'static {
     /// Identifies a row, so that the cursor follows the row when it moves.
     type Key;
-    /// Subject of the list, such as a process, for lists that exist once per subject.
+    /// Subject of the list, such as the process whose holders are listed, or `()` for a list without a subject.
     type Subject;
 
     const DEF: &'static ScreenDef;

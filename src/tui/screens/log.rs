@@ -27,7 +27,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "!",
-            "Line with the text of a known error. n and N move to the next and the previous one.",
+            "Line with the text of a known error. n and N move to the next and the previous error.",
         ),
         (
             "attached",
@@ -54,7 +54,7 @@ pub struct LogScreen {
     error: Option<usize>,
     /// First visible column of the log.
     first_column: usize,
-    /// Sequence number of the frame at the last request.
+    /// Sequence number of the frame for which the log was last requested.
     requested_at: Option<u64>,
 }
 

@@ -47,7 +47,8 @@ pub trait Screen {
         false
     }
 
-    /// Returns the only actions available on a screen that has no host. All other actions do nothing there.
+    /// Returns the only actions that are available on a screen without a host. All other actions have no effect on such
+    /// a screen.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }

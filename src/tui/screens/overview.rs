@@ -1,6 +1,6 @@
 //! The first screen: all GPUs, all processes and, if they fit, charts of the selected GPU over time.
 //!
-//! With a single GPU, the spare rows instead show the memory of the PyTorch process that uses the most.
+//! With a single GPU, the spare rows instead show the memory of the PyTorch process that uses the most memory.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
@@ -57,7 +57,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("unattributed", "VRAM not used by any visible process."),
         ("driver", "VRAM that the driver reserves for itself (NVML: reserved)."),
         ("alloc", "Live tensors of processes with a readable allocator."),
-        ("idle", "Memory cached by those allocators but not in tensors."),
+        ("idle", "Memory cached by readable allocators but not in tensors."),
         ("^", "Peak VRAM of a process that has exited."),
         ("USED", "All memory that is not free, including the driver's part."),
         (
@@ -138,7 +138,7 @@ const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the d
 /// The memory unit of this screen, and the meaning of the columns about PyTorch's allocator.
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
-/// The rest of the legend while an exited process is listed.
+/// Legend text added while an exited process is listed.
 const PEAK_LEGEND: &str = "  ^peak";
 
 impl Overview {
@@ -310,7 +310,7 @@ impl Overview {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
             format!("GPU {} {what}{now}", gpu.index)
         };
-        // Current values would not match charts that end earlier.
+        // Omit current values if the charts end earlier, because they would not match.
         let is_same_time = app.time_window.end().is_none() || app.is_rewound();
         let shown = Some(gpu).filter(|_| is_same_time);
         let vram = shown.and_then(|gpu| gpu.memory.taken());

@@ -35,7 +35,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("BYTES", "Difference of the memory that the stack holds, as requested, before rounding."),
         ("[ ]", "Show another device of the snapshots."),
     ],
-    // The screen needs two snapshot files, so there is no sample.
+    // Provide no sample, because the screen needs two snapshot files.
     sample: |_| None,
 };
 

@@ -46,14 +46,14 @@ pub const DEF: ScreenDef = ScreenDef {
             "IDLE",
             "Reserved memory that is not in tensors when RESERVED peaks. This is fragmentation.",
         ),
-        ("FITS", "Largest request that would still succeed at the end."),
+        ("FITS", "Largest request that would still succeed at the end of the replay."),
         ("RETRIES", "Number of times the allocator would have flushed its cache to make room."),
         (
             "OOM AT",
-            "Operation whose request fails. If it also failed in the recording, a line below the table says so.",
+            "Operation whose request fails. If the operation also failed in the recording, a line below the table says so.",
         ),
     ],
-    // This screen shows a replayed history, which the samples do not contain.
+    // Provide no sample, because the samples contain no replayed history.
     sample: |_| None,
 };
 
@@ -103,7 +103,7 @@ pub struct WhatifScreen {
 /// Minimum height of a useful chart.
 const MIN_CHART: u16 = 5;
 
-/// Colours of the other curves. Without colour, the curves are distinguished by their letters.
+/// Colours of the curves that are not under the cursor. Without colour, the curves are distinguished by their letters.
 const ROLES: &[Role] = &[
     Role::Chart,
     Role::Processes,
@@ -209,7 +209,7 @@ impl WhatifScreen {
         let columns = Columns { operations, width: usize::from(plot.width) };
         let (allocated, reserved) = columns.spans(selected);
         pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
-        // The first setting is the baseline, so it is drawn last.
+        // Draw the first setting last, on top of the other curves, because it is the baseline.
         for (n, played) in device.settings.iter().enumerate().rev() {
             if n == self.selected {
                 continue;
@@ -321,7 +321,7 @@ impl Screen for WhatifScreen {
         }
         let inner = margin(area);
         let line = |y: u16| row(inner, y);
-        // In a small area, the table is the most important part.
+        // In a small area, omit the texts around the table, because the table is the most important part.
         let is_small = area.height < 14;
         let about = if is_small { &[][..] } else { &self.about(device)[..] };
         let mut top = area.y;

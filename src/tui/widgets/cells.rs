@@ -185,7 +185,7 @@ pub fn replace_non_ascii(buffer: &mut Buffer, theme: &Theme) {
     for cell in &mut buffer.content {
         match cell.symbol() {
             symbol if symbol.is_ascii() => {}
-            // The collector marks truncated text with this character.
+            // The collector marks truncated text with an ellipsis, which has an ASCII replacement.
             "…" => drop(cell.set_symbol(ASCII.ellipsis)),
             _ => drop(cell.set_symbol("?")),
         }

@@ -126,7 +126,7 @@ impl CellContents<'_> {
 /// Range of cell sizes, as powers of two.
 const MIN_CELL_POWER: u32 = 16;
 const MAX_CELL_POWER: u32 = 36;
-/// 32 MiB, because larger cells would hide most free blocks between tensors.
+/// Preferred maximum cell size: 32 MiB, because larger cells would hide most free blocks between tensors.
 const MAX_PREFERRED_POWER: u32 = 25;
 /// Maximum number of rows to scroll through.
 const MAX_ROWS: usize = 400;
@@ -356,7 +356,7 @@ impl MapPane {
         self.drawn()?.under(map, self.cursor)
     }
 
-    /// Draws the title above the cells, and the cells. The cursor is drawn if the map receives the keys.
+    /// Draws the title above the cells, and the cells. The cursor is drawn if the map has the keyboard focus.
     pub fn draw(
         &self,
         map: &PoolMap,
@@ -473,7 +473,7 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
     order
 }
 
-/// Places parts of segments side by side if they have the same pool and stream and fit.
+/// Packer that places segment parts side by side if they have the same pool and stream and fit.
 #[derive(Default)]
 struct RowPacker {
     /// Pool and stream of the row, and its first free column.

@@ -1,5 +1,4 @@
-//! A table with one value per column that defines its title, width, cell and sort key together, so that they stay
-//! consistent.
+//! A table whose columns each define title, width, cell and sort key in one value, so that they stay consistent.
 
 use std::cmp::Ordering;
 
@@ -144,7 +143,7 @@ pub struct Sort<T: ?Sized> {
     pub key: fn(&T) -> SortKey,
 }
 
-/// The value shown first unless the order is inverted.
+/// Direction of a sort order: which values are shown first unless the order is inverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
     Largest,
@@ -317,7 +316,7 @@ pub struct View {
     pub hidden: Hidden,
 }
 
-/// Returns the first row to show that keeps the cursor visible.
+/// Returns the first row to draw so that the cursor is visible.
 pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
     (cursor + 1).saturating_sub(height).min(rows.saturating_sub(height))
 }
@@ -458,7 +457,7 @@ mod tests {
         };
         assert_eq!(shown(hidden, None, 15), [0, 2, 3]);
         assert_eq!(shown(hidden, Some(1), 15), [0, 1, 2]);
-        // The flexible column needs 6 columns before an optional one is shown, and the cursor 1.
+        // The flexible column needs 6 columns before an optional column is shown, and the cursor needs 1.
         assert_eq!(min_width(&columns, hidden, 1), 1 + 3 + 1 + 6 + 1 + 4 + 1 + 5);
         hidden.hide(1);
         assert_eq!(shown(hidden, None, 80), [0, 2, 3]);

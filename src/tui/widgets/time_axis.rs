@@ -35,7 +35,7 @@ pub struct AxisMark {
 }
 
 impl TimeAxis {
-    /// Returns the window of `length` that ends at `end`, which is now.
+    /// Returns a window of `length` that ends at the current time `end`.
     pub fn until(end: Mono, length: Millis) -> Self {
         Self { end, length, past: None }
     }
@@ -59,8 +59,8 @@ impl TimeAxis {
             let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
             !marks.iter().any(is_inside)
         };
-        // Near the end of a past window, a clock time moves beside a mark. `now` does not, because a mark to its right would
-        // look like a future event.
+        // Near the end of a past window, a clock time moves beside a mark. The label `now` does not move, because a
+        // mark to its right would look like a future event.
         let nearest = match self.past {
             Some(_) => plot.width.saturating_sub(4),
             None => plot.width,
@@ -90,7 +90,7 @@ impl TimeAxis {
         if time > self.end {
             return None;
         }
-        // Align like the columns of a series.
+        // Use the same column boundaries as the columns of a series.
         let step = (self.length.0 / u64::from(width.max(1))).max(1);
         let back = (self.end.0 / step).checked_sub(time.0 / step)?;
         width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)

@@ -119,7 +119,7 @@ pub fn columns(
             let (glyph, role) = if low >= ceiling {
                 (theme.glyphs.levels[8], role)
             } else if high >= ceiling && low > base && theme.has_solid_charts() {
-                // The two tones share the cell.
+                // Draw both tones in one cell: one in the foreground, the other in the background.
                 let style = theme.style(role);
                 let upper = theme.style(Role::ChartRange).fg.unwrap_or_default();
                 let glyph = theme.glyphs.levels[usize::from(low - base)];
@@ -132,7 +132,7 @@ pub fn columns(
             } else if high > base {
                 (theme.glyphs.levels[usize::from(high - base)], role)
             } else if row == 0 {
-                // A measured zero must look different from a missing value.
+                // Draw a measured zero, so that it looks different from a missing value.
                 (theme.glyphs.levels[1], Role::Free)
             } else {
                 break;

@@ -29,7 +29,7 @@ pub(super) struct Areas {
     note: Rect,
     stack: Rect,
     pub(super) chart: Rect,
-    /// In a small area: the bar, and the lines that replace everything above the panes.
+    /// In a small area: the areas of the bar and of the lines that replace everything above the panes.
     bar: Rect,
     lines: Rect,
     pub(super) panes: PaneAreas,
@@ -117,7 +117,7 @@ impl Shown<'_> {
         Areas { title, bar, lines, panes, ..Areas::default() }
     }
 
-    /// Places as many of the panes (map, histogram, metrics) as fit. Tab selects the others.
+    /// Places as many panes (map, histogram, metrics) as fit. Tab shows the remaining panes.
     fn pane_areas(&self, area: Rect) -> PaneAreas {
         let mut areas = PaneAreas::default();
         if area.height < 2 {
@@ -153,7 +153,8 @@ impl Shown<'_> {
         areas
     }
 
-    /// Returns the stack shown in a large area. Only a requested stack replaces the chart.
+    /// Returns the lines of the stack shown in a large area. If there is no room for both, only a requested stack
+    /// replaces the chart.
     fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
         let min_height = if self.is_stack_requested() { 16 } else { 26 };
         if area.height < min_height {

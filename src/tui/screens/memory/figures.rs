@@ -2,7 +2,7 @@
 //!
 //! Allocator statistics, map and driver values are read at slightly different times. Sizes that also appear on other
 //! screens come from the statistics. The parts of idle memory come from the map if it is recent, because only the map
-//! shows fragmentation. Parts of another instant, and remainders between values of different instants, are approximate.
+//! shows fragmentation. Values that combine data read at different times are approximate.
 
 use super::AnalysedMap;
 use crate::allocator::fits::{FitConditions, Fits, returnable, stuck};
@@ -29,9 +29,9 @@ pub struct Figures {
     pub process: Bytes,
     /// Driver values for the GPU, or `None` if they were not read.
     pub card: Option<Card>,
-    /// True if the memory outside the pool is a difference between values of different instants.
+    /// True if the memory outside the pool is computed from values that were read at different times.
     pub is_other_approximate: bool,
-    /// True if the parts of idle memory come from a different instant.
+    /// True if the parts of idle memory were read at a different time than the pool statistics.
     pub is_split_approximate: bool,
     pub fits: Fits,
 }
@@ -71,8 +71,8 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    /// Splits idle memory into the parts of a map. The parts are limited to the idle memory, because the map may be of
-    /// another instant.
+    /// Splits idle memory into the parts of a map. The parts are limited to the idle memory, because the map may have
+    /// been read at a different time.
     fn split_like(self, map: &Fragmentation) -> Self {
         let mut left = self.idle.0;
         let mut part = |size: Bytes| {
@@ -139,7 +139,8 @@ impl Figures {
         let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
         let contradicts = vram.is_some_and(|vram| vram.0 < reserved);
-        // The driver and the allocator are read at different instants. That matters only if the pool has changed.
+        // Mark the difference as approximate only if the pool has changed, because the driver and the allocator are
+        // read at different times.
         let has_changed = pool.stats.reserved.min() != pool.stats.reserved.max();
         let mut figures = Self {
             is_other_approximate: has_changed
@@ -166,7 +167,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // Remaining idle memory in the statistics can only be whole segments.
+            // Add the remaining idle memory from the statistics, which can only be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],

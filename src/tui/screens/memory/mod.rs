@@ -58,7 +58,10 @@ pub const DEF: ScreenDef = ScreenDef {
             "other",
             "GPU memory of the process outside its pool: CUDA context, libraries, other allocators.",
         ),
-        ("~", "Computed from values of different instants, so it may be wrong for a moment."),
+        (
+            "~",
+            "Computed from values that were read at different times, so it may be wrong for a moment.",
+        ),
         ("elsewhere", "GPU memory of other processes, or not attributed to any visible process."),
         (
             "FITS",
@@ -70,7 +73,7 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[2],
     ],
     sample: |app| {
-        // Prefer the process with the most idle memory, because it has the most to show.
+        // Prefer the process with the most idle memory, because its screen shows the most detail.
         let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
         let with_pool = app.rows.iter().filter(|row| row.pool().is_some()).max_by_key(idle);
         let row = with_pool.or(app.rows.first())?;
@@ -78,7 +81,7 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-/// The pane that receives the keys.
+/// The pane with the keyboard focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pane {
     Map,
@@ -311,7 +314,7 @@ struct AnalysedMap {
     map: Arc<PoolMap>,
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
-    /// Largest request that fits, cached with the limits outside the pool that were used to compute it.
+    /// Largest request that fits, cached with the conditions for which it was computed.
     fits: RefCell<Option<(FitConditions, Fits)>>,
 }
 

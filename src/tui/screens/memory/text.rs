@@ -146,7 +146,7 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
     std::iter::once(heading).chain(stream_pools.iter().map(line)).collect()
 }
 
-/// Returns the lines of the fragmentation curve, starting at the largest size that can use all free memory.
+/// Returns the lines of the fragmentation curve, starting at the largest size for which all free memory is usable.
 fn curve_lines(read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
     let usable_sizes = read.curve.partition_point(|(_, unusable)| *unusable < 0.005);
     read.curve
@@ -365,7 +365,7 @@ impl Shown<'_> {
         std::iter::once(heading).chain(self.notes.iter().map(line)).collect()
     }
 
-    /// Returns the newest Python stack: why it was read, and at most `max_lines` lines of frames.
+    /// Returns the newest Python stack: the reason for reading it, and at most `max_lines` lines of frames.
     pub(super) fn stack_lines(&self, width: u16, max_lines: usize) -> Vec<(String, Role)> {
         stack_lines(self.app, self.screen.process, width, max_lines)
     }
@@ -439,7 +439,7 @@ impl Shown<'_> {
         lines
     }
 
-    /// Returns the age of the newest part of the screen.
+    /// Returns the age of the newest data on the screen.
     pub(super) fn age(&self) -> String {
         let at = match &self.screen.analysed_map {
             Some(read) => read.map.at,
@@ -458,7 +458,7 @@ impl Shown<'_> {
     }
 }
 
-/// Returns the mark of a size that is not exact.
+/// Returns the mark for an approximate size.
 fn approximate(is_approximate: bool) -> &'static str {
     if is_approximate { "~" } else { "" }
 }

@@ -1,4 +1,4 @@
-//! The screen shown for a process whose allocator cannot be shown: the title and the reason.
+//! The memory screen of a process without a readable allocator: the title and the reason.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};

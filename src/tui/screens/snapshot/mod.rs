@@ -69,7 +69,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "Free memory in whole segments. The allocator releases it to the driver when necessary.",
         ),
     ],
-    // The screen needs a snapshot file, so it has no sample.
+    // Provide no sample, because the screen needs a snapshot file.
     sample: |_| None,
 };
 

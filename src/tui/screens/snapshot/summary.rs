@@ -76,7 +76,7 @@ impl SnapshotScreen {
             let [right, _] = split_right(right, 1);
             let widest = settings.iter().map(|(name, _)| columns(name)).max();
             let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
-            // Values matter more than names, so a long name is truncated first.
+            // Truncate long names first, because values matter more than names.
             let names = widest.min(right.width.saturating_sub(9));
             let split = [Constraint::Length(names), Constraint::Fill(1)];
             for (line, (name, value)) in right.rows().zip(&settings) {

@@ -1,4 +1,4 @@
-//! All NVML data about one GPU, with the read interval of each value.
+//! All NVML data about one GPU, and how often each value is read.
 
 mod memory;
 mod mig;
@@ -40,7 +40,7 @@ fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<It
     })
 }
 
-/// Returns the facts that identify a GPU: whether it responds, and its UUID.
+/// Returns the health and the UUID of a GPU.
 fn identity_facts(gpu: &Gpu) -> [Fact; 2] {
     let health = match gpu.health.state {
         HealthState::Answering => "answering".to_owned(),
