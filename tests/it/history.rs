@@ -50,7 +50,11 @@ fn eprint_mib(what: &str, bytes: usize) {
 
 /// Returns the frame `at` seconds after the first one. Its SM share encodes the time.
 fn second(at: u64) -> Frame {
-    let mut frame = frame(1, &[]);
+    second_with(at, &[])
+}
+
+fn second_with(at: u64, members: &[Member]) -> Frame {
+    let mut frame = frame(1, members);
     frame.seq = at;
     frame.mono = Mono(1_000_000 + at * 1_000);
     frame.time = UnixMillis(1_700_000_000_000 + at as i64 * 1_000);
@@ -229,6 +233,27 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
     assert_eq!(desk.app.ended.len(), 1);
+}
+
+#[test]
+fn only_a_running_process_has_a_growth_rate() {
+    let mut desk = TestApp::new(1, &[] as &[Member]);
+    let train = |gib| [Member::new(418, "ana", "train.py", &[(0, gib)])];
+    (0..60).for_each(|at| desk.update(Update::Frame(Arc::new(second_with(at, &train(at))))));
+    assert!(desk.app.all_rows[0].growth().is_some());
+    desk.update(Update::Event(Event {
+        mono: Mono(1_000_000 + 59_500),
+        process: Some(desk.app.all_rows[0].id().key),
+        observation: Observation::Exit(Exit {
+            gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
+            ..Exit::default()
+        }),
+        ..Event::default()
+    }));
+    desk.update(Update::Frame(Arc::new(second(60))));
+    let row = &desk.app.all_rows[0];
+    assert!(row.ended().is_some());
+    assert_eq!(row.growth(), None);
 }
 
 #[test]
