@@ -16,7 +16,7 @@ use gputop::model::history::History;
 use gputop::model::pool::{Pool, Pools};
 use gputop::model::units::{Millis, Mono};
 use gputop::protocol::{Play, Position, Request, Update};
-use gputop::source::map_schedule::{Every, Rounds};
+use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
 use gputop::source::stream::Source;
@@ -91,7 +91,7 @@ fn record(file: &Path, seconds: u64) {
 /// The maps of the trainers, requested on the schedule of `gputop record`.
 struct Maps {
     trainers: Vec<training_model::Trainer>,
-    rounds: Rounds,
+    rounds: MapScheduler,
     bytes: u64,
     spent: Vec<Duration>,
 }
@@ -100,7 +100,7 @@ impl Maps {
     fn new() -> Self {
         Self {
             trainers: (0..training_day::GPUS).map(training_model::Trainer::new).collect(),
-            rounds: Rounds::new(every()),
+            rounds: MapScheduler::new(every()),
             bytes: 0,
             spent: Vec::new(),
         }
@@ -134,12 +134,12 @@ impl Maps {
 }
 
 /// Parses `-- 3600 --maps 60`: the period of maps in seconds, 0 for no maps.
-fn every() -> Every {
+fn every() -> MapPeriod {
     let mut args = std::env::args().skip_while(|arg| arg != "--maps").skip(1);
     match args.next().map(|seconds| seconds.parse::<u64>().unwrap()) {
-        None => Every::Sparing,
-        Some(0) => Every::Never,
-        Some(seconds) => Every::Period(Millis(seconds * 1_000)),
+        None => MapPeriod::Sparing,
+        Some(0) => MapPeriod::Never,
+        Some(seconds) => MapPeriod::Period(Millis(seconds * 1_000)),
     }
 }
 

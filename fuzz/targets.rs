@@ -28,7 +28,7 @@ use gputop::model::remote_incident::RemoteIncident;
 use gputop::model::units::{Mono, Pid, StartTicks};
 use gputop::protocol::{Line, Play, Position, Request, Update};
 use gputop::redact;
-use gputop::snapshot::{self, Study};
+use gputop::snapshot::{self, DeviceAnalysis};
 use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
 use gputop::tui::app::App;
@@ -215,7 +215,7 @@ pub fn snapshot_file(data: &[u8]) {
     let Ok(snapshot) = snapshot::read(data, data.len() as u64) else {
         return;
     };
-    let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
+    let studies: Vec<DeviceAnalysis> = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
     let devices = snapshot.devices.iter().zip(&studies);
     let shown = export::SnapshotOutput {
         name: "snapshot.pickle",

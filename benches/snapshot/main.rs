@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gputop::snapshot::{self, Study};
+use gputop::snapshot::{self, DeviceAnalysis};
 
 /// Number of events in a file of 100 MB.
 const EVENTS: u64 = 1_750_000;
@@ -70,7 +70,7 @@ fn open(file: &Path) -> Duration {
     let mut events = 0;
     for device in &snapshot.devices {
         events += device.events.len();
-        let study = Study::of(device);
+        let study = DeviceAnalysis::of(device);
         study.by_stack(device);
         study.history.growth(device, 0, device.events.len());
     }

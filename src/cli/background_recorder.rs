@@ -18,7 +18,7 @@ use super::summary::{add_fit, summarise};
 use super::{record, say};
 use crate::export::summary::short;
 use crate::model::process::ProcessKey;
-use crate::source::layout::ENDING;
+use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::Recording;
 
 /// Maximum time to complete the recording after the command has exited.
@@ -38,7 +38,7 @@ impl BackgroundRecorder {
     pub fn start(path: Option<&PathBuf>, flags: &Flags) -> Result<Self> {
         let default = || {
             let pid = std::process::id();
-            PathBuf::from(format!("gputop-run-{}-{pid}{ENDING}", record::date()))
+            PathBuf::from(format!("gputop-run-{}-{pid}{FILE_EXTENSION}", record::date()))
         };
         let path = path.cloned().unwrap_or_else(default);
         let mut command = Command::new(std::env::current_exe()?);

@@ -27,10 +27,10 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::link::Link;
 use crate::model::units::Bytes;
 use crate::protocol::Update;
-use crate::source::layout::ENDING;
+use crate::source::layout::FILE_EXTENSION;
 #[cfg(local)]
 use crate::source::local;
-use crate::source::map_schedule::{Every, Rounds};
+use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
@@ -52,7 +52,7 @@ pub struct Args {
     sampling: SamplingArgs,
     /// Set the time between maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed 6 MB a day]
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
-    maps: Option<Every>,
+    maps: Option<MapPeriod>,
     /// Stop after this time: 90s, 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
@@ -154,7 +154,7 @@ struct HostRecording {
     name: Option<String>,
     source: Source,
     recorder: Recorder,
-    rounds: Rounds,
+    rounds: MapScheduler,
     watcher: Watcher,
     remote_incidents: RemoteIncidentEvents,
     frames: u64,
@@ -169,7 +169,7 @@ impl HostRecording {
         source: Source,
         hello: &Arc<Hello>,
         recorder: Recorder,
-        maps: Every,
+        maps: MapPeriod,
         sink: Option<IncidentSink>,
     ) -> Result<Self> {
         let watcher = Watcher::start(sink)?;
@@ -180,7 +180,7 @@ impl HostRecording {
             name,
             source,
             recorder,
-            rounds: Rounds::new(maps),
+            rounds: MapScheduler::new(maps),
             watcher,
             remote_incidents,
             frames: 0,
@@ -317,7 +317,7 @@ fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
 
 fn default_name(host: &str) -> PathBuf {
     let host: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    PathBuf::from(format!("gputop-{host}-{}{ENDING}", date()))
+    PathBuf::from(format!("gputop-{host}-{}{FILE_EXTENSION}", date()))
 }
 
 pub(super) fn date() -> String {

@@ -9,7 +9,7 @@ use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use super::{exit_code, runtime};
 use crate::model::text::visible;
 use crate::protocol::Position;
-use crate::source::layout::ENDING;
+use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
 use crate::tui::incidents::IncidentInbox;
@@ -60,7 +60,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
         Err(recordings) => {
-            let names = files.iter().map(|file| name(file, ENDING));
+            let names = files.iter().map(|file| name(file, FILE_EXTENSION));
             let names: Vec<String> = names.collect();
             let fleet = app(
                 settings,
@@ -117,11 +117,11 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let paths = entries.take(MAX_FILES).flatten().map(|entry| entry.path());
         let is_recording = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            name.ends_with(ENDING.as_bytes())
+            name.ends_with(FILE_EXTENSION.as_bytes())
         };
         let mut inside: Vec<PathBuf> = paths.filter(is_recording).collect();
         if inside.is_empty() {
-            bail!("no recording in directory {shown}: no file name ends with {ENDING}");
+            bail!("no recording in directory {shown}: no file name ends with {FILE_EXTENSION}");
         }
         inside.sort();
         files.append(&mut inside);

@@ -17,7 +17,7 @@ use crate::export::snapshot::{
 };
 use crate::model::text::visible;
 use crate::snapshot::compare::{self, SnapshotMemory};
-use crate::snapshot::{self, Snapshot, Study};
+use crate::snapshot::{self, DeviceAnalysis, Snapshot};
 use crate::tui::screens::snapshot::{Opened, SnapshotScreen};
 use crate::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 
@@ -45,7 +45,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     }
     let snapshot = read_devices(&args.file, args.device)?;
     let name = name(&args.file);
-    let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
+    let studies: Vec<DeviceAnalysis> = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
     if has_terminal() && !args.json {
         let opened = Opened { name, snapshot, studies };
         return dashboard::show_screen(Box::new(SnapshotScreen::new(opened)), &settings()?);

@@ -18,7 +18,7 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono};
 use crate::protocol::{Line, Update};
 use crate::source::replay::Recording;
-use crate::summary::{RETENTION, RecordedLine, RunSummary, Totals, compare, read, smallest_card};
+use crate::summary::{RETENTION, RecordedLine, RunSummary, Totals, compare, read, smallest_gpu};
 use crate::tui::summary_charts;
 
 #[derive(Debug, clap::Args)]
@@ -208,7 +208,7 @@ pub fn add_fit(run: &mut RunSummary, path: &Path) -> Result<()> {
     for device in &snapshot.devices {
         let trace = snapshot.trace(device);
         let torch = trace.recorded.torch.unwrap_or(NEWEST);
-        match smallest_card(&trace, torch, &run.processes, reserved) {
+        match smallest_gpu(&trace, torch, &run.processes, reserved) {
             Ok((at, fit)) => {
                 run.processes[at].fit = Some(fit);
                 return Ok(());

@@ -11,8 +11,8 @@ use super::torch::{Attached, Failure};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
-    default_headroom, min_free,
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest,
+    ProcessFragmentation, default_headroom, min_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -83,7 +83,11 @@ fn with_process(
                 side = seen.last().map(|seen| process_side(&seen.map));
             }
             Err(why) => {
-                side = Some(ProcessSide { process, missing: Some(why), ..ProcessSide::default() });
+                side = Some(ProcessFragmentation {
+                    process,
+                    missing: Some(why),
+                    ..ProcessFragmentation::default()
+                });
             }
         }
     }

@@ -22,7 +22,7 @@ use super::clock::now_mono;
 use super::process::access::Access;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
-use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
@@ -41,7 +41,7 @@ const PROC: &str = "/proc";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StackRequest {
     pub process: ProcessKey,
-    pub why: StackWhy,
+    pub why: StackTrigger,
     /// Latest time known to be before the event.
     pub since: Mono,
     pub allocated: Option<Bytes>,
@@ -49,7 +49,7 @@ pub struct StackRequest {
 
 impl StackRequest {
     pub fn by_user(process: ProcessKey) -> Self {
-        Self { process, why: StackWhy::Request, since: now_mono(), allocated: None }
+        Self { process, why: StackTrigger::Request, since: now_mono(), allocated: None }
     }
 }
 
@@ -108,7 +108,7 @@ impl PythonReader {
 
     /// Reads a Python stack. Returns `None` for an event if it is too late or the read fails.
     pub fn take(&mut self, request: StackRequest) -> Option<Stack> {
-        let is_by_user = request.why == StackWhy::Request;
+        let is_by_user = request.why == StackTrigger::Request;
         let is_late = |at: Mono| !is_by_user && at.since(request.since) > MAX_LAG;
         if is_late(now_mono()) {
             return None;

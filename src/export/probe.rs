@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::probe::{Bin, Fill, Outcome, PatternRun, Probe, ProcessSide};
+use crate::model::probe::{Bin, Fill, Outcome, PatternResult, Probe, ProcessFragmentation};
 use crate::model::units::{Bytes, apportion};
 
 /// Width of a histogram bar in cells.
@@ -91,7 +91,7 @@ pub fn driver_words(fill: &Fill) -> String {
 }
 
 /// Describes the process's cache: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
-pub fn process_text(side: &ProcessSide) -> String {
+pub fn process_text(side: &ProcessFragmentation) -> String {
     let pid = side.process.pid;
     match &side.missing {
         Some(why) => format!("PID {pid}: {why}"),
@@ -182,7 +182,7 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
 }
 
 /// Formats the results of all allocation policies: a heading and one line per policy.
-pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
+pub fn policy_lines(runs: &[PatternResult]) -> Vec<String> {
     if runs.is_empty() {
         return Vec::new();
     }

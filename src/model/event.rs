@@ -158,7 +158,7 @@ pub struct LogExcerpt {
     /// Log text, in whole lines where possible, escaped for display, limited in length, with secrets removed.
     pub text: String,
     pub origin: LogOrigin,
-    pub why: LogWhy,
+    pub why: LogTrigger,
     /// Byte position of the text in the log. For a tmux pane or the journal, position in the part that was read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
@@ -211,7 +211,7 @@ impl LogOrigin {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LogWhy {
+pub enum LogTrigger {
     /// The log text contains a literal from an explanation's signature.
     Matched,
     /// A process that writes to the log exited. The excerpt is the end of its output.

@@ -79,9 +79,9 @@ pub struct Probe {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Fill>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub patterns: Vec<PatternRun>,
+    pub patterns: Vec<PatternResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub process: Option<ProcessSide>,
+    pub process: Option<ProcessFragmentation>,
     pub cost: Cost,
 }
 
@@ -205,7 +205,7 @@ impl Policy {
 /// Result of running a pattern of requests in a fresh allocator.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct PatternRun {
+pub struct PatternResult {
     pub policy: Policy,
     /// Source of the pattern's sizes and lifetimes: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID
     /// 418, current blocks`.
@@ -236,7 +236,7 @@ pub struct PatternRun {
 /// Free blocks in a process's own allocator cache.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ProcessSide {
+pub struct ProcessFragmentation {
     pub process: ProcessKey,
     /// True if the pool map is consistent.
     pub exact: bool,

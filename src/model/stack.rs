@@ -15,7 +15,7 @@ pub struct PythonStack {
     pub process: ProcessKey,
     /// Time of the second of two stack reads with the same result.
     pub at: Mono,
-    pub why: StackWhy,
+    pub why: StackTrigger,
     /// Maximum delay between the trigger and `at`.
     pub lag: Millis,
     /// Bytes allocated on the device, if the trigger is a new maximum or a failed allocation.
@@ -29,7 +29,7 @@ pub struct PythonStack {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StackWhy {
+pub enum StackTrigger {
     Request,
     /// The allocated bytes of a pool reached a new maximum or came within 1 % of the maximum.
     NewMaximum,

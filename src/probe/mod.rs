@@ -31,7 +31,7 @@ pub use request::ChildRequest;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::model::pool::PoolMap;
-use crate::model::probe::{Bin, Outcome, Probe, ProcessSide};
+use crate::model::probe::{Bin, Outcome, Probe, ProcessFragmentation};
 use crate::model::text::visible;
 use crate::model::units::Millis;
 
@@ -185,9 +185,9 @@ pub fn bins(histogram: &[Bucket]) -> Vec<Bin> {
     histogram.iter().map(bin).collect()
 }
 
-pub fn process_side(map: &PoolMap) -> ProcessSide {
+pub fn process_side(map: &PoolMap) -> ProcessFragmentation {
     let found = Fragmentation::of(map);
-    ProcessSide {
+    ProcessFragmentation {
         process: map.process,
         exact: map.exact,
         reserved_bytes: crate::model::units::Bytes(

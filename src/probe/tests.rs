@@ -13,7 +13,7 @@ use crate::allocator::model::Model;
 use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{Live, Op, PoolId, Trace};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
-use crate::model::probe::{POLICIES, PatternRun, Policy};
+use crate::model::probe::{POLICIES, PatternResult, Policy};
 use crate::model::units::{Bytes, GpuUuid};
 
 /// Runs a probe whose child process is a shell script.
@@ -191,7 +191,7 @@ fn pattern(requests: &[(u64, u32)]) -> Pattern {
     Pattern { source: "test".into(), requests: requests.collect() }
 }
 
-fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
+fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternResult {
     let mut gpu = SimulatedGpu::new(1 << 34);
     let run = policy::run(&mut gpu, policy, &pattern(requests), Bytes(arena), u64::MAX);
     assert!(gpu.is_empty(), "{policy:?} leaked memory");

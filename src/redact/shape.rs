@@ -66,7 +66,7 @@ const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while at < text.len() {
-        match starts_at(text, at) {
+        match token_end(text, at) {
             Some(end) => {
                 hidden.push(at..end);
                 at = end;
@@ -78,7 +78,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 }
 
 /// Returns the end of the token that begins at `at`, if one does.
-fn starts_at(text: &[u8], at: usize) -> Option<usize> {
+fn token_end(text: &[u8], at: usize) -> Option<usize> {
     let before = at.checked_sub(1).map_or(b' ', |i| text[i]);
     if before.is_ascii_alphanumeric() || before == b'_' {
         return None;

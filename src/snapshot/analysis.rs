@@ -6,14 +6,14 @@ use super::record::NO_TIME;
 use crate::allocator::fragmentation::Fragmentation;
 
 #[derive(Debug, Default)]
-pub struct Study {
+pub struct DeviceAnalysis {
     pub history: History,
     pub fragmentation: Fragmentation,
     /// Time of the peak in allocated memory, as a number of events.
     pub peak: usize,
 }
 
-impl Study {
+impl DeviceAnalysis {
     pub fn of(device: &Device) -> Self {
         let history = History::of(device);
         Self { peak: history.peak(device), fragmentation: Fragmentation::of(&device.map), history }

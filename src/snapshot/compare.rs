@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::history::{Amount, ByStack};
 use super::stacks::Stacks;
-use super::{Device, Snapshot, StackId, Study};
+use super::{Device, DeviceAnalysis, Snapshot, StackId};
 use crate::model::stack::StackFrame;
 use crate::model::units::Bytes;
 
@@ -86,7 +86,7 @@ pub struct DeviceFigures {
 }
 
 impl DeviceFigures {
-    fn of(device: &Device, study: &Study) -> Self {
+    fn of(device: &Device, study: &DeviceAnalysis) -> Self {
         let found = &study.fragmentation;
         Self {
             allocated_bytes: found.allocated,
@@ -155,7 +155,7 @@ pub struct SnapshotMemory {
 impl SnapshotMemory {
     pub fn of(snapshot: Snapshot) -> Self {
         let devices = snapshot.devices.iter().map(|device| {
-            let study = Study::of(device);
+            let study = DeviceAnalysis::of(device);
             let memory = DeviceMemory {
                 figures: DeviceFigures::of(device, &study),
                 stacks: study.by_stack(device),

@@ -37,7 +37,7 @@ use std::io::Read;
 
 use serde::{Serialize, Serializer};
 
-pub use self::analysis::Study;
+pub use self::analysis::DeviceAnalysis;
 pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
 pub use self::record::{Action, Event, Lane, NO_TIME, StackId};

@@ -37,7 +37,7 @@ pub enum Object {
     /// A frame list already used as a stack.
     Stack(StackId),
     /// A tuple of two integers. In a snapshot, such a tuple is always a pool ID.
-    Pair(PoolId32),
+    Pair(PoolIndex),
     Event(u32),
     Block(u32),
     Segment(u32),
@@ -45,7 +45,7 @@ pub enum Object {
 }
 
 /// A pool, as an index into [`Store::pairs`].
-pub type PoolId32 = u32;
+pub type PoolIndex = u32;
 
 /// A part of a list. Consecutively created records form one run.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ pub struct Store {
     pub distinct: Vec<FrameRecord>,
     frame_ids: HashMap<FrameRecord, u32>,
     pairs: Vec<PoolId>,
-    pair_ids: HashMap<PoolId, PoolId32>,
+    pair_ids: HashMap<PoolId, PoolIndex>,
     pub lanes: Vec<Lane>,
     lane_ids: HashMap<Lane, u16>,
     last_lane: u16,

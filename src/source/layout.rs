@@ -31,7 +31,7 @@ pub const INDEX_END: &[u8; 8] = b"gputopIX";
 pub const INDEX_FOOTER: u64 = 12;
 
 /// File name extension of recordings.
-pub const ENDING: &str = ".gpt.zst";
+pub const FILE_EXTENSION: &str = ".gpt.zst";
 
 /// Time span compressed as one unit. A jump decodes at most one such unit.
 pub const MINUTE: Millis = Millis(60_000);

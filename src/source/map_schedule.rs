@@ -32,7 +32,7 @@ const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
 
 /// How often to record the maps of all pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Every {
+pub enum MapPeriod {
     /// Every [`DEFAULT_PERIOD`], or less often if a day's maps would take too much space.
     #[default]
     Sparing,
@@ -44,8 +44,8 @@ type PoolKey = (ProcessKey, u32);
 
 /// Scheduler that chooses a recorder's next map request from the frames.
 #[derive(Debug)]
-pub struct Rounds {
-    every: Every,
+pub struct MapScheduler {
+    every: MapPeriod,
     known: BTreeMap<PoolKey, PoolState>,
     /// Pools whose maps must be requested, in order.
     queue: VecDeque<PoolKey>,
@@ -88,8 +88,8 @@ impl Budget {
     }
 }
 
-impl Rounds {
-    pub fn new(every: Every) -> Self {
+impl MapScheduler {
+    pub fn new(every: MapPeriod) -> Self {
         Self {
             every,
             known: BTreeMap::new(),
@@ -103,13 +103,13 @@ impl Rounds {
     /// Processes a frame. Returns the request to send now, if any.
     pub fn frame(&mut self, frame: &Frame) -> Option<Request> {
         let period = match self.every {
-            Every::Never => return None,
-            Every::Sparing => DEFAULT_PERIOD,
-            Every::Period(period) => period,
+            MapPeriod::Never => return None,
+            MapPeriod::Sparing => DEFAULT_PERIOD,
+            MapPeriod::Period(period) => period,
         };
         let now = frame.mono;
         self.budget.grow(now);
-        let has_budget = self.every != Every::Sparing || self.budget.left > 0;
+        let has_budget = self.every != MapPeriod::Sparing || self.budget.left > 0;
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
@@ -148,9 +148,9 @@ impl Rounds {
     /// its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
-            Every::Never => false,
-            Every::Sparing => self.budget.left > 0,
-            Every::Period(_) => true,
+            MapPeriod::Never => false,
+            MapPeriod::Sparing => self.budget.left > 0,
+            MapPeriod::Period(_) => true,
         };
         if let Some(known) = self.known.get_mut(&(map.process, map.ordinal))
             && has_budget
@@ -240,7 +240,7 @@ mod tests {
     }
 
     /// Returns the PIDs requested for one frame. The reply to each request is a map of `bytes` bytes.
-    fn asked(rounds: &mut Rounds, frame: &Frame, bytes: u64) -> Vec<u32> {
+    fn asked(rounds: &mut MapScheduler, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);
         while let Some(Request::Map(Some((process, ordinal)))) = request {
@@ -254,18 +254,18 @@ mod tests {
 
     #[test]
     fn requests_every_pool_once_per_round() {
-        let mut rounds = Rounds::new(Every::Period(Millis(10_000)));
+        let mut rounds = MapScheduler::new(MapPeriod::Period(Millis(10_000)));
         let seconds = (0..31).filter(|&s| {
             asked(&mut rounds, &frame(s, vec![pool(1, 9, 0), pool(2, 9, 0)]), 1) == [1, 2]
         });
         assert_eq!(seconds.collect::<Vec<_>>(), [0, 10, 20, 30]);
-        let mut never = Rounds::new(Every::Never);
+        let mut never = MapScheduler::new(MapPeriod::Never);
         assert_eq!(never.frame(&frame(0, vec![pool(1, 9, 0)])), None);
     }
 
     #[test]
     fn requests_changed_pools_out_of_turn_but_not_too_often() {
-        let mut rounds = Rounds::new(Every::Sparing);
+        let mut rounds = MapScheduler::new(MapPeriod::Sparing);
         let mut at = |second, list| asked(&mut rounds, &frame(second, list), 1);
         assert_eq!(at(0, vec![pool(1, 100, 0)]), [1]);
         assert_eq!(at(1, vec![pool(1, 100, 0), pool(2, 100, 0)]), [2]);
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn does_not_request_a_map_that_came_with_a_failure() {
         let failed = PoolMap { process: pool(1, 0, 0).process, ..PoolMap::default() };
-        let mut rounds = Rounds::new(Every::Sparing);
+        let mut rounds = MapScheduler::new(MapPeriod::Sparing);
         assert_eq!(asked(&mut rounds, &frame(0, vec![pool(1, 100, 0)]), 1), [1]);
         assert!(rounds.takes_failed(&failed));
         let none = [] as [u32; 0];
@@ -288,27 +288,27 @@ mod tests {
         assert_eq!(asked(&mut rounds, &frame(75, vec![pool(1, 100, 2)]), 1), [1]);
         rounds.wrote(MAX_BUDGET.0);
         assert!(!rounds.takes_failed(&failed), "the budget is used up");
-        assert!(!Rounds::new(Every::Never).takes_failed(&failed));
+        assert!(!MapScheduler::new(MapPeriod::Never).takes_failed(&failed));
     }
 
     #[test]
     fn records_large_maps_less_often_unless_a_period_is_set() {
         let day = |every| {
-            let mut rounds = Rounds::new(every);
+            let mut rounds = MapScheduler::new(every);
             let list = vec![pool(1, 9, 0)];
             (0..86_400)
                 .map(|s| asked(&mut rounds, &frame(s, list.clone()), 50_000).len())
                 .sum::<usize>()
         };
         // The budget allows 1 MiB immediately and 3.5 kB per minute.
-        let sparing = day(Every::Sparing);
+        let sparing = day(MapPeriod::Sparing);
         assert!((120..=125).contains(&sparing), "{sparing}");
-        assert_eq!(day(Every::Period(DEFAULT_PERIOD)), 1_440);
+        assert_eq!(day(MapPeriod::Period(DEFAULT_PERIOD)), 1_440);
     }
 
     #[test]
     fn an_unanswered_request_does_not_block_the_next() {
-        let mut rounds = Rounds::new(Every::Sparing);
+        let mut rounds = MapScheduler::new(MapPeriod::Sparing);
         let list = vec![pool(1, 9, 0), pool(2, 9, 0)];
         let mut at = |second| rounds.frame(&frame(second, list.clone()));
         let of = |pid| Some(Request::Map(Some((pool(pid, 0, 0).process, 0))));
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn does_not_request_a_pool_that_disappeared() {
-        let mut rounds = Rounds::new(Every::Sparing);
+        let mut rounds = MapScheduler::new(MapPeriod::Sparing);
         rounds.frame(&frame(0, vec![pool(1, 9, 0), pool(2, 9, 0)]));
         rounds.frame(&frame(1, vec![pool(1, 9, 0)]));
         assert!(rounds.answered((pool(1, 0, 0).process, 0)));

@@ -157,7 +157,7 @@ impl<W: Write> Recorder<W> {
 
     /// Reduces memory use at the cost of file size, for many concurrent recordings.
     #[must_use]
-    pub fn among_many(self) -> Self {
+    pub fn with_small_window(self) -> Self {
         Self { window: Window::Small, ..self }
     }
 

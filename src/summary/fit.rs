@@ -44,7 +44,7 @@ pub enum UnprovenFit {
 
 /// Replays a trace on GPUs of different sizes. Returns the index of the traced process and the smallest GPU on which
 /// the replay succeeds. `reserved` is the memory that the driver reserves for itself.
-pub fn smallest_card(
+pub fn smallest_gpu(
     trace: &Trace,
     torch: Torch,
     processes: &[ProcessSummary],

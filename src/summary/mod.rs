@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub use self::compare::{ComparedSubject, Comparison, Difference, compare};
 pub use self::distribution::Percentiles;
-pub use self::fit::{ProvenFit, UnprovenFit, smallest_card};
+pub use self::fit::{ProvenFit, UnprovenFit, smallest_gpu};
 pub use self::line::{FrameLine, RecordedLine, read};
 pub use self::subject::{Figure, Quantity, Subject};
 pub use self::totals::{RETENTION, Totals};

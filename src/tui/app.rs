@@ -40,7 +40,7 @@ use crate::model::permissions::Permissions;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
-use crate::model::stack::{PythonStack, StackWhy};
+use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
@@ -49,7 +49,7 @@ use crate::protocol::{Position, Update};
 const MAX_EXITED: usize = 100;
 
 /// Time after which the samples of a pool that is no longer read are dropped.
-const POOL_SAMPLES_TIMEOUT: Millis = Millis(60_000);
+const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
 /// Maximum number of retained Python stacks. Beyond it, the oldest are dropped.
 const MAX_STACKS: usize = 100;
@@ -319,7 +319,7 @@ impl App {
             ));
         }
         self.pool_samples.retain(|_, samples| {
-            samples.last_at().is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_TIMEOUT)
+            samples.last_at().is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_RETENTION)
         });
     }
 
@@ -330,7 +330,7 @@ impl App {
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
         // Treat a missing stack as requested by the user, because it contains no trigger.
-        let why = |stack: &StackResult| (**stack).as_ref().map_or(StackWhy::Request, |s| s.why);
+        let why = |stack: &StackResult| (**stack).as_ref().map_or(StackTrigger::Request, |s| s.why);
         self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
         self.stacks.truncate(MAX_STACKS);

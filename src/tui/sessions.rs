@@ -66,7 +66,7 @@ pub(super) struct Session {
     source: Option<Source>,
     login: Option<InteractiveLogin>,
     /// True if an update has arrived since the last call to [`Sessions::follow`].
-    has_news: bool,
+    has_updates: bool,
 }
 
 /// The channels to a host and its watcher.
@@ -78,7 +78,14 @@ struct SessionLinks {
 impl Session {
     /// Creates a session for a screen without a host.
     pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
-        Self { app, view: View::alone(screen), to: None, source: None, login: None, has_news: true }
+        Self {
+            app,
+            view: View::alone(screen),
+            to: None,
+            source: None,
+            login: None,
+            has_updates: true,
+        }
     }
 
     /// Sets the source of a session that is not a host.
@@ -159,7 +166,7 @@ impl Sessions {
                 to: Some(to),
                 source: None,
                 login,
-                has_news: true,
+                has_updates: true,
             });
         }
         Self { opened: Vec::new(), has_many_hosts, sessions, on_screen: 0, first_host, arrivals }
@@ -178,7 +185,7 @@ impl Sessions {
     }
 
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
-        self.sessions[host].has_news = true;
+        self.sessions[host].has_updates = true;
         match arrival {
             Arrival::Update(update) => {
                 // Discard the incidents in the host list. All hosts of a recording jump together, so their incidents
@@ -191,7 +198,7 @@ impl Sessions {
             Arrival::Result(result) => {
                 // The host list shows the incidents of all hosts.
                 if host != 0 && self.first_host > 0 {
-                    self.sessions[0].has_news = true;
+                    self.sessions[0].has_updates = true;
                     self.sessions[0].app.take_watch_result(result.clone());
                 }
                 let session = &mut self.sessions[host];
@@ -213,7 +220,7 @@ impl Sessions {
             let own = known.iter().filter(|one| is_single || at == 0 || is_own(one));
             let own = own.cloned().collect();
             session.app.take_stored(own);
-            session.has_news = true;
+            session.has_updates = true;
         }
     }
 
@@ -309,14 +316,14 @@ impl Sessions {
     /// Updates the host list and the session on the screen after new messages. Returns true if the screen must be redrawn.
     pub(super) fn follow(&mut self) -> bool {
         for host in self.first_host..self.sessions.len() {
-            if self.first_host > 0 && self.sessions[host].has_news {
+            if self.first_host > 0 && self.sessions[host].has_updates {
                 let row = FleetRow::of(&self.sessions[host].app);
                 self.sessions[0].app.take_host(host - self.first_host, row);
-                self.sessions[0].has_news = true;
+                self.sessions[0].has_updates = true;
             }
         }
-        let is_new = self.on_screen().has_news;
-        self.sessions.iter_mut().for_each(|session| session.has_news = false);
+        let is_new = self.on_screen().has_updates;
+        self.sessions.iter_mut().for_each(|session| session.has_updates = false);
         if is_new {
             self.on_screen().follow();
         }

@@ -4,7 +4,7 @@ use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;
 use super::widgets::timeline::span_text;
 use crate::model::reading::Missing;
-use crate::model::stack::{PythonStack, StackWhy};
+use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Bytes, Mono};
 
 /// Describes why and when a stack was captured: `within 52 ms of a new peak of 12.3 GiB allocated, 14s ago`.
@@ -14,14 +14,14 @@ pub fn why_text(stack: &PythonStack, now: Mono) -> String {
     let allocated = stack.allocated.unwrap_or(Bytes(0));
     let lag = stack.lag.0;
     match stack.why {
-        StackWhy::Request => format!("on request, {ago}"),
-        StackWhy::NewMaximum => {
+        StackTrigger::Request => format!("on request, {ago}"),
+        StackTrigger::NewMaximum => {
             format!("within {lag} ms of a new peak of {allocated} allocated, {ago}")
         }
-        StackWhy::Oom => {
+        StackTrigger::Oom => {
             format!("within {lag} ms of a failed allocation, {ago}")
         }
-        StackWhy::Unknown => ago,
+        StackTrigger::Unknown => ago,
     }
 }
 

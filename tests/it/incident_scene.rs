@@ -10,7 +10,7 @@ use gputop::incident::{WatchResult, Watcher};
 use gputop::model::event::{Event, Observation, OomCountIncreased};
 use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
-use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::protocol::{Play, Update};
 use gputop::source::record::Recorder;
@@ -183,7 +183,7 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
     let [stack] = &scene.stacks[..] else {
         panic!("{:?}", scene.stacks);
     };
-    assert_eq!((stack.process.pid, stack.why), (trainer.pid(), StackWhy::Oom));
+    assert_eq!((stack.process.pid, stack.why), (trainer.pid(), StackTrigger::Oom));
     assert!(stack.lag.0 <= 1_000, "{:?}", stack.lag);
     assert!(scene.map.is_some());
     let shown = stage.incidents(&["show", &uid]);
@@ -227,7 +227,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let stack = PythonStack {
         process,
         at: Mono(moment(3).0 + 60),
-        why: StackWhy::Oom,
+        why: StackTrigger::Oom,
         lag: Millis(52),
         threads: vec![StackThread {
             is_main: true,
@@ -240,7 +240,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
         }],
         ..PythonStack::default()
     };
-    let maximum = PythonStack { at: moment(1), why: StackWhy::NewMaximum, ..stack.clone() };
+    let maximum = PythonStack { at: moment(1), why: StackTrigger::NewMaximum, ..stack.clone() };
     let map = PoolMap { at: Mono(moment(3).0 + 70), ..Trainer::new(0).map(moment(3)) };
     let failed = FailureMap { since: moment(3), map };
     let rose = OomCountIncreased { after: 1, since: moment(3), ..OomCountIncreased::default() };

@@ -10,7 +10,7 @@ use gputop::model::gpu::{Gpu, GpuProcess, Memory, Throttle};
 use gputop::model::incident::{Incident, Severity};
 use gputop::model::process::Process;
 use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
-use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
@@ -115,7 +115,7 @@ fn scene() -> Scene {
         }),
         stacks: vec![PythonStack {
             process: key(418),
-            why: StackWhy::Oom,
+            why: StackTrigger::Oom,
             lag: Millis(52),
             threads: vec![StackThread {
                 is_main: true,

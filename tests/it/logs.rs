@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use gputop::collect::logs::{self, Logs, ProcessExcerpt, Settings};
-use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
+use gputop::model::event::{LogExcerpt, LogOrigin, LogTrigger, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
@@ -154,7 +154,7 @@ fn new_error_behind_stdout_is_reported_once() {
     assert_eq!(excerpt.file.value().map(String::as_str), file.to_str());
     assert_eq!(excerpt.offset.get(), Some(Bytes(before)));
     assert_eq!(excerpt.first_line.get(), Some(6));
-    assert_eq!((excerpt.origin, excerpt.why), (LogOrigin::Descriptor, LogWhy::Matched));
+    assert_eq!((excerpt.origin, excerpt.why), (LogOrigin::Descriptor, LogTrigger::Matched));
     assert!(!excerpt.sampled && !excerpt.continues && excerpt.writers.is_empty());
 
     // Its last output is reported when it exits, without repeating earlier reports.
@@ -569,7 +569,7 @@ fn log_text_at_a_failed_allocation_is_sent() {
     log.write("epoch 3, batch of 512\n");
     log.followed.logs.ooms_rose(log.key);
     let reported = log.followed.wait_text("batch of 512");
-    assert_eq!(reported.excerpt.why, LogWhy::Ooms);
+    assert_eq!(reported.excerpt.why, LogTrigger::Ooms);
     assert_eq!(reported.excerpt.text, "epoch 3, batch of 512\n");
     // Once.
     log.followed.logs.ooms_rose(log.key);
@@ -609,7 +609,7 @@ fn output_of_a_process_that_exits_during_the_search_is_sent() {
     followed.logs.exited(key);
     followed.logs.watch(&[]);
     let reported = followed.wait_text("the last words");
-    assert_eq!((reported.process, reported.excerpt.why), (Some(key), LogWhy::Ended));
+    assert_eq!((reported.process, reported.excerpt.why), (Some(key), LogTrigger::Ended));
 }
 
 #[test]

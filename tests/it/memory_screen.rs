@@ -12,7 +12,7 @@ use gputop::model::pool::{
 use gputop::model::process::{Process, ProcessKey};
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::reported_pool::{Framework, ReportedPool};
-use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, UnixMillis};
 use gputop::protocol::{Request, Update};
 use gputop::tui::app::App;
@@ -482,7 +482,7 @@ fn the_map_is_asked_for_while_the_screen_is_open_and_no_longer() {
     assert!(!view.follow(&app).iter().any(|r| matches!(r, Request::Map(_))));
 }
 
-fn stack(why: StackWhy, at: u64) -> PythonStack {
+fn stack(why: StackTrigger, at: u64) -> PythonStack {
     let frame = |function: &str, file: &str, line| StackFrame {
         function: function.into(),
         file: file.into(),
@@ -494,7 +494,7 @@ fn stack(why: StackWhy, at: u64) -> PythonStack {
         at: Mono(at),
         why,
         lag: Millis(52),
-        allocated: (why != StackWhy::Request).then_some(Bytes(12_595 * MIB)),
+        allocated: (why != StackTrigger::Request).then_some(Bytes(12_595 * MIB)),
         threads: vec![
             thread(
                 "MainThread",
@@ -524,7 +524,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     }
     let now = app.frame.mono.0;
     let give = |app: &mut App, stack| app.update(Update::Stacks(key(418), Arc::new(stack)));
-    give(&mut app, Ok(stack(StackWhy::NewMaximum, now - 14_000)));
+    give(&mut app, Ok(stack(StackTrigger::NewMaximum, now - 14_000)));
     assert!(!text(&mut app, "M", 120, 24).contains("Python"), "the chart comes first");
     for height in [30, 40] {
         let memory = text(&mut app, "M", 120, height);
@@ -550,7 +550,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     assert!(reason < maximum, "the newest first\n{shown}");
     assert!(shown.contains("other threads         1 not readable"), "{shown}");
     assert!(shown.contains("loader: queue.py:171 get"), "{shown}");
-    give(&mut app, Ok(stack(StackWhy::Request, now)));
+    give(&mut app, Ok(stack(StackTrigger::Request, now)));
     let shown = process(&mut app);
     assert!(shown.contains("on request, now"), "{shown}");
     assert!(!shown.contains("only its own user"), "{shown}");

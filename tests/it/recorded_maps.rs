@@ -10,7 +10,7 @@ use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
 use gputop::model::units::{Mono, StartTicks};
 use gputop::protocol::{Play, Request, Update};
-use gputop::source::map_schedule::{Every, Rounds};
+use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 
 use crate::recording::{PAUSED, ReplayClient, frame, minute_of, start};
@@ -238,7 +238,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
 /// Ten minutes with everything that a day contains. `cargo bench --bench recording` runs the whole day.
 #[test]
 fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
-    let mut rounds = Rounds::new(Every::default());
+    let mut rounds = MapScheduler::new(MapPeriod::default());
     let mut trainers: Vec<Trainer> = (0..training_day::GPUS).map(Trainer::new).collect();
     let (mut day, mut bytes, mut count) = (Day::new(), 0, 0);
     for _ in 0..600 {

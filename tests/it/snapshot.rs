@@ -12,7 +12,7 @@ use gputop::allocator::model::Model;
 use gputop::allocator::trace::{Op, PoolId};
 use gputop::model::pool::{BlockState, PoolKind, Segment};
 use gputop::model::units::Bytes;
-use gputop::snapshot::{self, Action, Snapshot, SnapshotError, Study};
+use gputop::snapshot::{self, Action, DeviceAnalysis, Snapshot, SnapshotError};
 use proptest::prelude::*;
 
 use crate::fake_machine::gputop;
@@ -42,7 +42,7 @@ fn real_snapshot_matches_pytorch() {
         panic!("two devices");
     };
     // `allocated_size`, `requested_size` and `total_size` of the file's segments, summed by Python.
-    let study = Study::of(first);
+    let study = DeviceAnalysis::of(first);
     assert_eq!(study.fragmentation.allocated, Bytes(62_354_432));
     assert_eq!(first.requested(), Bytes(62_354_048));
     assert_eq!(first.reserved(), Bytes::mib(94));
@@ -67,7 +67,7 @@ fn expandable_segments_are_mapped_and_unmapped() {
     let device = &snapshot.devices[0];
     assert!(device.map.segments.iter().all(|segment| segment.expandable));
     assert_eq!(device.reserved(), Bytes::mib(104));
-    let study = Study::of(device);
+    let study = DeviceAnalysis::of(device);
     assert_eq!(study.history.span(device, 0, 0).reserved, Bytes(0));
     let trace = snapshot.trace(device);
     assert!(!trace.cut);
@@ -80,7 +80,7 @@ fn old_snapshot_reports_missing_times_and_settings() {
     let snapshot = read(OLD).unwrap();
     assert!(snapshot.settings.is_empty() && snapshot.conf().is_none());
     let device = &snapshot.devices[0];
-    let study = Study::of(device);
+    let study = DeviceAnalysis::of(device);
     assert_eq!(study.fragmentation.allocated, Bytes(58_160_128));
     assert_eq!(device.requested(), Bytes(58_159_744));
     assert_eq!(device.reserved(), Bytes::mib(74));
@@ -99,7 +99,7 @@ fn old_snapshot_reports_missing_times_and_settings() {
 fn complete_history_starts_empty_and_ends_with_the_held_blocks() {
     let snapshot = read(NATIVE).unwrap();
     for device in &snapshot.devices {
-        let study = Study::of(device);
+        let study = DeviceAnalysis::of(device);
         let before = study.history.span(device, 0, 0);
         assert_eq!((before.allocated.1, before.reserved), (Bytes(0), Bytes(0)));
         let held = study.by_stack(device);
@@ -370,7 +370,7 @@ proptest! {
         }
         if let Ok(snapshot) = read(&bytes) {
             for device in &snapshot.devices {
-                let study = Study::of(device);
+                let study = DeviceAnalysis::of(device);
                 study.history.live_at(device, study.peak);
                 snapshot.trace(device);
             }

@@ -1,7 +1,7 @@
 //! The memory snapshot screen: each part at three sizes, and its keys.
 
 use gputop::snapshot::compare::{SnapshotMemory, compare};
-use gputop::snapshot::{self, Study};
+use gputop::snapshot::{self, DeviceAnalysis};
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
 use gputop::tui::keymap::Keymap;
@@ -30,7 +30,7 @@ struct Shown {
 impl Shown {
     fn open(file: &[u8]) -> Self {
         let snapshot = snapshot::read(file, file.len() as u64).expect("a snapshot");
-        let studies = snapshot.devices.iter().map(Study::of).collect();
+        let studies = snapshot.devices.iter().map(DeviceAnalysis::of).collect();
         let opened = Opened { name: "train.pickle".into(), snapshot, studies };
         let keymap = Keymap::default();
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);

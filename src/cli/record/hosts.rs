@@ -25,8 +25,8 @@ use crate::model::host::Hello;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
 use crate::protocol::Update;
-use crate::source::layout::ENDING;
-use crate::source::map_schedule::Every;
+use crate::source::layout::FILE_EXTENSION;
+use crate::source::map_schedule::MapPeriod;
 use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
 
@@ -48,7 +48,7 @@ struct PendingHost {
     connection: Connection,
     is_among_many: bool,
     force: bool,
-    maps: Every,
+    maps: MapPeriod,
     sink: Option<IncidentSink>,
 }
 
@@ -146,7 +146,7 @@ impl PendingHost {
         };
         let recorder = recorder(&self.path, &hello, self.force)?;
         let recorder = match self.is_among_many {
-            true => recorder.among_many(),
+            true => recorder.with_small_window(),
             false => recorder,
         };
         total.hosts.fetch_add(1, Ordering::Relaxed);
@@ -212,9 +212,9 @@ fn file_names(targets: &[Target]) -> Vec<String> {
                 1 => name.to_owned(),
                 _ => format!("{name}-{number}"),
             };
-            (!names.contains(&format!("{stem}{ENDING}"))).then_some(stem)
+            (!names.contains(&format!("{stem}{FILE_EXTENSION}"))).then_some(stem)
         });
-        names.push(format!("{}{ENDING}", stem.unwrap_or_default()));
+        names.push(format!("{}{FILE_EXTENSION}", stem.unwrap_or_default()));
     }
     names
 }
@@ -239,6 +239,6 @@ mod tests {
         let names = file_names(&targets);
         let stems =
             ["gpu1", "me-gpu1-22", "ssh-x-gputop-agent", "ssh-x-gputop-agent-2", "10-0-0-7"];
-        assert_eq!(names, stems.map(|stem| format!("{stem}{ENDING}")));
+        assert_eq!(names, stems.map(|stem| format!("{stem}{FILE_EXTENSION}")));
     }
 }

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use crate::model::text::quoted;
 use crate::model::units::{Bytes, Millis};
-use crate::source::map_schedule::Every;
+use crate::source::map_schedule::MapPeriod;
 
 /// Accepted range of a duration setting. If the hint ends with `off`, `off` and 0 are also accepted.
 struct DurationRange {
@@ -87,9 +87,9 @@ pub fn watch_argument(text: &str) -> Result<Millis, String> {
     WATCH_INTERVAL.parse_on(text)
 }
 
-pub fn maps_argument(text: &str) -> Result<Every, String> {
+pub fn maps_argument(text: &str) -> Result<MapPeriod, String> {
     let period = MAP_INTERVAL.parse(text)?;
-    Ok(period.map_or(Every::Never, Every::Period))
+    Ok(period.map_or(MapPeriod::Never, MapPeriod::Period))
 }
 
 /// Minimum size accepted without a unit. A smaller number more likely lacks its unit than is a number of bytes.
@@ -137,10 +137,10 @@ mod tests {
         assert_eq!(interval_argument("250ms"), Ok(Millis(250)));
         assert_eq!(interval_argument("1m30s"), Ok(Millis(90_000)));
         assert_eq!(probe_interval("5m"), Ok(Some(Millis(300_000))));
-        assert_eq!(maps_argument("1m"), Ok(Every::Period(Millis(60_000))));
+        assert_eq!(maps_argument("1m"), Ok(MapPeriod::Period(Millis(60_000))));
         for off in ["off", "0"] {
             assert_eq!(probe_interval(off), Ok(None));
-            assert_eq!(maps_argument(off), Ok(Every::Never));
+            assert_eq!(maps_argument(off), Ok(MapPeriod::Never));
         }
         for range in [&INTERVAL, &PROBE_INTERVAL, &MAP_INTERVAL] {
             for wrong in ["", "0s", "-1s", "5ms", "25h", "soon", ".", "1.2.3"] {

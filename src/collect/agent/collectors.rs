@@ -22,7 +22,7 @@ use crate::model::event::Observation;
 use crate::model::frame::Frame;
 use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
-use crate::model::stack::StackWhy;
+use crate::model::stack::StackTrigger;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
@@ -145,8 +145,8 @@ impl Collector for Python {
         self.take(StackRequest {
             process: spike.process,
             why: match spike.is_oom() {
-                true => StackWhy::Oom,
-                false => StackWhy::NewMaximum,
+                true => StackTrigger::Oom,
+                false => StackTrigger::NewMaximum,
             },
             since: spike.since,
             allocated: Some(spike.allocated),

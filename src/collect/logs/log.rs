@@ -12,7 +12,7 @@ use super::sanitize::sanitize;
 use super::tail::MAX_AT_ONCE;
 
 use crate::diagnose::scan::has_anchor;
-use crate::model::event::{LogExcerpt, LogOrigin, LogWhy};
+use crate::model::event::{LogExcerpt, LogOrigin, LogTrigger};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
@@ -57,7 +57,7 @@ struct Writer {
 #[derive(Debug)]
 struct TailRequest {
     key: ProcessKey,
-    why: LogWhy,
+    why: LogTrigger,
     due: Mono,
 }
 
@@ -131,12 +131,12 @@ impl Log {
     }
 
     /// Requests the end of the log for a process. It is sent after a short delay.
-    pub fn request_tail(&mut self, key: ProcessKey, why: LogWhy, now: Mono) {
+    pub fn request_tail(&mut self, key: ProcessKey, why: LogTrigger, now: Mono) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             return;
         }
         let delay = match why {
-            LogWhy::Ended => EXIT_DELAY,
+            LogTrigger::Ended => EXIT_DELAY,
             _ => OOM_DELAY,
         };
         let due = Mono(now.0 + delay);
@@ -159,7 +159,7 @@ impl Log {
         parts.extend(self.group.flush(now));
         let mut excerpts: Vec<ProcessExcerpt> = parts
             .into_iter()
-            .filter_map(|part| self.excerpt_of(part, LogWhy::Matched, None, now))
+            .filter_map(|part| self.excerpt_of(part, LogTrigger::Matched, None, now))
             .collect();
         excerpts.extend(self.answer(now));
         excerpts
@@ -255,13 +255,13 @@ impl Log {
         while let Some(at) = self.tail_requests.iter().position(|request| request.due <= now) {
             let request = self.tail_requests.swap_remove(at);
             if let Some(part) = self.group.finish() {
-                excerpts.extend(self.excerpt_of(part, LogWhy::Matched, None, now));
+                excerpts.extend(self.excerpt_of(part, LogTrigger::Matched, None, now));
             }
             let part = self.unsent(request.key);
             excerpts.extend(
                 part.and_then(|part| self.excerpt_of(part, request.why, Some(request.key), now)),
             );
-            if request.why == LogWhy::Ended {
+            if request.why == LogTrigger::Ended {
                 let exited = self.writers.iter_mut().find(|w| w.key == request.key);
                 exited.into_iter().for_each(|writer| writer.exited = true);
             }
@@ -308,7 +308,7 @@ impl Log {
     fn excerpt_of(
         &mut self,
         part: Part,
-        why: LogWhy,
+        why: LogTrigger,
         requester: Option<ProcessKey>,
         now: Mono,
     ) -> Option<ProcessExcerpt> {

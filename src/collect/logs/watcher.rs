@@ -16,7 +16,7 @@ use super::find::{Findings, FoundLog, LogId, find, named};
 use super::log::{Log, ProcessExcerpt};
 use crate::collect::clock::now_mono;
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::LogWhy;
+use crate::model::event::LogTrigger;
 use crate::model::log::LogView;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -55,7 +55,7 @@ impl Drop for Handle {
 
 enum WatchCommand {
     Watch(Vec<ProcessKey>),
-    SendTail(ProcessKey, LogWhy),
+    SendTail(ProcessKey, LogTrigger),
     View(ProcessKey, Answer<LogView>),
     Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
     /// Result of a search for the logs of a process.
@@ -78,7 +78,7 @@ struct LoggedProcess {
     unlisted: Option<Mono>,
     exited: bool,
     /// Reasons to send the end of the process's logs once the search has found them.
-    tail_requests: Vec<LogWhy>,
+    tail_requests: Vec<LogTrigger>,
 }
 
 impl LoggedProcess {
@@ -117,12 +117,12 @@ impl Logs {
 
     /// Reports the last output of an exited process.
     pub fn exited(&self, key: ProcessKey) {
-        self.send(WatchCommand::SendTail(key, LogWhy::Ended));
+        self.send(WatchCommand::SendTail(key, LogTrigger::Ended));
     }
 
     /// Reports the last output of a process whose allocation failed.
     pub fn ooms_rose(&self, key: ProcessKey) {
-        self.send(WatchCommand::SendTail(key, LogWhy::Ooms));
+        self.send(WatchCommand::SendTail(key, LogTrigger::Ooms));
     }
 
     /// Requests the output of a process since gputop attached to it. `answer` is called on a different thread.
@@ -186,7 +186,7 @@ impl Watcher {
             WatchCommand::Watch(keys) => self.watch(&keys),
             WatchCommand::SendTail(key, why) => {
                 if let Some(watched) = self.processes.get_mut(&key) {
-                    watched.exited |= why == LogWhy::Ended;
+                    watched.exited |= why == LogTrigger::Ended;
                     watched.tail_requests.push(why);
                     if !watched.is_being_found {
                         self.send_tails(key);
@@ -398,7 +398,7 @@ enum LogCommand {
     /// Adds a process whose text begins at the given offset. `None` means the current offset.
     AddWriter(ProcessKey, Option<u64>),
     RemoveWriter(ProcessKey),
-    SendTail(ProcessKey, LogWhy),
+    SendTail(ProcessKey, LogTrigger),
     View(ProcessKey, LogView, Sender<LogView>),
 }
 

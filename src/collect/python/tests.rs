@@ -97,7 +97,7 @@ fn stack_lists_functions_and_lines_innermost_first() {
         let order = ["inner", "forward", "step", "<module>"].map(last);
         assert_eq!(order, [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(main.frames[0].to_string(), "<string>:6 inner");
-        assert_eq!((stack.why, stack.process), (StackWhy::Request, target.key()));
+        assert_eq!((stack.why, stack.process), (StackTrigger::Request, target.key()));
         let names: Vec<_> = stack.threads.iter().map(|t| &*t.name).collect();
         assert_eq!(names, ["MainThread", "lo^[ader"]);
         break;
@@ -166,12 +166,12 @@ fn drops_event_stack_that_is_too_late() {
     let at =
         |since, why| StackRequest { process: target.key(), why, since, allocated: Some(Bytes(1)) };
     let long_ago = Mono(now_mono().0.saturating_sub(1_100));
-    assert_eq!(reader.take(at(long_ago, StackWhy::Oom)), None);
+    assert_eq!(reader.take(at(long_ago, StackTrigger::Oom)), None);
     read(&mut reader, target.key()).expect("a stack");
-    let stack = reader.take(at(now_mono(), StackWhy::NewMaximum));
+    let stack = reader.take(at(now_mono(), StackTrigger::NewMaximum));
     let stack = stack.expect("in time").expect("a stack");
     assert!(stack.lag <= MAX_LAG);
-    assert_eq!((stack.why, stack.allocated), (StackWhy::NewMaximum, Some(Bytes(1))));
+    assert_eq!((stack.why, stack.allocated), (StackTrigger::NewMaximum, Some(Bytes(1))));
 }
 
 /// Python program that clears `PR_SET_DUMPABLE`, so that only root can read its process.

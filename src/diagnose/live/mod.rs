@@ -38,7 +38,7 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
-use crate::model::stack::{PythonStack, StackWhy};
+use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events from the same process within this time are treated as one failure.
@@ -121,7 +121,7 @@ impl Observer {
 
     /// Adds a program's stack at a failed allocation.
     pub fn stack(&mut self, stack: &PythonStack) -> Vec<Record> {
-        if stack.why != StackWhy::Oom {
+        if stack.why != StackTrigger::Oom {
             return Vec::new();
         }
         let Some(index) = self.case_of_oom(stack.process, stack.at) else {

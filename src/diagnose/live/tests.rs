@@ -16,7 +16,7 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
@@ -217,7 +217,7 @@ impl SimulatedRun {
         };
         let stack = PythonStack {
             process: key(pid),
-            why: StackWhy::Oom,
+            why: StackTrigger::Oom,
             threads: vec![StackThread {
                 is_main: true,
                 frames: frames.iter().map(frame).collect(),
@@ -686,7 +686,7 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
     let late = PythonStack {
         process: key(418),
         at: Mono(sim.now),
-        why: StackWhy::Oom,
+        why: StackTrigger::Oom,
         threads: vec![StackThread::default()],
         ..PythonStack::default()
     };

@@ -10,11 +10,11 @@ pub use compare::{
 pub use json::json;
 pub use text::{BEFORE, UNKNOWN, oom_words, seconds, settings, signed, text};
 
-use crate::snapshot::{Device, Snapshot, Study};
+use crate::snapshot::{Device, DeviceAnalysis, Snapshot};
 
 pub struct AnalysedDevice<'s> {
     pub device: &'s Device,
-    pub study: &'s Study,
+    pub study: &'s DeviceAnalysis,
 }
 
 pub struct SnapshotOutput<'s> {

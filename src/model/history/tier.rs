@@ -35,12 +35,12 @@ type Buckets = [Span; CHUNK as usize];
 #[derive(Debug, Clone)]
 enum Chunk {
     /// A chunk with one constant value in all buckets whose bits are set. The other buckets are absent.
-    Alike(Span, u64),
+    Uniform(Span, u64),
     Each(Arc<Buckets>),
 }
 
 impl Chunk {
-    const EMPTY: Self = Self::Alike(ABSENT, 0);
+    const EMPTY: Self = Self::Uniform(ABSENT, 0);
 
     /// Compresses a chunk that is unlikely to change any more.
     fn seal(&mut self) {
@@ -49,12 +49,12 @@ impl Chunk {
         let value = present().next().map_or(ABSENT, |(_, span)| *span);
         if present().all(|(_, span)| span.is(value)) {
             let bits = present().fold(0, |bits, (slot, _)| bits | 1 << slot);
-            *self = Self::Alike(value, bits);
+            *self = Self::Uniform(value, bits);
         }
     }
 
     fn put(&mut self, slot: usize, value: Span) {
-        if let Self::Alike(span, bits) = self {
+        if let Self::Uniform(span, bits) = self {
             if *bits == 0 {
                 *span = value;
             }
@@ -79,7 +79,7 @@ impl Chunk {
     /// Takes the buckets out of the chunk, without a copy if they are not shared.
     fn buckets(&mut self) -> Arc<Buckets> {
         match std::mem::replace(self, Self::EMPTY) {
-            Self::Alike(span, bits) => {
+            Self::Uniform(span, bits) => {
                 let bucket = |slot| if bits >> slot & 1 == 1 { span } else { ABSENT };
                 Arc::new(std::array::from_fn(bucket))
             }
@@ -89,7 +89,7 @@ impl Chunk {
 
     fn join(&self, slots: std::ops::Range<usize>) -> Span {
         match self {
-            Self::Alike(span, bits) => {
+            Self::Uniform(span, bits) => {
                 let wanted = (1_u64 << slots.len()) - 1;
                 if bits >> slots.start & wanted == 0 { ABSENT } else { *span }
             }

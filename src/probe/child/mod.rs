@@ -24,7 +24,7 @@ use super::fill::fill;
 use super::lock::lock;
 use super::request::ChildRequest;
 use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, millis, policy};
-use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
+use crate::model::probe::{Cost, Outcome, PatternResult, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
 /// Divisor for the policies' share of the time limit: all policies together may use half. The fill uses the other half.
@@ -125,10 +125,10 @@ fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
     Probe {
         outcome: Outcome::Done,
         patterns: unsupported
-            .map(|(policy, _, what)| PatternRun {
+            .map(|(policy, _, what)| PatternResult {
                 policy,
                 missing: Some(format!("driver or GPU does not support {what}")),
-                ..PatternRun::default()
+                ..PatternResult::default()
             })
             .collect(),
         ..Probe::default()

@@ -15,7 +15,7 @@ use super::device::{Device, DeviceError};
 use super::pattern::Pattern;
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::pool::{PoolMap, Segment};
-use crate::model::probe::{PatternRun, Policy};
+use crate::model::probe::{PatternResult, Policy};
 use crate::model::units::Bytes;
 
 trait Allocator<D: Device> {
@@ -35,14 +35,14 @@ pub fn run<D: Device>(
     pattern: &Pattern,
     arena: Bytes,
     deadline_us: u64,
-) -> PatternRun {
+) -> PatternResult {
     let start = device.now_us();
-    let mut run = PatternRun {
+    let mut run = PatternResult {
         policy,
         source: pattern.source.clone(),
         arena_bytes: arena,
         requests: pattern.requests.len() as u64,
-        ..PatternRun::default()
+        ..PatternResult::default()
     };
     match open(device, policy, arena.0) {
         Ok(mut allocator) => {
@@ -76,7 +76,7 @@ fn run_requests<D: Device>(
     allocator: &mut dyn Allocator<D>,
     pattern: &Pattern,
     deadline_us: u64,
-    run: &mut PatternRun,
+    run: &mut PatternResult,
 ) -> Result<(), String> {
     // Time and address of each pending free, with time counted in requests.
     let mut expiring: Vec<(u64, u64)> = Vec::new();
@@ -102,7 +102,7 @@ fn run_requests<D: Device>(
     Ok(())
 }
 
-fn record_result(segments: Vec<Segment>, run: &mut PatternRun) {
+fn record_result(segments: Vec<Segment>, run: &mut PatternResult) {
     let found = Fragmentation::of(&PoolMap { exact: true, segments, ..PoolMap::default() });
     run.allocated_bytes = found.allocated;
     run.free_bytes = found.free;

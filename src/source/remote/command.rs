@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::counters::Counters;
 use super::event_numbers::EventNumbers;
-use super::greeting::{NoAgent, Speaker, last_line, read_greeting};
+use super::greeting::{NoAgent, RemoteProgram, last_line, read_greeting};
 use super::incident_sync::IncidentSync;
 use super::incoming::Incoming;
 use super::nvidia_smi;
@@ -330,8 +330,8 @@ impl RemoteHost {
     ) -> Option<String> {
         let mut from = BufReader::with_capacity(READ_BUFFER_BYTES, child.stdout.take()?);
         match read_greeting(&mut from) {
-            Ok(Ok(Speaker::Agent)) => {}
-            Ok(Ok(Speaker::NvidiaSmi)) => {
+            Ok(Ok(RemoteProgram::Agent)) => {}
+            Ok(Ok(RemoteProgram::NvidiaSmi)) => {
                 self.writer.use_script();
                 return self.follow_nvidia_smi(&mut from, frames);
             }

@@ -19,13 +19,13 @@ pub const MAX_PREAMBLE: usize = 64 << 10;
 
 /// The program at the remote end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaker {
+pub(super) enum RemoteProgram {
     Agent,
     NvidiaSmi,
 }
 
-const GREETINGS: [(&str, Speaker); 2] =
-    [(GREETING, Speaker::Agent), (nvidia_smi::GREETING, Speaker::NvidiaSmi)];
+const GREETINGS: [(&str, RemoteProgram); 2] =
+    [(GREETING, RemoteProgram::Agent), (nvidia_smi::GREETING, RemoteProgram::NvidiaSmi)];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
@@ -53,7 +53,7 @@ pub fn fits(words: &[u8]) -> Result<(), String> {
 }
 
 /// Reads a remote host's output up to and including the greeting.
-pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoAgent>> {
+pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<RemoteProgram, NoAgent>> {
     let mut received = Vec::new();
     loop {
         let chunk = from.fill_buf()?;
@@ -78,7 +78,7 @@ pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Speake
 }
 
 /// Returns the position after the start of a greeting, and the program that sent the greeting.
-fn find_greeting(received: &[u8]) -> Option<(usize, Speaker)> {
+fn find_greeting(received: &[u8]) -> Option<(usize, RemoteProgram)> {
     GREETINGS.iter().find_map(|(greeting, speaker)| {
         let at = memmem::find(received, greeting.as_bytes())?;
         Some((at + greeting.len(), *speaker))
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     /// Returns the result of reading a greeting, and the remaining input.
-    fn read(received: &[u8], piece: usize) -> (Result<Speaker, NoAgent>, Vec<u8>) {
+    fn read(received: &[u8], piece: usize) -> (Result<RemoteProgram, NoAgent>, Vec<u8>) {
         let mut from = BufReader::with_capacity(piece, received);
         let result = read_greeting(&mut from).expect("memory can be read");
         let mut rest = Vec::new();
@@ -115,7 +115,7 @@ mod tests {
             for piece in 1..received.len() + 1 {
                 assert_eq!(
                     read(&received, piece),
-                    (Ok(Speaker::Agent), rest.to_vec()),
+                    (Ok(RemoteProgram::Agent), rest.to_vec()),
                     "{banner} {piece}"
                 );
             }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn recognizes_the_nvidia_smi_script() {
         let smi = read(b"hi\ngputop-smi protocol=1 version=1\nN node\n", 3);
-        assert_eq!(smi, (Ok(Speaker::NvidiaSmi), b"N node\n".to_vec()));
+        assert_eq!(smi, (Ok(RemoteProgram::NvidiaSmi), b"N node\n".to_vec()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use super::{Screen, ScreenDef, is_small};
 use crate::allocator::fragmentation::Bucket;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
-use crate::model::probe::{Bin, Outcome, PatternRun, Probe};
+use crate::model::probe::{Bin, Outcome, PatternResult, Probe};
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::Request;
 use crate::tui::action::Action;
@@ -118,8 +118,8 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
 }
 
 /// Returns the first run that made requests. The screen shows this run as the pattern.
-fn headline(probe: &Probe) -> Option<&PatternRun> {
-    let has_run = |run: &&PatternRun| run.requests_made > 0;
+fn headline(probe: &Probe) -> Option<&PatternResult> {
+    let has_run = |run: &&PatternResult| run.requests_made > 0;
     probe.patterns.iter().find(has_run)
 }
 
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use crate::model::frame::Frame;
     use crate::model::gpu::Gpu;
-    use crate::model::probe::{Cost, Fill, Latency, Policy, ProcessSide};
+    use crate::model::probe::{Cost, Fill, Latency, Policy, ProcessFragmentation};
     use crate::model::process::ProcessKey;
     use crate::model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
     use crate::protocol::Update;
@@ -305,8 +305,8 @@ mod tests {
         Bin { up_to_bytes: Bytes(1 << power), count, bytes: Bytes::mib(mib) }
     }
 
-    fn run(policy: Policy, free: u64) -> PatternRun {
-        PatternRun {
+    fn run(policy: Policy, free: u64) -> PatternResult {
+        PatternResult {
             policy,
             source: "PID 418".into(),
             arena_bytes: Bytes::gib(1),
@@ -319,7 +319,7 @@ mod tests {
             external_fragmentation: Some(0.5),
             free_histogram: vec![bin(20, 30, free / 8), bin(22, 9, free / 4), bin(26, 3, free / 2)],
             us: 12_400,
-            ..PatternRun::default()
+            ..PatternResult::default()
         }
     }
 
@@ -343,19 +343,19 @@ mod tests {
             patterns: vec![
                 run(Policy::Native, free),
                 run(Policy::Expandable, free / 2),
-                PatternRun {
+                PatternResult {
                     policy: Policy::Pool,
                     missing: Some("the driver is too old".into()),
-                    ..PatternRun::default()
+                    ..PatternResult::default()
                 },
             ],
-            process: Some(ProcessSide {
+            process: Some(ProcessFragmentation {
                 process: ProcessKey { pid: Pid(418), start: StartTicks(1) },
                 exact: true,
                 free_bytes: Bytes::mib(900),
                 largest_free_block: Bytes::mib(100),
                 free_histogram: vec![bin(21, 40, 60), bin(27, 12, 840)],
-                ..ProcessSide::default()
+                ..ProcessFragmentation::default()
             }),
             cost: Cost {
                 held_peak_bytes: Bytes::gib(136),

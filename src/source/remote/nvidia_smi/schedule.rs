@@ -13,7 +13,7 @@ use crate::model::units::Millis;
 /// shorter interval would cost the host too much.
 const MIN_INTERVAL: Millis = Millis(1_000);
 /// Time without a reply after which a heartbeat is requested.
-const SIGN_OF_LIFE_AFTER: Duration = Duration::from_secs(2);
+const HEARTBEAT_DELAY: Duration = Duration::from_secs(2);
 /// Minimum time between detail queries: a fixed time, and a multiple of the last query's duration, so that detail
 /// queries take at most a tenth of the host's time.
 const MIN_DETAILS_INTERVAL: Duration = Duration::from_secs(5);
@@ -117,7 +117,7 @@ impl State {
 
     fn next(&mut self, now: Instant) -> Option<String> {
         if self.is_waiting() {
-            let is_slow = self.since.is_some_and(|since| now - since > SIGN_OF_LIFE_AFTER);
+            let is_slow = self.since.is_some_and(|since| now - since > HEARTBEAT_DELAY);
             return is_slow.then(|| "h".to_owned());
         }
         self.asked += 1;
@@ -160,11 +160,11 @@ mod tests {
         let now = Instant::now();
         state.since = Some(now);
         assert_eq!(state.next(now), None);
-        assert_eq!(state.next(now + SIGN_OF_LIFE_AFTER * 2), Some("h".into()));
+        assert_eq!(state.next(now + HEARTBEAT_DELAY * 2), Some("h".into()));
         state.query = Some("index".into());
         assert_eq!(state.next(now), Some("r 1 index".into()));
         assert_eq!(state.next(now), None);
-        assert_eq!(state.next(now + SIGN_OF_LIFE_AFTER * 2), Some("h".into()));
+        assert_eq!(state.next(now + HEARTBEAT_DELAY * 2), Some("h".into()));
         state.answered_number = 1;
         assert_eq!(state.next(now), Some("r 2 index".into()));
     }

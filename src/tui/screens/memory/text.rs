@@ -13,7 +13,7 @@ use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
-use crate::model::stack::StackWhy;
+use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -373,7 +373,7 @@ impl Shown<'_> {
     pub(super) fn is_stack_requested(&self) -> bool {
         let newest = self.app.stacks(self.screen.process).next();
         newest.is_some_and(|stack| {
-            stack.as_ref().map_or(true, |stack| stack.why == StackWhy::Request)
+            stack.as_ref().map_or(true, |stack| stack.why == StackTrigger::Request)
         })
     }
 

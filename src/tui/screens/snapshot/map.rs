@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::{SnapshotScreen, is_cramped};
 use crate::model::pool::BlockState;
-use crate::snapshot::{Device, StackId, Study};
+use crate::snapshot::{Device, DeviceAnalysis, StackId};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_bottom, split_top};
 use crate::tui::widgets::cells::put_line;
@@ -15,7 +15,7 @@ impl SnapshotScreen {
     pub(super) fn draw_map(
         &self,
         device: &Device,
-        study: &Study,
+        study: &DeviceAnalysis,
         area: Rect,
         buffer: &mut Buffer,
         theme: &Theme,

@@ -20,7 +20,7 @@ use self::frames::Frames;
 use self::stack_list::StackList;
 use super::{Screen, ScreenDef, is_small};
 use crate::export::snapshot::UNKNOWN;
-use crate::snapshot::{Device, Snapshot, StackId, Study};
+use crate::snapshot::{Device, DeviceAnalysis, Snapshot, StackId};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -80,7 +80,7 @@ pub struct Opened {
     pub name: String,
     pub snapshot: Snapshot,
     /// One analysis per device.
-    pub studies: Vec<Study>,
+    pub studies: Vec<DeviceAnalysis>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl SnapshotScreen {
         screen
     }
 
-    fn device(&self) -> Option<(&Device, &Study)> {
+    fn device(&self) -> Option<(&Device, &DeviceAnalysis)> {
         let device = self.opened.snapshot.devices.get(self.device_index)?;
         Some((device, self.opened.studies.get(self.device_index)?))
     }

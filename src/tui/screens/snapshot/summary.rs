@@ -6,7 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use super::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::model::units::Bytes;
-use crate::snapshot::{Device, Study};
+use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
 use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
@@ -15,7 +15,7 @@ use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 const FIGURES: u16 = 42;
 
 /// Returns names and values. An indented entry is a part of the nearest less indented entry above.
-pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
+pub fn figures(device: &Device, study: &DeviceAnalysis) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();
     let mut figures = vec![
@@ -54,7 +54,7 @@ impl SnapshotScreen {
     pub(super) fn summary(
         &self,
         device: &Device,
-        study: &Study,
+        study: &DeviceAnalysis,
         area: Rect,
         buffer: &mut Buffer,
         theme: &Theme,

@@ -9,7 +9,7 @@ use crate::export::snapshot::{NO_TRACE, oom_words};
 use crate::model::history::Span as Values;
 use crate::model::units::Bytes;
 use crate::snapshot::history::Span;
-use crate::snapshot::{Action as Happened, Device, Event, Study};
+use crate::snapshot::{Action as Happened, Device, DeviceAnalysis, Event};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom, split_right};
@@ -40,7 +40,7 @@ pub enum Moved {
 
 impl Window {
     /// Creates a view of the whole trace, with the cursor at the peak of allocated memory.
-    pub fn of(device: &Device, study: &Study) -> Self {
+    pub fn of(device: &Device, study: &DeviceAnalysis) -> Self {
         Self { from: 0, to: device.events.len(), cursor: study.peak, marks: Vec::new() }
     }
 
@@ -142,7 +142,7 @@ impl Window {
     pub fn chart(
         &self,
         device: &Device,
-        study: &Study,
+        study: &DeviceAnalysis,
         cursor: Option<usize>,
         area: Rect,
         buffer: &mut Buffer,
@@ -245,7 +245,7 @@ impl SnapshotScreen {
     pub(super) fn draw_time(
         &self,
         device: &Device,
-        study: &Study,
+        study: &DeviceAnalysis,
         area: Rect,
         buffer: &mut Buffer,
         theme: &Theme,
@@ -265,7 +265,7 @@ impl SnapshotScreen {
     }
 
     /// Describes the memory values after the event under the cursor, and the event with its stack.
-    fn under(&self, device: &Device, study: &Study) -> Vec<(String, Role)> {
+    fn under(&self, device: &Device, study: &DeviceAnalysis) -> Vec<(String, Role)> {
         let position = self.time.position();
         let span = study.history.span(device, position, position);
         let (from, to) = self.time.column(0, 1);
