@@ -36,6 +36,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "mig-device", evaluate: mig_device },
     Evidence { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
     Evidence { name: "gpu-full", evaluate: gpu_full },
+    Evidence { name: "no-text", evaluate: no_text },
 ];
 
 /// Numbers in an out-of-memory message, each `None` if it is not in the message.
@@ -392,16 +393,29 @@ fn mig_device(case: &Case<'_>) -> Finding {
     when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
 }
 
+/// Without text or frames, nothing shows what the live tensors are, so the evidence is only a hint.
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
         return Finding::Silent;
     };
-    if allocated > total / 100 * 85 {
-        Finding::For(format!("live tensors hold {} of {}", b(allocated), b(total)))
-    } else {
-        Finding::Silent
+    if allocated <= total / 100 * 85 {
+        return Finding::Silent;
     }
+    let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
+    match has_text(case) {
+        true => Finding::For(clause),
+        false => Finding::Hint(clause),
+    }
+}
+
+/// Returns true if any output or stack of the program is known.
+fn has_text(case: &Case<'_>) -> bool {
+    !case.context.is_empty() || !case.frames.is_empty()
+}
+
+fn no_text(case: &Case<'_>) -> Finding {
+    when(Some(!has_text(case)), || Some("the output of the program was not readable".into()))
 }
 
 fn gpu_full(case: &Case<'_>) -> Finding {

@@ -269,6 +269,21 @@ fn reports_an_oom_without_text_at_once_and_as_caught_later() {
 }
 
 #[test]
+fn figures_alone_do_not_tell_what_the_live_tensors_are() {
+    let mut sim = SimulatedRun::new();
+    sim.run(60, |_| (22.0, 22.6, 22.8));
+    let incident = &sim.oom(418, 1)[0].incident;
+    assert!(incident.causes.iter().all(|cause| cause.verdict != Verdict::Likely), "{incident:#?}");
+    assert_eq!(incident.fixes[0].change, "gputop run python train.py");
+    // The stack of the failed allocation shows more.
+    sim.stack(418, &[("_tensor.py", "backward"), ("train.py", "<module>")]);
+    let incident = &sim.last().incident;
+    let first = &incident.causes[0];
+    assert_eq!((first.id.as_str(), first.verdict), ("activations", Verdict::Likely));
+    assert_ne!(incident.fixes[0].change, "gputop run python train.py");
+}
+
+#[test]
 fn an_oom_before_a_successful_exit_is_caught() {
     let mut sim = SimulatedRun::new();
     sim.train(30);
