@@ -55,7 +55,7 @@ pub enum Update {
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool requested by [`Request::Map`]. Replaces the previous map.
     Map(Arc<PoolMap>),
-    /// Reason why a pool's map is not available. The last map received stays current.
+    /// Reason why a pool's map is not available. The last map received remains valid.
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
@@ -338,7 +338,7 @@ pub enum Line {
     Update(Update),
     /// A pool map, parsed on demand because parsing is expensive.
     Map(MapLine),
-    /// A line of an unknown kind, or a line from any host except the first.
+    /// A line of an unknown kind, or a line from a host other than the first one (`from` is not 0).
     Unknown,
 }
 

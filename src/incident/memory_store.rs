@@ -1,5 +1,5 @@
-//! An in-memory store for a recording. A recording is diagnosed each time it is played. It also contains, as events,
-//! the incidents that a remote host's store sent while it was recorded.
+//! An in-memory incident store for a recording, which is diagnosed each time it is played. A recording also contains,
+//! as events, the incidents that a remote host's store sent during the recording.
 
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
@@ -10,7 +10,8 @@ const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    /// Records, each with the key under which it was first reported. The on-disk store uses a name instead.
+    /// Incident records, each with the key under which it was first reported. The on-disk store identifies records by
+    /// name instead.
     entries: Vec<(IncidentKey, Record)>,
 }
 

@@ -1,16 +1,17 @@
 //! Decides whether two incident records describe the same incident, and merges them.
 //!
 //! Several observers may report the same failure: dashboards connected to the host's agent, a recorder, and `gputop
-//! run`, whose record reaches other hosts from its own store. Each has different data and does not know of the others.
-//! Their conclusions arrive in any order, some of them repeatedly.
+//! run`, whose record reaches other hosts from its own store. Each observer has different data and no information about
+//! the other observers. Their conclusions arrive in any order, some of them repeatedly.
 //!
-//! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much.
+//! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much
+//!   data.
 //! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
 //!   exit.
-//! - With equal sources, the **better informed** conclusion wins. First, one with fixes replayed under other settings;
-//!   then the one with more fields (a partly read message has fewer); then the one with evidence on more causes; then the
-//!   one with the higher confidence.
-//! - If they are equal, the existing one stays, so that the result does not flip.
+//! - With equal sources, the **better informed** conclusion wins: first, one whose fixes were replayed under other
+//!   settings; then the one with more fields (a partly read message has fewer); then the one with evidence on more
+//!   causes; then the one with the higher confidence.
+//! - If both conclusions are equal, the existing one is retained, so that the result does not flip.
 //!
 //! The final result therefore does not depend on the order of arrival or on repetitions. Data from the rejected
 //! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is
@@ -31,8 +32,8 @@ use crate::model::units::Millis;
 const MAX_EXIT_DELAY: Millis = Millis(30_000);
 
 impl Record {
-    /// Returns true if both records describe the same incident: their keys are the same, both describe the exit of one
-    /// process, or one describes the cause of the other's exit.
+    /// Returns true if both records describe the same incident: they have the same key, describe the exit of the same
+    /// process, or describe an exit and its cause.
     pub fn is_same(&self, other: &Self) -> bool {
         let is_exit = |record: &Self| {
             record.key.process.is_some() && record.incident.severity == Severity::Fatal
@@ -45,7 +46,8 @@ impl Record {
     }
 
     /// Returns true if `self` was concluded at process exit, from log text of unknown time, and `before` may be the
-    /// error in that text. Interpreters may take a long time to exit.
+    /// error in that text. The exit may come much later than the error, because interpreters may take a long time to
+    /// exit.
     fn is_exit_after(&self, before: &Self) -> bool {
         let exited = self.key.first;
         self.evidence.events.is_empty()
@@ -57,8 +59,8 @@ impl Record {
             && exited.since(before.key.first) <= MAX_EXIT_DELAY
     }
 
-    /// Merges both records: uses the better explanation (`self`'s if equal), the higher severity, and all data of both.
-    /// Keeps `self`'s name.
+    /// Merges two records. The result has the better explanation (`self`'s if both are equally good), the higher
+    /// severity, all data of both records, and `self`'s name.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let is_better = is_better(&other, &self);
@@ -164,7 +166,7 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) =
         if is_better { (b.clone(), a.clone()) } else { (a.clone(), b.clone()) };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
-        // `needs` explains the basis of the replayed values, so both are copied.
+        // `needs` explains the basis of the replayed values, so it is copied together with the fixes.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
     }
     chosen.uid = a.uid.or(b.uid);
@@ -196,7 +198,8 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     chosen
 }
 
-/// Returns the earlier RFC 3339 time. Parses both, because texts with different time zones cannot be compared directly.
+/// Returns the earlier of two RFC 3339 times. Parses both times, because their texts cannot be compared directly if the
+/// time zones differ.
 fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     let parse = |text: &String| text.parse::<jiff::Timestamp>().ok();
     match (a, b) {

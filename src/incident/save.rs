@@ -10,7 +10,7 @@ use super::timeout::with_timeout;
 use super::uid::Uid;
 use crate::model::incident_record::Record;
 
-/// Timeout for an access to the incident store. Accessing an unreachable home directory blocks forever.
+/// Timeout for one access to the incident store. Without it, an unreachable home directory would block forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Additional time for the store accesses of one `on_incident` run.
 const STORE_MARGIN: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ fn store_access() -> MutexGuard<'static, ()> {
 }
 
 pub struct IncidentSaver {
-    /// `None` for a recording, whose incidents are only in `recording`.
+    /// Live incident store. `None` for a recording, whose incidents are stored only in `recording`.
     sink: Option<IncidentSink>,
     recording: MemoryStore,
     report: UnboundedSender<WatchResult>,
@@ -53,9 +53,9 @@ pub struct IncidentSaver {
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
     unsaved: VecDeque<UnsavedIncident>,
-    /// Time of the last attempt to save, or since when an incident has been unsaved.
+    /// Time of the last attempt to save an unsaved incident, or the time at which saving first failed.
     tried: Option<Mono>,
-    /// True after a save error was reported. It is reported only once, because every further attempt would repeat it.
+    /// True after a save error was reported. Later attempts do not report the error again.
     is_error_reported: bool,
 }
 
@@ -138,7 +138,7 @@ impl IncidentSaver {
         }
     }
 
-    /// Tries to save unsaved incidents at intervals.
+    /// Retries saving the unsaved incidents at intervals.
     pub fn retry(&mut self, now: Mono) {
         if self.unsaved.is_empty() {
             self.tried = None;
@@ -148,8 +148,8 @@ impl IncidentSaver {
             return;
         }
         self.tried = Some(now);
-        // An incident that fails again moves to the end of the queue, and the other incidents wait for the next
-        // attempt.
+        // If saving an incident fails again, the incident moves to the end of the queue, and the other incidents wait
+        // for the next attempt.
         while let Some(UnsavedIncident { what, tries }) = self.unsaved.pop_front() {
             if self.try_save(what, tries + 1).is_none() {
                 return;

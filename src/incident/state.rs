@@ -13,9 +13,9 @@ use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
-/// Maximum size of the state file. Two times for each incident in a full store need far less.
+/// Maximum size of the state file. Two timestamps for each incident in a full store take far less.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of remembered notifications about processes.
+/// Maximum number of stored process notifications.
 const MAX_ACTIVITY: usize = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

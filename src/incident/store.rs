@@ -184,7 +184,7 @@ impl Store {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
-                // Another gputop process has deleted the incident in the meantime.
+                // Another gputop process has deleted the incident since the files were listed.
                 Err(_) => {}
             }
         }

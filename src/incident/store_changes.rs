@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::store::Store;
 
-/// Upper limit for the clock resolution of any file system.
+/// Coarsest clock resolution of any file system.
 const MAX_CLOCK_TICK: Duration = Duration::from_millis(100);
 
 /// The incident store's modification time at the last check.

@@ -32,7 +32,7 @@ impl Uid {
 
     /// Returns the ID suffix shared by all incidents with the key's subject (process or GPU).
     pub(super) fn subject_suffix(key: &IncidentKey) -> String {
-        // A `gputop run` command and its child processes have the same suffix.
+        // The IDs of a `gputop run` command and its child processes have the same suffix.
         let process = key.run.or(key.process);
         let process = process.map(|key| (key.pid.0, key.start.0));
         let gpu = key.gpu.as_ref().filter(|_| process.is_none());

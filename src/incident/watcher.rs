@@ -2,9 +2,9 @@
 //!
 //! The watcher always reports the stored result under one name and key, never its own conclusion alone. Other
 //! conclusions arrive in two ways: another gputop process writes to the same store, or a remote agent sends the
-//! incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once and again after
-//! changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. A failure on a
-//! remote host is not recorded if no gputop runs there at that time.
+//! incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once, and again whenever
+//! it changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. If gputop is not
+//! running on a remote host when a failure happens there, the failure is not recorded.
 //!
 //! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the
 //! drawing task only passes on updates. A recording is watched in the same way, but its incidents are not stored,
@@ -28,7 +28,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 
 /// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer
-/// data. Jumping in a recording queues up to 125 frames at once, which show whether memory grew.
+/// data. A jump in a recording queues up to 125 frames at once, from which the watcher detects memory growth.
 pub const MAX_WAITING_FRAMES: usize = 128;
 
 /// The incident store and the user's commands to run for incidents and processes.
@@ -66,7 +66,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the watcher thread. Without a store, incidents are only reported.
+    /// Starts the watcher thread. Without a store, incidents are reported but not saved.
     pub fn start(sink: Option<IncidentSink>) -> std::io::Result<Self> {
         Self::start_with(sink, MAX_WAITING_FRAMES)
     }

@@ -31,7 +31,7 @@ pub struct Accounting {
     /// Used memory not held by any listed process.
     pub unattributed: Bytes,
     pub free: Bytes,
-    /// True if the samples contradict each other slightly. Shown as `~`.
+    /// True if the samples are slightly inconsistent, so the parts are approximate. Shown as `~`.
     pub approximate: bool,
     /// True if the driver's process list or a size in it is missing. `unattributed` then includes processes.
     pub processes_unknown: bool,
@@ -80,14 +80,14 @@ struct Claims {
     idle: u64,
     other: u64,
     processes: u64,
-    /// True if a pool claims more than the driver reports for its process.
+    /// True if a pool is larger than the memory that the driver reports for its process.
     contradict: bool,
 }
 
 impl Claims {
     fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
         let mut claims = Self::default();
-        // Bytes of list entries without a known process, as in a container.
+        // Memory of driver list entries whose process cannot be identified, for example inside a container.
         let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);

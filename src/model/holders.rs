@@ -33,7 +33,8 @@ pub struct Holders {
     /// Sentence that says which data could not be read, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// True if a limit ended part of the reading, so that it cannot be compared with other readings.
+    /// True if the reading is incomplete because a limit was reached, so that it cannot be compared with other
+    /// readings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_incomplete: bool,
     /// Largest first.
@@ -52,7 +53,7 @@ pub enum Quality {
     Approximate,
 }
 
-/// Allocator blocks with the same class and the same name except for numbers.
+/// Allocator blocks of the same class whose names differ only in numbers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderGroup {
@@ -82,7 +83,7 @@ pub enum HolderClass {
     SavedForBackward,
     /// A tensor referenced by a Python variable, container or attribute.
     Variable,
-    /// A tensor object without a reference path from a root.
+    /// A tensor object that cannot be reached from any root, so its name is unknown.
     Unnamed,
     /// Tensor storage not owned by any Python object, such as the weights of a TorchScript module.
     CppStorage,
@@ -176,7 +177,7 @@ impl HolderGroup {
         }
     }
 
-    /// Returns the value shared by all listed tensors, if they are equal.
+    /// Returns the value that all listed tensors have in common, or `None` if their values differ.
     pub fn common<T: PartialEq>(&self, value: impl Fn(&HeldTensor) -> T) -> Option<T> {
         let first = value(self.tensors.first()?);
         let mut others = self.tensors.iter().skip(1);

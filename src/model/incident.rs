@@ -196,7 +196,7 @@ pub struct Fields {
     pub pci_bus: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Additional fields that an explanation extracts under names of its own.
+    /// Additional fields that an explanation extracts under nonstandard names.
     #[serde(flatten)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }

@@ -40,7 +40,8 @@ impl IncidentKey {
         self.shares_subject(other) && self.first.0.abs_diff(other.first.0) <= MAX_DISTANCE.0
     }
 
-    /// Returns true if both keys concern the same process, or one concerns a process started by the other's command.
+    /// Returns true if both keys have the same subject, or if the process of one key was started by the command of the
+    /// other key.
     pub fn shares_subject(&self, other: &Self) -> bool {
         let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
@@ -49,7 +50,7 @@ impl IncidentKey {
             || self.is_same_boot(other) && (is_child(self, other) || is_child(other, self))
     }
 
-    /// Returns true if both keys concern the same process or, without a process, the same GPU.
+    /// Returns true if both keys have the same process or, if they have no process, the same GPU.
     pub fn has_same_subject(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && self.process == other.process
@@ -60,8 +61,8 @@ impl IncidentKey {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
 
-    /// Returns the key of an incident seen by two observers: the earlier time, and a process in preference to the
-    /// command that started it.
+    /// Returns the key of an incident seen by two observers. It has the earlier of the two times, and the process
+    /// rather than the command that started it.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         let (first, then) = if other.first < self.first { (other, self) } else { (self, other) };

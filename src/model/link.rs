@@ -8,7 +8,7 @@ use super::units::Millis;
 pub enum Link {
     /// Waiting for the first bytes from the host.
     Connecting,
-    /// The host's recording begins after the displayed time, by this much.
+    /// Time between the displayed time and the later start of the host's recording.
     Later {
         begins_in: Millis,
     },

@@ -7,7 +7,7 @@ use super::process::ProcessKey;
 use super::reading::{Missing, Reading};
 use super::units::{Bytes, Mono};
 
-/// Followed log text of one process. Sent in reply to a request and never recorded.
+/// Log text of one process whose log is being followed. Sent in reply to a request and never recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogView {
@@ -22,7 +22,7 @@ pub struct LogView {
     pub missing: Option<Missing>,
     /// Newest log text since attaching, escaped for display and limited in length.
     pub text: Reading<String>,
-    /// Ascending numbers, from 0, of the log lines that contain an error literal.
+    /// Line numbers, counted from 0 and ascending, of the log lines that contain an error literal.
     pub errors: Vec<usize>,
 }
 

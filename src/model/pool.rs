@@ -36,7 +36,7 @@ pub struct Pool {
 pub enum Allocator {
     /// PyTorch's own caching allocator, which is fully readable.
     Native,
-    /// PyTorch with the CUDA driver's own pool, whose state is not in the process.
+    /// PyTorch with the CUDA driver's own pool (cudaMallocAsync), whose state cannot be read from the process.
     CudaMallocAsync,
     /// An allocator library supplied by the user.
     Pluggable,
@@ -116,8 +116,8 @@ pub struct PoolStats {
     pub segments_peak: u64,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// Size of the largest free block of any stream, taken from the last node of each free tree. Only the map has the
-    /// exact value.
+    /// Size of the largest free block of any stream, read from the last node of each tree of free blocks. Only the pool
+    /// map has the exact value.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub largest_free_block: Reading<Bytes>,
 }

@@ -15,8 +15,8 @@ use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 pub const DEFAULT_LIMIT: Millis = Millis(500);
 /// Default limit on the memory held under one allocation policy.
 pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
-/// Upper bound for the memory of a CUDA context before it is known. On an H200, NVML counts 518 MiB for a context with
-/// libraries.
+/// Upper bound for the memory of a CUDA context before its actual size is known. On an H200, NVML counts 518 MiB for a
+/// context with libraries.
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
 /// Returns the memory that a probe must leave free: 1 GiB, or 2 % of the GPU's memory if that is more. If other
@@ -212,7 +212,7 @@ pub struct PatternResult {
     pub source: String,
     /// Maximum memory that the policy could hold.
     pub arena_bytes: Bytes,
-    /// Number of requests in the pattern. The next field is the number of requests made before the time limit.
+    /// Number of requests in the pattern. If the time limit is reached, fewer requests are made (`requests_made`).
     pub requests: u64,
     pub requests_made: u64,
     /// Number of requests that did not fit.

@@ -1,8 +1,8 @@
 //! Readings: a value, or the reason why it is missing.
 //!
 //! On the wire, a reading is the bare value (`42`), or `{"missing": "denied", "hint": "…"}` if the value is missing.
-//! The reason is a unit enum with a fallback, and the hint is a separate field. Therefore a reason added by a later
-//! version loses only the reading's value, not the whole frame. For the same reason, a value of an unexpected type is
+//! The reason is a unit enum with a fallback, and the hint is a separate field. Therefore an unknown reason from a
+//! later version affects only that reading, not the whole frame. For the same reason, a value of an unexpected type is
 //! read as `unknown`.
 //!
 //! A reading's value is never serialized as a JSON object, so an object always means a missing value and contains the
@@ -230,7 +230,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         Ok(value.map_or_else(|_| Reading::missing(Reason::Unknown, UNEXPECTED), Reading::Value))
     }
 
-    /// Reads the map entry by entry, so that a malformed hint loses only the hint and not the frame.
+    /// Reads the map entry by entry, so that a malformed hint is dropped without rejecting the whole frame.
     fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut missing = Missing::from(Reason::Unknown);
         while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {

@@ -11,11 +11,11 @@ pub struct IncidentFile {
     /// Time of the last change in nanoseconds since 1970. If time and size are unchanged, the file is unchanged.
     pub modified: i64,
     pub bytes: u64,
-    /// True if a user has opened the incident on its own host.
+    /// True if a user has opened the incident on the remote host.
     pub is_read: bool,
 }
 
-/// A remote host's incident as saved in its file, but without the map's blocks.
+/// A remote host's incident as saved in its file, but without the blocks of its pool map.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RemoteIncident {

@@ -48,7 +48,7 @@ pub const SIGNALS: &[SignalDef] = &[
     def(Signal::Term, "TERM", 15, "asks the process to exit; it may save and clean up first"),
     def(Signal::Cont, "CONT", 18, "resumes the process after STOP or TSTP"),
     def(Signal::Stop, "STOP", 19, "suspends the process; it keeps its GPU memory"),
-    def(Signal::Tstp, "TSTP", 20, "like Ctrl-Z: suspends the process unless it catches it"),
+    def(Signal::Tstp, "TSTP", 20, "like Ctrl-Z: suspends the process unless it is caught"),
 ];
 
 impl Signal {
@@ -63,7 +63,7 @@ impl Signal {
     }
 }
 
-/// Result of sending a signal to processes: for each, delivered or the reason why not.
+/// Result of sending a signal to processes: for each process, whether the signal was delivered, or the reason why not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,

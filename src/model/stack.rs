@@ -23,7 +23,7 @@ pub struct PythonStack {
     pub allocated: Option<Bytes>,
     /// Python threads, main thread first.
     pub threads: Vec<StackThread>,
-    /// Number of threads left out: no two equal reads, or beyond the maximum.
+    /// Number of omitted threads: those whose stack was not the same in any two reads, and those beyond the maximum.
     pub left_out: u32,
 }
 

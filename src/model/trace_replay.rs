@@ -10,7 +10,7 @@ use super::units::Bytes;
 pub struct TraceReplay {
     /// Device number inside the process.
     pub ordinal: u32,
-    /// Free memory of the GPU at the failure. Distinguishes the failure from others of the same process.
+    /// Free memory of the GPU at the failure. Distinguishes the failure from other failures of the same process.
     pub free_bytes: Bytes,
     /// The program's peak of reserved memory up to the failure, with its own settings.
     pub peak_reserved_bytes: Bytes,

@@ -108,7 +108,7 @@ impl Bytes {
         Self(n * GIB)
     }
 
-    /// Takes a reference, as required by serde's `skip_serializing_if`.
+    /// Returns true if the size is 0. Takes a reference, as required by serde's `skip_serializing_if`.
     pub(super) const fn is_zero(&self) -> bool {
         self.0 == 0
     }
@@ -159,7 +159,7 @@ impl fmt::Display for Bytes {
 /// A printed sum must equal the sum of the printed parts. If each part were rounded separately, they would differ by up
 /// to half a step per part. No part changes by a whole step or more, and a part of 0 remains 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
-    // Sums in 128 bits, because the parts returned by a broken driver may have all bits set.
+    // Sums use 128 bits, because the parts returned by a broken driver may have all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();
     let floors: Vec<u64> = parts.iter().map(|p| p.0 / step * step).collect();
     let whole: u128 = floors.iter().map(|&f| u128::from(f / step)).sum();

@@ -52,7 +52,7 @@ fn take(
     let mut size = 1 << wanted.ilog2();
     while size >= GRANULE {
         let mut latency = Latency { bytes: Bytes(size), ..Latency::default() };
-        // Other processes may allocate memory meanwhile, so every step checks the headroom.
+        // Other processes may allocate memory during the fill, so every step checks the headroom.
         while room(device)? >= size && fill.held_bytes.0 + size <= wanted {
             if device.now_us() >= deadline_us || taken.len() >= MAX_BLOCKS {
                 fill.cut_short = true;

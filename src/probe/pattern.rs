@@ -147,7 +147,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     Pattern { source: source.to_owned(), requests }
 }
 
-/// A block's lifetime: its allocation and its free, both counted in requests of the program.
+/// A block's lifetime: the positions of its allocation and its free in the program's sequence of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Life {
     size: u64,
@@ -189,8 +189,8 @@ pub struct TimedMap {
     pub map: PoolMap,
 }
 
-/// Derives a pattern from successive maps of one pool. Returns `None` if there were no requests in between, because a
-/// single map is then sufficient.
+/// Derives a pattern from successive maps of one pool. Returns `None` if there were no requests between the maps,
+/// because a single map is then sufficient.
 pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
@@ -249,7 +249,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
         return;
     }
     let mut random = Random(0xD1B5_4A32_D192_ED03);
-    // Adds at most the maximum number of requests; each then represents several.
+    // Adds at most `MAX_REQUESTS` requests. If there were more, each added request represents several.
     let represents = number.div_ceil(MAX_REQUESTS);
     for begin in (since..until).step_by(represents) {
         let lives_for = 1 + random.below(number.min(24 * represents));

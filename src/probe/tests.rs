@@ -201,8 +201,8 @@ fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternResult {
 
 #[test]
 fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
-    // Under the native policy, 18 and 2 MiB remain next to live blocks, each in its own segment. In an expandable
-    // range, the free memory forms one block at the end.
+    // Under the native policy, free blocks of 18 MiB and 2 MiB remain next to live blocks, each in its own segment. In
+    // an expandable range, the free memory forms one block at the end.
     let requests = [(20 * MIB, 1), (2 * MIB, 0), (22 * MIB, 1), (20 * MIB, 0), (40 * MIB, 0)];
     let native = run(Policy::Native, &requests, 80 * MIB);
     let expandable = run(Policy::Expandable, &requests, 80 * MIB);

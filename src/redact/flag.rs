@@ -18,7 +18,7 @@ struct ShortFlag {
 #[derive(Clone, Copy)]
 enum HiddenPart {
     Whole,
-    /// Only the part after this byte: with `:`, the password in `user:password`.
+    /// Only the part after this separator: with `:`, the password in `user:password`.
     After(u8),
 }
 
@@ -174,7 +174,7 @@ impl<'a> PrecedingWords<'a> {
         hidden
     }
 
-    /// Forgets all words except the last at a line break. The next word may start a command or be the value of a flag
+    /// Discards all words except the last at a line break. The next word may start a command or be the value of a flag
     /// on the previous line.
     fn begin_line(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
@@ -203,8 +203,9 @@ impl<'a> PrecedingWords<'a> {
         hides.then_some(3)
     }
 
-    /// Returns true for the key in `wandb login --relogin KEY` or `API key KEY`, and for any argument not known to be a
-    /// commit hash. In plain text, such a word is just as likely to be a commit hash.
+    /// Returns true if a word of 40 hexadecimal digits is a key: in `wandb login --relogin KEY`, after `API key`, or as
+    /// an argument of a program other than a version control tool. Elsewhere, such a word is just as likely to be a
+    /// commit hash.
     fn is_key(&self, word: &[u8], is_argument: bool) -> bool {
         if !name::is_hex_key(word) || name::names_revision(self.last) {
             return false;

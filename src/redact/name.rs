@@ -3,8 +3,8 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
-    /// Names such as `--key` and `sig`, whose value is often a file name or a sort key. The value decides whether it is
-    /// hidden.
+    /// Names such as `--key` and `sig`, whose value is often a file name or a sort key. Whether such a value is hidden
+    /// depends on the value itself.
     Doubtful,
     /// Names such as `--auth`, as in `--auth ana:8f2c`: the value is a user and password, or the name of an
     /// authentication method.

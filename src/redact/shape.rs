@@ -77,7 +77,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     private_keys(text, hidden);
 }
 
-/// Returns the end of the token that begins at `at`, if one does.
+/// Returns the end of the token that begins at `at`, or `None` if no token begins there.
 fn token_end(text: &[u8], at: usize) -> Option<usize> {
     let before = at.checked_sub(1).map_or(b' ', |i| text[i]);
     if before.is_ascii_alphanumeric() || before == b'_' {

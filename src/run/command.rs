@@ -65,8 +65,8 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Starts the command in gputop's process group, or replaces gputop with the command if that fails. The pty's slave
-    /// end replaces terminal output streams, and gputop's own pipes replace pipes.
+    /// Starts the command in gputop's process group or, if that fails, replaces gputop with the command. The command
+    /// gets the pty's slave end in place of terminal output streams, and gputop's pipes in place of other pipes.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -102,7 +102,7 @@ impl CommandLine {
         command
     }
 
-    /// Replaces gputop with the command, which then runs on its own. Returns only if the exec also fails.
+    /// Replaces gputop with the command, which then runs without gputop. Returns only if the exec fails.
     pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
         let mut command = self.command();
         if let Some(signals) = signals {

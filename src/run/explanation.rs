@@ -67,7 +67,7 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // Registers unexplained exceptions too, because the other ranks may have been waiting for this one.
+    // Registers unexplained exceptions too, because the other ranks may have been waiting for this rank.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())

@@ -1,4 +1,5 @@
-//! `gputop run`: runs a command as if it had been typed, captures its output, and explains it when it fails.
+//! `gputop run`: runs a command as if it had been typed, captures its output, and explains the failure if the command
+//! fails.
 //!
 //! The command stays in gputop's process group and keeps its standard input, so keys, Ctrl-C, Ctrl-Z and job control
 //! work as they would without gputop. Only terminal output goes through a pty:

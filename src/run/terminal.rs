@@ -145,8 +145,8 @@ impl Mirror {
         Ok(Self { seen: initial.clone(), initial, copies_keys })
     }
 
-    /// Forgets the copied modes after a stop. The shell has since changed the terminal, so all modes set by the command
-    /// must be copied again.
+    /// Discards the copied modes after a stop. The shell has since changed the terminal, so all modes set by the
+    /// command must be copied again.
     pub(super) fn reset(&mut self) {
         self.seen = self.initial.clone();
     }

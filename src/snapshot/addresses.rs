@@ -1,5 +1,6 @@
 //! A hash table keyed by address. Addresses come from a file, so hash keys are random to prevent crafted files from
-//! making all addresses collide. One multiplication is enough and takes a third of the standard hasher's time.
+//! making all addresses collide. The hash is a single multiplication, which takes a third of the standard hasher's
+//! time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn matches_stacks_by_frames_and_sorts_by_difference() {
         let before = stacks(&[("forward", 10), ("loss", 20), ("old", 30), ("same", 40)]);
-        // `loss` moved by a line, and the order of the stacks differs.
+        // The line number of `loss` and the order of the stacks differ.
         let after = stacks(&[("same", 40), ("loss", 21), ("forward", 10), ("fresh", 50)]);
         let changes = changes(
             (&[by(1, 100), by(2, 50), by(3, 7), by(4, 9), by(0, 1)], &before),

@@ -8,9 +8,10 @@
 //! --bench recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without
 //! the others. Two kinds of rounding save about 30 MB of that:
 //!
-//! - CPU shares to a tenth of a percent. The kernel counts ticks of 10 ms, so over a second only whole percents were
-//!   measured. Further digits come from dividing by 1.0003 s, and they do not compress.
-//! - Summaries in the notes to four digits, finer than any chart draws.
+//! - CPU shares are rounded to a tenth of a percent. The kernel counts ticks of 10 ms, so only whole percents were
+//!   measured over a second. Further digits only come from dividing by an interval such as 1.0003 s, and they do not
+//!   compress.
+//! - Summaries in the notes are rounded to four digits, finer than any chart draws.
 //!
 //! `map_schedule.rs` decides how often a map is written.
 
@@ -127,7 +128,7 @@ impl Recorder<File> {
 }
 
 enum Existing {
-    /// No data can be lost: the path does not exist, or is an empty file, a pipe or a device.
+    /// A path that can be overwritten without losing data: it does not exist, or is an empty file, a pipe or a device.
     Nothing,
     Recording,
     Foreign,

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use gputop::diagnose::catalogue::Catalogue;
+use gputop::diagnose::evidence::Measured;
+use gputop::diagnose::{LogReader, diagnose};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -255,6 +258,10 @@ fn a_context_that_is_refused_beside_free_memory_is_a_finding_with_a_card() {
     assert!(outcome.out.contains("16.00 GiB is free, but too fragmented for a CUDA context"));
     assert!(outcome.out.contains("gputop cards context-refused-scattered"));
     assert_eq!(card.probe(&[])["outcome"], "no_context");
+    let mut log = LogReader::new(Catalogue::embedded(), "probe.log");
+    log.push(outcome.out.as_bytes());
+    let incidents = diagnose(Catalogue::embedded(), &[log.finish()], &Measured::default());
+    assert_eq!(incidents[0].id, "context-refused-scattered");
 }
 
 #[test]
@@ -281,7 +288,7 @@ fn missing_or_denied_driver_is_one_sentence() {
     let card = Card::new("[[call]]\nname = \"cuInit\"\nfails = 100\n");
     let refused = card.run(&[]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.err.contains("no permission on /dev/nvidia*"));
+    assert!(refused.err.contains("no permission for /dev/nvidia*"));
 }
 
 /// Returns true if a real driver is installed, which the loader would find if the simulated one is missing.

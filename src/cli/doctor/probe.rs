@@ -90,12 +90,12 @@ mod tests {
             ..ready()
         };
         assert_eq!(summary(&[(0, Ok(ready()))]), (true, "available, leaves 2.00 GiB free".into()));
-        let full = || Err("0.20 GiB are free".to_owned());
+        let full = || Err("0.20 GiB is free".to_owned());
         assert_eq!(
             summary(&[(0, Ok(ready())), (1, full()), (2, Ok(old)), (3, full())]).1,
-            "available on 2 of 4 GPUs, leaves 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
+            "available on 2 of 4 GPUs, leaves 2.00 GiB free; GPU 1, 3: 0.20 GiB is free; \
              GPU 2: no stream-ordered pool: driver or GPU does not support memory pools"
         );
-        assert_eq!(summary(&[(0, full()), (1, full())]), (false, "0.20 GiB are free".into()));
+        assert_eq!(summary(&[(0, full()), (1, full())]), (false, "0.20 GiB is free".into()));
     }
 }

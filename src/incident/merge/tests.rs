@@ -140,7 +140,7 @@ fn prefers_the_reader_of_the_whole_message_in_any_order() {
         assert_eq!(merged.concluded_by, None);
         assert_eq!(merged.evidence.events.len(), 2);
     }
-    // An observer's new conclusion replaces its old one only if it is based on more of the message.
+    // An observer's new conclusion replaces its old one only if the observer has read more of the error message.
     let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
     assert_eq!(partial().merge(rest()).incident.id, "oom-fragmentation");
     assert_eq!(rest().merge(partial()).incident.id, "oom-fragmentation");
@@ -289,7 +289,7 @@ fn merges_two_scenes_and_limits_the_map() {
     assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
     let map = scene.map.as_ref().expect("its figures");
     assert!(map.whole.is_none(), "too many blocks");
-    // Merging a record without a scene keeps the scene, and the merged record can be parsed again.
+    // Merging a record that has no scene keeps the existing scene, and the merged record can be parsed again.
     let again = from_log(0).merge(both.clone());
     assert_eq!(again.scene, both.scene);
     let text = serde_json::to_string(&again).expect("plain data");

@@ -116,7 +116,7 @@ fn deletes_the_oldest_read_incidents_first() {
     assert!(!names().contains(&uids[5]));
     put(&store, record(most + 1, most + 1));
     assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));
-    // The old incident is older than all stored ones, but was just written.
+    // The incident is older than all stored ones, but is not deleted because it was just written.
     let old = put(&store, record(most + 2, 0)).uid;
     assert!(names().contains(&old) && !names().contains(&uids[0]));
 }
@@ -212,7 +212,7 @@ fn refuses_a_store_that_is_a_link_or_a_file() {
     fs::write(store.folder(), b"").expect("a file");
     assert!(message().contains("cannot use"), "{}", message());
     fs::remove_file(store.folder()).expect("remove");
-    // A lock file that is a symbolic link is not followed either.
+    // A lock file that is a symbolic link is not followed.
     put(&store, record(1, 0));
     fs::remove_file(store.folder().join(LOCK)).expect("remove");
     symlink(home.path().join("elsewhere"), store.folder().join(LOCK)).expect("link");

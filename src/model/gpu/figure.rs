@@ -37,7 +37,7 @@ pub struct FigureColumn {
 /// Heading on the GPU screen under which a figure is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// Shown as memory parts that add up.
+    /// Figures shown as memory parts that add up.
     Memory,
     Activity,
     Power,
@@ -164,7 +164,8 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the figure's value for a table column whose title states the unit, in watts or whole numbers.
+    /// Returns the figure's value without its unit, for a table column whose title states the unit. Power is in whole
+    /// watts.
     pub fn cell(self) -> String {
         match self {
             Self::Percent(share) => format!("{:.0}", share.0),

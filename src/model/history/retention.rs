@@ -22,7 +22,7 @@ const OUTLINE_LENGTH: Millis = Millis(3_600_000);
 /// Maximum number of exited processes with retained series.
 const MAX_EXITED: usize = 256;
 
-/// Time without data after which a process has probably exited or left the GPU.
+/// Time without data after which a process is assumed to have exited or left the GPU.
 const SILENT: Millis = Millis(60_000);
 
 /// Returns the value of retaining an exited process's history: its peak VRAM divided by the time since its exit. If two
@@ -157,7 +157,7 @@ mod tests {
         let (small, large) = (Bytes::gib(1), Bytes::gib(80));
         assert!(worth(small, hour) < worth(large, hour));
         assert!(worth(small, hour) < worth(small, Millis(0)));
-        // A large process after a day has the same worth as a small one after a quarter of an hour.
+        // A large process that exited a day ago is worth as much as a small one that exited 15 minutes ago.
         assert!(worth(large, DAY) > worth(small, hour));
     }
 }

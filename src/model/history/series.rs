@@ -36,7 +36,8 @@ impl Series {
         self.last = Some((at, value.1));
     }
 
-    /// Adds a value for the whole time since `before`, the time of the last value. Frames may be rarer than buckets.
+    /// Adds a value for the whole time since `before`, the time of the last value. Frames may be less frequent than
+    /// buckets.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             let first = (before.0 / width + 1).max((at.0 / width).saturating_sub(most * 60));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        /// Includes gaps, and earlier data filled in as values, as summaries, or as both.
+        /// The test data contains gaps, and earlier data that is filled in as values, as summaries, or as both.
         #[test]
         fn columns_have_the_minimum_and_maximum_of_the_raw_values(
             steps in proptest::collection::vec((1_u64..40, -50_i16..50), 1..400),

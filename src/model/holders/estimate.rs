@@ -19,7 +19,7 @@ pub struct Activations {
 
 impl Activations {
     /// Returns the activations in a reading of the memory holders, or `None` if their shapes do not agree on a batch
-    /// size. Autograd graphs in a container do not count, because a training step does not need them.
+    /// size. Autograd graphs stored in a Python container are ignored, because a training step does not need them.
     pub fn of(holders: &Holders) -> Option<Self> {
         let groups = holders.groups.iter().filter(|group| {
             group.class == HolderClass::SavedForBackward && container(&group.name).is_none()

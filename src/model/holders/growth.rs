@@ -2,7 +2,7 @@
 //!
 //! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so
 //! the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a group
-//! inside a container, whose name ends with an index as in `history[*]`. Any other group needs five readings.
+//! inside a Python container, whose name ends with an index as in `history[*]`. Any other group needs five readings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,9 +13,9 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Mono};
 
 pub const MAX_READINGS: usize = 10;
-/// Minimum number of readings to call a group inside a container growing.
+/// Minimum number of readings before a group inside a Python container is reported as growing.
 const MIN_READINGS: usize = 3;
-/// Minimum number of readings to call a group outside a container growing.
+/// Minimum number of readings before a group outside a Python container is reported as growing.
 const MIN_READINGS_OUTSIDE_CONTAINERS: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -107,8 +107,9 @@ impl HolderGrowth {
     }
 }
 
-/// Returns the groups of an earlier reading that a later one lacks, largest first. Their memory may have been freed, or
-/// may have another name now. Returns `None` if a reading is incomplete, because groups may be missing in it.
+/// Returns the groups of an earlier reading that are missing from a later one, largest first. Their memory may have
+/// been freed or may have a different name now. Returns `None` if a reading is incomplete, because groups may be
+/// missing from it.
 pub fn missing_groups<'a>(earlier: &'a Holders, now: &Holders) -> Option<Vec<&'a HolderGroup>> {
     if earlier.is_incomplete || now.is_incomplete {
         return None;
@@ -125,7 +126,7 @@ fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
         Some(_) => MIN_READINGS,
         None => MIN_READINGS_OUTSIDE_CONTAINERS,
     };
-    // A group missing after its first reading shrank to nothing in between.
+    // If a group is missing from a later reading, its memory was freed in between, so the group is not growing.
     let sizes: Option<Vec<Size>> = sizes.iter().copied().skip_while(Option::is_none).collect();
     let sizes = sizes?;
     let grew = |pair: &[Size]| pair[1].bytes > pair[0].bytes;
@@ -149,7 +150,7 @@ fn difference(now: u64, before: u64) -> i64 {
     i64::try_from(difference).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
 }
 
-/// Returns the container in a tensor name: `trainer.history` for `trainer.history[*]`, `cache` for
+/// Returns the Python container in a tensor name: `trainer.history` for `trainer.history[*]`, `cache` for
 /// `cache['step_*'].data`.
 pub fn container(name: &str) -> Option<&str> {
     let mut from = 0;
@@ -211,7 +212,8 @@ mod tests {
         }
     }
 
-    /// Returns a group's growth for these sizes in MiB, one reading every 30 s. 0 is a reading without the group.
+    /// Returns a group's growth, given its size in MiB in readings taken every 30 s. A size of 0 means that the group
+    /// is missing from that reading.
     fn after(name: &str, sizes: &[u64]) -> Option<GroupGrowth> {
         let mut growth = HolderGrowth::default();
         for (i, &mib) in (0..).zip(sizes) {
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn phases_of_a_training_step_are_not_growth() {
-        // Two increases outside a container may happen by chance.
+        // Two increases of a group outside a Python container may happen by chance.
         assert_eq!(rate_after("loss", &[100, 160, 220]), None);
         assert_eq!(rate_after("loss", &[100, 160, 220, 280, 340]), Some(120));
         for sawtooth in [
@@ -272,7 +274,7 @@ mod tests {
         }
         let now = growth.of(&group("history[*]", 133)).and_then(|growth| growth.rate);
         assert_eq!(now.map(|rate| rate.bytes_per_minute), Some(Bytes(3 * MIB)));
-        // Adding the same reading twice changes nothing, and an earlier reading starts over.
+        // Adding the same reading twice changes nothing, and an earlier reading restarts the comparison.
         growth.push(&reading(660, vec![group("history[*]", 133)]));
         assert!(growth.of(&group("history[*]", 133)).is_some_and(|g| g.rate.is_some()));
         growth.push(&reading(5, vec![group("history[*]", 133)]));

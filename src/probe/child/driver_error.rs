@@ -5,7 +5,7 @@
 pub enum ContextError {
     /// The driver has too little memory for a CUDA context.
     NoContext,
-    /// No context for any other reason, given as a phrase without a period.
+    /// No CUDA context was created, for a reason other than memory: a phrase without a period.
     Refused(String),
 }
 
@@ -20,12 +20,12 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
             "the libcuda that was found is the toolkit's stub, not a driver; remove its folder from LD_LIBRARY_PATH"
         }
         46 => {
-            "the GPU accepts no further process: it is in exclusive mode and in use, or prohibited"
+            "the GPU accepts no more processes: it is in exclusive mode and in use, or prohibited"
         }
         100 => {
-            "CUDA sees no GPU: no permission on /dev/nvidia*, or the GPU is not assigned to this container or job"
+            "CUDA found no GPU: no permission for /dev/nvidia*, or the GPU is not assigned to this container or job"
         }
-        101 => "CUDA does not know this GPU: it is not assigned to this container or job",
+        101 => "CUDA cannot find this GPU: it is not assigned to this container or job",
         304 => {
             "the operating system rejected a driver call; check that /dev/nvidia* and /dev/nvidia-uvm exist and are readable"
         }

@@ -33,7 +33,7 @@ const POLICIES_SHARE: u64 = 2;
 /// Initialising CUDA allocates no GPU memory, but can still fail with an out-of-memory error.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
-/// Minimum free memory for reporting a refused context as a finding, about twice the size of a context.
+/// Minimum free memory at which a refused CUDA context is reported as fragmentation, about twice the size of a context.
 const MIN_FREE_FOR_FINDING: Bytes = Bytes::gib(2);
 
 /// Executes the probe request from standard input and prints the result. Returns exit code 0 if there is any result.
@@ -135,7 +135,7 @@ fn check_only(found: Result<CudaDevice, ContextError>) -> Probe {
     }
 }
 
-/// Reports fragmentation if enough memory was free for a CUDA context, or a plain refusal if not.
+/// Reports fragmentation if enough memory was free for a CUDA context, or a lack of memory if not.
 fn without_context(request: &ChildRequest) -> Probe {
     match request.nvml_free.get() {
         Some(free) if free >= MIN_FREE_FOR_FINDING => unfinished(
@@ -146,7 +146,7 @@ fn without_context(request: &ChildRequest) -> Probe {
         ),
         Some(free) => unfinished(
             Outcome::Refused,
-            format!("{free} are free, which is too little for a CUDA context"),
+            format!("{free} is free, which is too little for a CUDA context"),
         ),
         None => unfinished(Outcome::Refused, "the driver has no memory for a CUDA context".into()),
     }
@@ -156,7 +156,7 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     let (free, total) = card.memory()?;
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();
-    // The context size is the decrease of free memory, including other processes' activity in the meantime.
+    // The context size is the decrease in free memory, including other processes' allocations during the same time.
     probe.cost.context_bytes =
         request.nvml_free.clone().map(|before| Bytes(before.0.saturating_sub(free.0)));
     let mut headroom = request.headroom.unwrap_or_else(|| default_headroom(total, request.others));
@@ -165,7 +165,7 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
         if !request.force {
             probe.outcome = Outcome::Refused;
             probe.reason = Some(format!(
-                "{free} are free, but {headroom} must stay free; lower this with --headroom, or use half of the free memory with --force"
+                "{free} is free, but {headroom} must stay free; lower this with --headroom, or use half of the free memory with --force"
             ));
             return Ok(());
         }

@@ -28,7 +28,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // The counts may be several reconnects old, but they are still the newest ones known.
+            // The counts may come from a connection long before the last one, but they are still the newest ones known.
             self.before.append(&mut self.current);
         } else {
             (self.before, self.current) = Default::default();
@@ -73,7 +73,7 @@ impl Counters {
                 self.event_count += 1;
             }
         }
-        // Forgets processes that have exited.
+        // Removes processes that have exited.
         if let Some(list) = &frame.processes {
             let is_there = |key: &PoolKey| list.list.iter().any(|one| one.key == key.0);
             self.before.retain(|key, _| is_there(key));
@@ -124,10 +124,10 @@ mod tests {
         let mut counters = Counters::default();
         counters.hello(&hello("a", "boot"));
         assert!(counters.frame(&frame(1_000, &[(1, 0), (2, 3)])).is_empty());
-        // The agent itself reports this failure.
+        // The agent that is connected at the time reports this failure itself.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent knows no pools at first, and may lose the connection before it finds any.
+        // A new agent has not found any pools at first, and may lose the connection before it finds one.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));

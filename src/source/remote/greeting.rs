@@ -41,8 +41,8 @@ pub fn greeting() -> String {
     format!("{GREETING}{PROTOCOL} version={version}\n")
 }
 
-/// Checks the text after [`GREETING`], such as `1 version=0.1.0`. If its protocol differs, returns the version of the
-/// other gputop as the error.
+/// Checks the text after [`GREETING`], such as `1 version=0.1.0`. If the protocol differs, returns the version of the
+/// remote gputop as the error.
 pub fn fits(words: &[u8]) -> Result<(), String> {
     let words = visible(words, 60);
     let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));

@@ -1,7 +1,7 @@
 //! Copies incidents from the store of a remote host. The host sends a list, and each new incident is requested
 //! individually, so that a hundred incidents do not delay frames. A list arrives with each connection and after each
-//! change. If a connection is lost before an incident arrives, the incident is requested on the next connection.
-//! Incidents saved in the meantime are in the next list.
+//! change. If a connection is lost before an incident arrives, the incident is requested on the next connection. The
+//! next list contains all incidents saved since the previous list.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

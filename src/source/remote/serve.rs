@@ -86,7 +86,7 @@ pub async fn serve(
             if let Update::Frame(frame) = update {
                 frames.newest = Some(frame);
             } else if update.is_sent() {
-                // If the reader has room, write the newest frame before this update, because the frame is older.
+                // If the reader has room, write the newest frame first, because it is older than this update.
                 frames.write(&mut output, &acknowledged)?;
                 output.line(&update)?;
                 has_sent_hello |= matches!(update, Update::Hello(_));

@@ -181,7 +181,7 @@ fn payload_of(frame: &[u8], magic: u32) -> Option<&[u8]> {
     frame.strip_prefix(&magic.to_le_bytes())?.get(4..)
 }
 
-/// Returns the hello and the position after it, or `None` if the file does not start with a hello.
+/// Returns the hello message and the position after it, or `None` if the file does not start with a hello message.
 fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
     let header = contents.piece(0, SKIPPABLE_HEADER)?;
     let Some(length) = payload_of(&header, HELLO_MAGIC)

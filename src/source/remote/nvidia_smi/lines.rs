@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(facts.namespace, PidNamespace::Host);
         assert_eq!(facts.query(), "index,uuid,clocks_throttle_reasons.active");
         assert_eq!(again.host, None);
-        // If both names exist, the newer one is used.
+        // The older name is used if the host supports only that name, or if its field names are unknown.
         let names = ["clocks_event_reasons.active", "clocks_throttle_reasons.active"];
         assert_eq!(facts.name_of(&names), Some(names[1]));
         assert_eq!(again.name_of(&names), Some(names[1]));

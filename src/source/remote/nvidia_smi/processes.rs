@@ -19,7 +19,7 @@ use crate::redact;
 const MAX_NAME: usize = 64;
 const MAX_COMMAND: usize = 1_024;
 
-/// Data, other than the round itself, from which processes are assembled.
+/// Additional data for assembling the processes of a round.
 #[derive(Clone, Copy)]
 pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,

@@ -1,6 +1,6 @@
 //! Schedules requests to the remote script. A round is requested when the last one was received and an interval has
-//! passed. A detail query is requested between two rounds every few seconds. A heartbeat is requested while a round
-//! takes long.
+//! passed. A detail query is requested between two rounds every few seconds. Heartbeats are requested while a round
+//! takes a long time.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ impl PollSchedule {
         }
     }
 
-    /// Sets the fields that rounds request from now on.
+    /// Sets the fields requested in all further rounds.
     pub(super) fn set_query(&self, query: String) {
         let mut state = self.state();
         (state.query, state.due) = (Some(query), None);

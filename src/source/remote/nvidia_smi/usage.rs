@@ -10,7 +10,7 @@
 //!     1          -     -      -      -      -      -      -      -      -      -    -
 //! ```
 //!
-//! In this output, MB means MiB. A dash marks a missing sample, and a line of dashes a GPU without processes.
+//! In this output, MB means MiB. A dash marks a missing sample. A line of dashes marks a GPU without processes.
 
 use super::cell::Cell;
 use crate::model::gpu::{ContextKind, Gpu};

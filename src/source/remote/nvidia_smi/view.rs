@@ -301,7 +301,7 @@ mod tests {
             known.command.value().map(String::as_str),
             Some("python3 train.py --api-key ***")
         );
-        // 100 ticks in 2 s.
+        // The process used 100 CPU ticks in 2 s.
         assert_eq!(
             (known.cpu.get(), known.rss.get()),
             (Some(Percent(50.0)), Some(Bytes(256 * 4096)))

@@ -99,7 +99,7 @@ fn a_move_from_any_reader_moves_all_to_the_same_wall_time() {
     two.until_shown(30, [Some(30), Some(30)]);
     two.send(Some(1), Play::Skip(-10_000));
     two.until_shown(20, [Some(20), Some(20)]);
-    // Uses the clock of the host that sends the request.
+    // The requested time is on the clock of the second host.
     two.send(Some(1), Play::To(Mono(777 + 45_000)));
     two.until_shown(45, [Some(45), Some(45)]);
     two.send(Some(0), Play::Step(1));
