@@ -46,7 +46,7 @@ const OPTIONS: &[(&str, Torch)] = &[
 ];
 
 impl Config {
-    /// Parses a configuration. Skips options that gputop does not understand.
+    /// Parses a configuration and skips unknown options.
     pub fn parse(text: &str) -> Self {
         let mut config = Self::default();
         for (key, value) in options(text).filter_map(|(_, option)| option) {
@@ -55,7 +55,7 @@ impl Config {
         config
     }
 
-    /// Returns the allocator rules of a torch release under these options.
+    /// Returns the allocator rules of a torch release with these options applied.
     pub fn rules(&self, torch: Torch) -> Rules {
         Rules {
             torch,

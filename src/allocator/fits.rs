@@ -33,7 +33,8 @@ pub struct FitConditions {
     /// limit.
     pub allowed_more: Option<Bytes>,
     pub max_split: Option<Bytes>,
-    /// `expandable_segments`; if `None`, derived from the map: one expandable segment means that it is on.
+    /// Whether `expandable_segments` is on. If `None`, derived from the map: one expandable segment means that the
+    /// option is on.
     pub expandable: Option<bool>,
 }
 
@@ -95,7 +96,7 @@ pub struct Fits {
     /// Largest request after all cached memory is returned to the driver. `None` if the amount of cached memory is
     /// unknown.
     pub flushed: Option<Bytes>,
-    /// True if computed from the memory map rather than from statistics.
+    /// True if the sizes were computed from the memory map rather than from statistics.
     pub exact: bool,
 }
 
@@ -158,8 +159,8 @@ pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
 }
 
-/// Returns the free bytes in segments with live blocks, according to the statistics. `None` in the same case as
-/// [`returnable`].
+/// Returns the free bytes in segments with live blocks, according to the statistics. `None` if no split bytes were ever
+/// counted, as in [`returnable`].
 pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
     returnable(stats).map(|_| stats.inactive_split)
 }
@@ -195,7 +196,7 @@ fn is_free(block: &Block) -> bool {
 }
 
 /// Returns the largest request that a free block of this size in this pool can serve: the large pool serves no request
-/// up to 1 MiB, and the small pool none above.
+/// up to 1 MiB, and the small pool none above 1 MiB.
 fn usable(pool: PoolKind, size: u64) -> u64 {
     let size = whole(size, MIN_BLOCK.0);
     match pool {
@@ -205,7 +206,7 @@ fn usable(pool: PoolKind, size: u64) -> u64 {
     }
 }
 
-/// An unused part of an expandable segment: free memory, or address space to map.
+/// An unused part of an expandable segment: free memory, or address space to which no memory is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FreeRange {
     size: u64,
@@ -292,7 +293,7 @@ fn mapped(range: FreeRange) -> u64 {
     if range.mapped { range.size } else { 0 }
 }
 
-/// Simulates a cache flush. Returns the memory map afterwards and the bytes returned to the driver.
+/// Simulates a cache flush. Returns the resulting memory map and the bytes released to the driver.
 pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     let (mut segments, mut back) = (Vec::new(), 0_u64);
     for segment in &map.segments {
@@ -358,7 +359,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
 pub enum RequestOutcome {
     Cache,
     Driver,
-    /// Served only after a cache flush (a retry).
+    /// The request would be served only after a cache flush (a retry).
     Flush,
     /// It fails.
     No,
@@ -475,7 +476,8 @@ mod tests {
         let fits = Fits::of_map(&map, &free(50));
         assert_eq!(fits.cache, Some(Bytes::mib(40)));
         assert_eq!(fits.driver, Some(Bytes::mib(80)), "the tail and two pages");
-        // Pages 3 and 4 of the tail are unmapped and mapped again; the free block from 30 to 50 contains no whole page.
+        // Pages 3 and 4 of the tail are unmapped and mapped again. The free block from 30 to 50 MiB contains no whole
+        // page.
         assert_eq!(fits.flushed, Some(Bytes::mib(80)));
     }
 
@@ -529,7 +531,7 @@ mod tests {
         assert_eq!(conditions.max_split, Some(Bytes::mib(64)));
         let fits = Fits::of_stats(&PoolStats::default(), &conditions);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
-        // The pool already exceeds the limit, so it must not reserve more.
+        // The pool already exceeds the limit, so the pool must not reserve more memory.
         let above = FitConditions::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
         // Without the device's size or the option, the limit is unknown.
@@ -599,7 +601,8 @@ mod tests {
         fn one_more_free_segment_never_lowers_it(
             map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
         ) {
-            // The option applies to the whole process, so an additional segment does not change the option.
+            // The option applies to the whole process, so an additional segment does not change whether the option is
+            // on.
             let conditions = FitConditions { expandable: Some(expandable), ..free(driver) };
             let before = Fits::of_map(&map, &conditions);
             let mut more = map;

@@ -113,8 +113,8 @@ impl Fragmentation {
         }
     }
 
-    /// Returns 1 − largest free block / free bytes: 0 means a single block, close to 1 means many small ones. `None` if
-    /// nothing is free.
+    /// Returns 1 − largest free block / free bytes: 0 means that all free bytes are in one block, and a value close to
+    /// 1 means many small blocks. `None` if nothing is free.
     pub fn external(&self) -> Option<f64> {
         let free = share(self.largest.0, self.free.0)?;
         Some((1.0 - free).clamp(0.0, 1.0))
@@ -233,7 +233,8 @@ fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-/// Groups sizes by powers of two. Returns the number and total bytes of each group, including empty ones.
+/// Groups sizes by powers of two. Returns the number of sizes and the total bytes in each group, including empty
+/// groups.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
@@ -256,7 +257,8 @@ pub(crate) mod tests {
 
     pub const MIB: u64 = 1 << 20;
 
-    /// Returns a segment from `(state, size)` pairs: `a`llocated, `f`ree, `w`aiting for another stream, `u`nmapped.
+    /// Returns a segment from `(state, size)` pairs. State letters: `a`llocated, `f`ree, `w`aiting for another stream,
+    /// `u`nmapped.
     pub fn segment(
         address: u64,
         pool: PoolKind,

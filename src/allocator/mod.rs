@@ -23,7 +23,7 @@ use crate::model::units::Bytes;
 pub const MIN_BLOCK: Bytes = Bytes(512);
 /// `kSmallSize`: requests up to this size are served by the small pool.
 pub const SMALL_REQUEST: Bytes = Bytes::mib(1);
-/// `kSmallBuffer`: the segment and page size of the small pool.
+/// `kSmallBuffer`: the segment size of the small pool, and its page size if segments are expandable.
 pub const SMALL_SEGMENT: Bytes = Bytes::mib(2);
 /// `kMinLargeAlloc`: requests of at least this size get their own segment.
 pub const OWN_SEGMENT: Bytes = Bytes::mib(10);

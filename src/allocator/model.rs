@@ -15,8 +15,8 @@
 //!    and try again (a *retry*); then fail with out of memory.
 //! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
-//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block, regardless of the trace
-//! length.
+//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block. The trace length does not
+//! matter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -30,7 +30,7 @@ use crate::model::units::Bytes;
 /// Placeholder for a missing block or range.
 const NONE: u32 = u32::MAX;
 
-/// Maximum size of a request; PyTorch rejects larger ones immediately.
+/// Maximum size of a request. PyTorch rejects larger requests immediately.
 const LARGEST_REQUEST: u64 = 1 << 60;
 
 /// Simulated allocator of one GPU.
@@ -41,7 +41,7 @@ pub struct Model<D = Simulated> {
     limit: Option<u64>,
     driver: D,
     blocks: Vec<Block>,
-    /// Indexes of unused entries in `blocks`.
+    /// Indices of unused entries in `blocks`.
     vacant: Vec<u32>,
     created: u64,
     /// Pairs of a small and a large pool: the shared pair first, then those of private pools.
@@ -49,7 +49,7 @@ pub struct Model<D = Simulated> {
     private: BTreeMap<PoolId, Private>,
     ranges: Vec<Range>,
     live: HashMap<BlockId, u32>,
-    /// Blocks freed by the program but still used by other streams, in the order in which they were freed.
+    /// Blocks that the program has freed but other streams still use, in the order in which they were freed.
     waiting: BTreeSet<(u64, u32)>,
     /// Total number of blocks ever added to `waiting`.
     waited: u64,
@@ -119,7 +119,7 @@ enum State {
     Allocated,
     Waiting,
     Free,
-    /// Address space of an expandable range with no memory mapped.
+    /// An expandable range of addresses to which no memory is mapped.
     Unmapped,
     Vacant,
 }
@@ -244,7 +244,7 @@ impl<D: Driver> Model<D> {
                 return Some(self.alloc(block, requested, stream, pool));
             }
             Op::Refused { requested, stream, pool, .. } => {
-                // The block's lifetime is unknown: try the request and free the block immediately.
+                // The block's lifetime is unknown, so the request is tried and the block is freed immediately.
                 let outcome = self.request(BlockId::MAX, requested.0, stream, pool);
                 return Some(match outcome {
                     Some(block) => {
@@ -473,8 +473,8 @@ impl<D: Driver> Model<D> {
         block.next = after;
     }
 
-    /// Merges the neighbouring block `other` into `at` if `other` has the given state. `at` must not be in any set.
-    /// Returns the bytes added.
+    /// Merges the neighbouring block `other` into block `at` if `other` has the given state. Block `at` must not be in
+    /// any set. Returns the bytes added.
     fn merge(&mut self, at: u32, other: u32, state: State) -> u64 {
         if other == NONE || self.block(other).state != state {
             return 0;
@@ -541,14 +541,14 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// Marks a block as freed by the program; other streams may still use it.
+    /// Marks a block as freed by the program, although other streams may still use it.
     fn mark_freed(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         block.state = State::Waiting;
         self.stats.allocated.sub(block.size);
     }
 
-    /// Frees a block that nothing uses any more.
+    /// Frees a block that neither the program nor a stream uses any more.
     fn complete(&mut self, at: u32) {
         let id = self.block(at).id;
         if self.live.get(&id) == Some(&at) {
@@ -773,8 +773,8 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// With `max_split_size`: releases one oversize block that is large enough, or several that are large enough
-    /// together. Returns true if the driver should be asked again.
+    /// With `max_split_size`, releases one oversize block that is large enough, or several that are large enough
+    /// together. Returns true if the driver should be asked for memory again.
     fn release_oversize(&mut self, wanted: &BlockRequest) -> bool {
         let max_split = self.rules.max_split();
         if max_split == u64::MAX {

@@ -20,8 +20,8 @@ pub const REMEDIES: &[&str] = &[
     "expandable_segments:True,expandable_segments_reserve:0.5",
 ];
 
-/// Truncates the trace after the request that failed with `free` bytes free on the GPU. `None` if the trace has no such
-/// request.
+/// Truncates the trace after the request that failed while the GPU had `free` bytes free. Returns `None` if the trace
+/// has no such request.
 pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
     let is_failure =
         |op: &Op| matches!(op, Op::Refused { driver_free, .. } if *driver_free == Some(free));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
 
-    /// Trace with a live tensor at the start of a large free block, and a request larger than the remainder.
+    /// A trace with a live tensor at the start of a large free block, and a request larger than the rest of the block.
     fn pinned(wanted: u64) -> Trace {
         let alloc = |block, mib| Op::Alloc {
             block,

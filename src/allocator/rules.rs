@@ -89,7 +89,7 @@ impl Rules {
     }
 }
 
-/// Preference among free blocks of one stream and size.
+/// Rule for choosing among free blocks of the same stream and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TieBreak {
     /// Prefer the block with the lowest address.

@@ -41,7 +41,8 @@ pub enum Op {
     /// The program frees a block. The block stays active until [`FreeCompleted`](Self::FreeCompleted), which follows
     /// immediately unless other streams used the block (`record_stream`).
     Free { block: BlockId },
-    /// A freed block becomes available. Sources that do not distinguish freeing and completion produce both operations.
+    /// A freed block becomes available. Sources that do not distinguish between freeing and completion produce both
+    /// operations.
     FreeCompleted { block: BlockId },
     /// A request that failed with an out-of-memory error in the recording.
     Refused {

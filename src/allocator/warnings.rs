@@ -11,7 +11,7 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Pool state at one time, as far as the warning rules use it.
+/// State of a pool at one time, limited to the values that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
@@ -56,7 +56,7 @@ impl NoteKind {
     }
 }
 
-/// A condition worth attention, although nothing has failed permanently.
+/// A condition that deserves attention although nothing has failed permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub kind: NoteKind,
@@ -86,7 +86,7 @@ pub struct PoolSamples {
 impl PoolSamples {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
-            // Start again: the host rebooted, or the playback of a recording jumped back.
+            // Restart the samples: the host has rebooted, or the playback of a recording has jumped back.
             *self = Self::default();
         }
         self.forget_before(Mono(sample.at.0.saturating_sub(RETENTION.0)));
@@ -281,7 +281,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     }
     let max = samples.iter().map(|s| s.allocated.1).max()?;
     let unused = last.reserved.0.checked_sub(max.0)?;
-    // Rounding and usual fragmentation account for about 10 % of reserved memory.
+    // Tolerate 10 % of reserved memory, because rounding and usual fragmentation account for about that much.
     if unused < last.reserved.0 / 10 || !is_flat(samples, max) {
         return None;
     }
@@ -401,8 +401,8 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Observations of a pool before a failure. They require weaker evidence than a warning, which is shown before anything
-/// has failed.
+/// Observations of a pool before a failure. They require weaker evidence than a warning, because a warning is shown
+/// before anything has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BeforeFailure {
     pub watched: Millis,
@@ -579,7 +579,7 @@ mod tests {
             notes[0].text,
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // Tensors that still grow justify the cache.
+        // Give no warning while tensors still grow, because they will use the cache.
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }

@@ -37,7 +37,7 @@ pub struct WhatifResult {
     pub peak_reserved: Bytes,
     #[serde(rename = "peak_allocated_bytes")]
     pub peak_allocated: Bytes,
-    /// Reserved bytes that no live block used when reserved memory was at its peak.
+    /// Reserved bytes that no live block used when reserved memory reached its peak.
     #[serde(rename = "idle_at_peak_bytes")]
     pub idle_at_peak: Bytes,
     pub num_alloc_retries: u64,
@@ -48,7 +48,7 @@ pub struct WhatifResult {
     /// replay.
     #[serde(skip)]
     pub last_oom: Option<Oom>,
-    /// Number of operations executed: all, or those up to the failure that stopped the replay.
+    /// Number of operations executed: all operations, or those up to the failure that stopped the replay.
     #[serde(rename = "operations_played")]
     pub played: usize,
     #[serde(skip)]
@@ -140,7 +140,7 @@ fn failed(op: &Op, operation: usize) -> Option<Oom> {
 /// Returns the largest request on the default stream that succeeds at the end of a replay.
 pub fn largest_fit(model: &Model) -> Bytes {
     let (mut fits, mut fails) = (0, model.stats().reserved.current + model.driver_free().0 + 1);
-    // Search in steps of a driver page (2 MiB) first, then of a block.
+    // Search in steps of a driver page (2 MiB) first, and then in steps of a block.
     for step in [GRANULE.0, MIN_BLOCK.0] {
         fails = fails.div_ceil(step) * step;
         while fails - fits > step {

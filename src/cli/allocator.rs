@@ -63,7 +63,7 @@ struct Document {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     reported_pools: Vec<ReportedPool>,
-    /// Set only with `--pause`.
+    /// Details of the pauses. Set only with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
 }
@@ -290,7 +290,7 @@ fn device(
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
-    // Fall back to the largest request that the cache alone can serve if the driver's free memory is unknown.
+    // If the driver's free memory is unknown, use the largest request that the cache alone can serve.
     let fits = fits.filter(|_| exact).map_or_else(|| largest.clone(), Reading::Value);
     Device {
         ordinal: stats.ordinal,

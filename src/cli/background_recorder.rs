@@ -49,7 +49,7 @@ impl BackgroundRecorder {
         if let Some(on_incident) = flags.text_of("on_incident") {
             command.args(["--on-incident", on_incident]);
         }
-        // Make the pipe non-blocking, because nobody reads the messages before the recording ends.
+        // Make the pipe non-blocking, because the messages are not read before the recording ends.
         let (messages, writer) = std::io::pipe()?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null());

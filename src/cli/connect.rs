@@ -53,7 +53,7 @@ const IS_AGENT: bool = cfg!(local);
 enum HostCheck {
     Agent,
     NoAgent(MissingAgent),
-    /// Output not recognized. Connecting will show whether the host has an agent.
+    /// The output is not recognized. Connecting will show whether the host has an agent.
     Unknown,
 }
 

@@ -53,7 +53,8 @@ pub struct Args {
     cards: Option<PathBuf>,
 }
 
-/// Explains logs. Exit codes: 0 incident found; 1 no incident; 2 an input is unreadable, and no incident in others.
+/// Explains logs. Exit codes: 0 incident found; 1 no incident found; 2 an input could not be read, and the others
+/// contain no incident.
 pub fn run(args: &Args) -> Result<u8> {
     let own;
     let catalogue = match &args.cards {

@@ -13,9 +13,9 @@ use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of newest incidents to show even if already read. Each includes its scene, about 10 KB.
+/// Number of the newest incidents to show even if they have been read. Each includes its scene, about 10 KB.
 const MAX_NEWEST: usize = 32;
-/// Maximum time on exit to mark the incidents opened last as read.
+/// Maximum time on exit to mark the incidents that were opened last as read.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Thread that serves an [`IncidentInbox`].
@@ -26,7 +26,7 @@ pub struct Service {
 impl Service {
     /// Waits until the incidents opened last are marked as read. The dashboard must drop its inbox first.
     pub fn finish(self) {
-        // The channel never carries a message, but closes when the thread exits.
+        // The channel never carries a message. It closes when the thread exits.
         let _ = self.exited.recv_timeout(FINISH_TIMEOUT);
     }
 }
@@ -83,7 +83,7 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     store.each(|entry| {
         count += 1;
         let time = entry.record.key.time;
-        // Omit the scene of old incidents; the store still has it.
+        // Omit the scene of old incidents, which remains in the store.
         if count <= MAX_NEWEST || !entry.is_read {
             let with_scene = count <= MAX_NEWEST;
             let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);

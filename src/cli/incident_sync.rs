@@ -64,7 +64,7 @@ fn read(store: &Store, uid: String) -> RemoteIncident {
     let Some(mut entry) = entry else {
         return RemoteIncident { uid, ..RemoteIncident::default() };
     };
-    // Remove the memory blocks: they are most of the data, and no screen shows them.
+    // Remove the memory blocks, which are most of the data and are not shown on any screen.
     entry.record.forget_blocks();
     RemoteIncident {
         uid,

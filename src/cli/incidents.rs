@@ -169,7 +169,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             Escaped(&circumstances(uid, record, style.width))
         ))?;
     }
-    // Continue if this fails: the incident then stays unread.
+    // Continue if marking the incident as read fails. The incident then stays unread.
     if let Err(error) = store.mark_read(std::slice::from_ref(uid)) {
         tracing::warn!("cannot mark {uid} as read: {error}");
     }

@@ -81,7 +81,7 @@ struct Document<'a> {
     missing_groups: Vec<&'a HolderGroup>,
 }
 
-/// The part of a saved document that is compared.
+/// The part of a saved document that is used for a comparison.
 #[derive(Deserialize)]
 struct SavedDocument {
     holders: Holders,
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<u8> {
         growth.push(earlier);
     }
     loop {
-        // Nothing cancels this reading, because a signal ends the whole program.
+        // Pass no cancellation, because a signal ends the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
@@ -404,7 +404,7 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&output("--json").expect("JSON")).expect("JSON");
         assert_eq!(json["missing_groups"][0]["name"], freed.name);
-        // Tensors may be missing in an incomplete reading.
+        // An incomplete reading may lack tensors.
         let partial = Holders { is_incomplete: true, ..holders.clone() };
         let text = args("").output(&partial, &growth, Some(&earlier)).expect("text");
         assert!(text.contains("Groups are not compared") && !text.contains("No longer"), "{text}");

@@ -199,7 +199,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
-    // Keep the original limit on open files for `gputop run`, because its command inherits the limit.
+    // Keep the original limit on open files for `gputop run`, because the command inherits the limit.
     #[cfg(local)]
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
@@ -230,7 +230,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
-            // Complete no host groups if the configuration is broken.
+            // Complete no host groups if the configuration is invalid.
             settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]

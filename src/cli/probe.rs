@@ -139,7 +139,7 @@ fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {
     if !Path::new("/proc").join(pid.to_string()).exists() {
         bail!("no process with PID {pid}. `gputop once` lists the processes on GPUs");
     }
-    // Accept an unlisted process: it may not use a GPU yet, or may run in a container.
+    // Accept an unlisted process, because the process may not use a GPU yet or may run in a container.
     Ok(ProcessKey { pid, start: StartTicks(0) })
 }
 

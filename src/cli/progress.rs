@@ -24,7 +24,8 @@ impl Progress {
         Self { name: name.to_owned(), size, read: 0, next, is_shown: false }
     }
 
-    /// Continues with the next input without restarting the timer, so that many small files also show progress.
+    /// Continues with the next input without restarting the timer, so that reading many small files also shows
+    /// progress.
     pub fn next_input(&mut self, name: &str, size: Option<u64>) {
         (self.name, self.size, self.read) = (name.to_owned(), size, 0);
     }

@@ -23,7 +23,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Opens the running program, even if its file has since been replaced.
+    /// Opens the running program, even if the program's file has since been replaced.
     pub fn own() -> Result<Self> {
         let file = File::open("/proc/self/exe")
             .wrap_err("cannot copy this program: cannot read /proc/self/exe")?;
@@ -75,7 +75,7 @@ impl Program {
             .stderr(Stdio::null())
             .output()
             .wrap_err("cannot run `cksum` to verify the copy. Install coreutils")?;
-        // Rewind the file, because the clone shares its offset.
+        // Rewind the file, because the clone shares the file offset.
         (&self.file).rewind()?;
         let words = String::from_utf8_lossy(&output.stdout);
         let words: Vec<&str> = words.split_whitespace().collect();

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // The failure is gone, because `report` has already consumed it.
+        // The failure is no longer available, because `report` has already consumed it.
         assert!(recovery::take_failures().is_empty());
     }
 }

@@ -66,7 +66,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
 
 fn compare(args: &Args, other: &Path, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     let memory = |path: &Path| read_devices(path, args.device).map(SnapshotMemory::of);
-    // Read both files in parallel, because each takes a core for most of a second per 100 MB.
+    // Read both files in parallel, because reading 100 MB keeps a core busy for most of a second.
     let (first, second) = thread::scope(|scope| {
         let second = scope.spawn(|| memory(other));
         (memory(&args.file), second.join())

@@ -44,7 +44,7 @@ pub struct Args {
 
 /// Maximum number of threads that read a recording. Each needs 16 MiB to decompress a minute.
 const MAX_THREADS: usize = 4;
-/// Number of recorded minutes for which one more thread is started.
+/// Number of recorded minutes for each additional thread.
 const MIN_MINUTES: usize = 30;
 /// Number of recorded minutes after an event in which an incident may still change.
 const SETTLING_MINUTES: usize = 2;
@@ -120,7 +120,7 @@ pub fn summarise(recording: &Recording, name: &str) -> Result<RunSummary> {
 #[derive(Default)]
 struct Part {
     totals: Totals,
-    /// Indexes of minutes with events, in ascending order.
+    /// Indices of the minutes with events, in ascending order.
     with_events: Vec<usize>,
     /// Number of recorded minutes with unreadable data.
     damaged: u64,
@@ -130,7 +130,8 @@ impl Part {
     fn read(recording: &Recording, minutes: Range<usize>) -> Self {
         let mut part = Self::default();
         let start = recording.minute_span(minutes.start).0;
-        // Read as far back as warnings look, so that they do not depend on how the recording is divided.
+        // Read as far back as warnings look, so that warnings do not depend on how the recording is divided among
+        // threads.
         let since = Mono(start.0.saturating_sub(RETENTION.0));
         let before = |minute: &usize| {
             let (first, end) = recording.minute_span(*minute);

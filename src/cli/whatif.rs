@@ -81,7 +81,7 @@ const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// Allocator setting to replay.
 struct Setting {
-    /// `present`, `default`, or empty for all other settings.
+    /// Name of the setting: `present`, `default`, or empty for all other settings.
     name: &'static str,
     conf: String,
     rules: Rules,

@@ -62,7 +62,8 @@ impl HostReader {
 /// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes that are at
 /// least its minimum interval apart. Drops the first value, which is the average since boot.
 fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
-    // Require strictly more time than the minimum, because these milliseconds are truncated and sysinfo's are not.
+    // Require strictly more time than the minimum, because this clock truncates milliseconds and sysinfo's clock does
+    // not.
     let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
     if !refreshed.is_none_or(is_due) {
         return None;

@@ -136,7 +136,7 @@ impl PythonReader {
             spy = attach(key)?;
             read = read_stable(&mut spy, key);
         }
-        // Checks that the PID still belongs to this process, so the stack does too.
+        // Checks that the PID still belongs to this process, so that the stack does too.
         check(key)?;
         if read.as_ref().map_or_else(|failure| failure.is_changing, |_| true) {
             if self.attached.len() >= MAX_ATTACHED {

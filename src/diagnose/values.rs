@@ -213,7 +213,8 @@ type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
 
 /// Returns the PyPI wheel that contains a CUDA library.
 fn library_wheel(input: &Input<'_>) -> Option<Value> {
-    // The number after `.so` is CUDA's version for libraries without numbers here, and the library's own for others.
+    // The number after `.so` is the CUDA version for libraries without version numbers in this table, and the library's
+    // own version for all others.
     const WHEELS: &[Wheel] = &[
         ("libcudart", "cuda-runtime", &[]),
         ("libcublas", "cublas", &[]),

@@ -23,7 +23,7 @@ use crate::protocol::Update;
 /// Maximum number of notifications waiting for the command, which is run for one notification at a time.
 const MAX_WAITING: usize = 64;
 const MAX_COMMAND_CHARS: usize = 60;
-/// Never expires: a process exits only once.
+/// An exit notification never expires, because a process exits only once.
 const FOREVER: Millis = Millis(u64::MAX);
 
 /// JSON document passed to the notification command.

@@ -54,13 +54,13 @@ fn unclaimed_memory_says_what_is_known() {
     let (cause, pids, sentence) = single_part(&fake);
     assert_eq!((&*cause, pids), ("unknown", Vec::new()));
     assert!(
-        sentence.starts_with("5.00 GiB are not used by any process that the driver lists; "),
+        sentence.starts_with("5.00 GiB is not used by any process that the driver lists; "),
         "{sentence}"
     );
     let terminal = dashboard(&fake).size(50, 140).start();
     terminal.wait_text("5.0G unattributed");
     terminal.send("\r");
-    terminal.wait_text("5.00 GiB are not used by any process");
+    terminal.wait_text("5.00 GiB is not used by any process");
     drop(terminal);
     // Part of the same test: in a parallel test, the half above would see the server.
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn a_zombie_that_is_listed_is_named() {
     assert_eq!(
         sentence,
         format!(
-            "20.00 GiB are held for PID {pid} (true), a zombie: it has exited, but the driver has not freed its \
+            "20.00 GiB is held for PID {pid} (true), a zombie: it has exited, but the driver has not freed its \
             memory."
         )
     );
@@ -168,7 +168,6 @@ fn unknown_pid_is_reported_as_exited() {
     let (cause, pids, sentence) = single_part(&listed(4_194_305));
     assert_eq!((&*cause, pids), ("gone", vec![4_194_305]));
     assert!(
-        sentence
-            .starts_with("20.00 GiB are listed by the driver for PID 4194305, which has exited")
+        sentence.starts_with("20.00 GiB is listed by the driver for PID 4194305, which has exited")
     );
 }

@@ -81,7 +81,8 @@ fn check_characters(is_utf8: bool) -> Check {
 fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
     match option.map(str::trim) {
         Ok("on") => Check::new(CLIPBOARD, true, "with tmux (set-clipboard on)", ""),
-        // Only a gputop over ssh from this tmux requires set-clipboard; a local gputop works without it.
+        // Only a gputop that runs over ssh from this tmux requires set-clipboard. A local gputop works without the
+        // option.
         Ok(value) => Check::new(
             CLIPBOARD,
             true,

@@ -39,7 +39,7 @@ pub fn logs(
         let position = if count > 1 { format!("{number} of {count}: ") } else { String::new() };
         match read_file(catalogue, &file, &position, progress) {
             Ok((findings, None)) => logs.push(findings),
-            // Keep the findings read before the error.
+            // Keep the findings that were read before the error.
             Ok((findings, Some(error))) => {
                 faults.push(message(&file, &error));
                 logs.push(findings);

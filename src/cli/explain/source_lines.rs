@@ -38,7 +38,7 @@ fn function(
 ) -> Option<Arc<str>> {
     let code = frame.code.as_deref()?.trim();
     let named = Path::new(&frame.file);
-    // Also try the log's directory, because the program may have been started there.
+    // Also search the log's directory, because the program may have been started there.
     let beside = folder.filter(|_| named.is_relative()).map(|f| f.join(named));
     [Some(named.to_owned()), beside].into_iter().flatten().find_map(|path| {
         if !files.contains_key(&path) && files.len() >= MAX_FILES {

@@ -23,8 +23,8 @@ pub fn script(shell: Shell, program: &Command) -> String {
     }
 }
 
-/// Returns the program without its host argument, because clap cannot complete subcommands and arguments at the same
-/// position. zsh would offer files there.
+/// Returns the program's definition without the host argument, because clap cannot complete subcommands and arguments
+/// at the same position. With the argument, zsh would offer files there.
 fn without_targets(program: &Command) -> Command {
     let args = program.get_arguments().filter(|arg| !is_targets(arg));
     let hint = |command: &Command| {
@@ -110,7 +110,7 @@ fn zsh(script: &str, program: &Command) -> String {
 
 _gputop() {{"
     );
-    // The first word is a command or a host. After a host, all further words are hosts.
+    // The first word is a command or a host. All words after a host are hosts.
     let first = "\":: :_gputop_commands\"";
     let first_word = "'::command:{_gputop_commands; _gputop_hosts}'";
     let rest = "    (gputop)\n";

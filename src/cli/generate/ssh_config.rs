@@ -45,7 +45,7 @@ fn text(path: &Path) -> String {
     if fs::metadata(path).is_ok_and(|meta| meta.is_file())
         && let Ok(file) = File::open(path)
     {
-        // If reading fails, keep the text read before the error.
+        // If reading fails, keep the text that was read before the error.
         let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -79,7 +79,8 @@ fn lines(text: &str) -> impl Iterator<Item = ConfigLine> {
     })
 }
 
-/// Resolves the path of an included file as ssh does: relative to the home directory after `~/`, otherwise to `~/.ssh`.
+/// Resolves the path of an included file as ssh does: a path after `~/` is relative to the home directory, any other
+/// path is relative to `~/.ssh`.
 fn absolute(word: &str, home: &Path, folder: &Path) -> PathBuf {
     match word.strip_prefix("~/") {
         Some(rest) => home.join(rest),

@@ -85,7 +85,7 @@ fn anonymous(text: &str, host: &str) -> String {
     if let Ok(user) = Regex::new(r#""user": "[^"]*""#) {
         text = user.replace_all(&text, r#""user": "USER""#).into_owned();
     }
-    // Keep host names of one or two letters, which would match inside other text.
+    // Keep host names of one or two letters, because replacing them would change other text.
     if host.len() > 2
         && let Ok(name) = Regex::new(&format!(r"\b{}\b", regex::escape(host)))
     {

@@ -140,7 +140,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         result = stop_requested(None, false) => result.map_err(Into::into),
     };
     if let Some(path) = &args.textfile {
-        // Remove the file, because the node exporter would serve its last values forever.
+        // Remove the file, because the node exporter would serve the file's last values forever.
         let _ = std::fs::remove_file(path);
     }
     drop(stop);

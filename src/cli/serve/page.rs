@@ -19,9 +19,9 @@ use crate::source::stream::Source;
 
 /// Maximum number of recent incidents for which later revisions are recognized.
 const MAX_INCIDENTS: usize = 256;
-/// Maximum number of error cards with a counter, more than the catalogue has.
+/// Maximum number of error cards with a counter. The catalogue has fewer cards.
 const MAX_CARDS: usize = 512;
-/// Number of frames in a complete sample. Rates require two.
+/// Number of frames in a complete sample. Rates require two frames.
 const COMPLETE_FRAMES: u64 = 2;
 
 #[derive(Debug, Default)]

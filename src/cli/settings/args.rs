@@ -166,10 +166,11 @@ impl IncidentArgs {
 pub struct NotificationArgs {
     #[command(flatten)]
     incidents: IncidentArgs,
-    /// Run that command also for a process that holds GPU memory without using the GPU for this time: 10m, 1h, or `off`
+    /// Also run the --on-incident command for a process that holds GPU memory without using the GPU for this time: 10m,
+    /// 1h, or `off`
     #[arg(long, value_name = "TIME")]
     on_idle: Option<String>,
-    /// Run that command also for each GPU process that exits
+    /// Also run the --on-incident command for each GPU process that exits
     #[arg(long)]
     on_exit: bool,
 }

@@ -79,8 +79,8 @@ pub struct ConfigPath {
 impl ConfigPath {
     /// Returns the path from the flag, the environment variable or the XDG configuration directory, in this order.
     ///
-    /// The flag may name any file, even for root. A file owned by another user is rejected if named by the variable,
-    /// which may come from that user through `sudo -E`: the file's `on_incident` would run as root.
+    /// The flag may name any file, even for root. A file owned by another user is rejected if the variable names it:
+    /// the variable may come from that user through `sudo -E`, and the file's `on_incident` command would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
         let explicit = |path| Self { path, is_explicit: true };
         if let Some(path) = flag {

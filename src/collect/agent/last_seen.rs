@@ -112,7 +112,7 @@ impl LastSeen {
         is_new
     }
 
-    /// Returns the process that has this PID, or the last one that had it.
+    /// Returns the process that has this PID, or the last process that had it.
     pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
         let at = list.binary_search_by_key(&pid, |process| process.key.pid);
         let listed = at.ok().map(|at| list[at].key);

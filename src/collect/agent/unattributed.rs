@@ -94,7 +94,7 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         bytes,
         cause: UnattributedCause::OutsideContainer,
         pids,
-        sentence: format!("{bytes} are outside this container{or}."),
+        sentence: format!("{bytes} is outside this container{or}."),
     })
 }
 
@@ -111,7 +111,7 @@ fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     let (bytes, pids) = entries(Reason::Denied);
     if bytes >= MIN_REPORTED {
         let sentence = format!(
-            "{bytes} belong to {}, hidden from this user: /proc is mounted with hidepid.",
+            "{bytes} belongs to {}, hidden from this user: /proc is mounted with hidepid.",
             named(&pids)
         );
         parts.push(part(bytes, UnattributedCause::Hidden, pids, sentence));
@@ -119,7 +119,7 @@ fn without_process(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     let (bytes, pids) = entries(Reason::Gone);
     if bytes >= MIN_REPORTED {
         let sentence = format!(
-            "{bytes} are listed by the driver for {}, which {} exited or never ran in this PID namespace.",
+            "{bytes} is listed by the driver for {}, which {} exited or never ran in this PID namespace.",
             named(&pids),
             if pids.len() == 1 { "has" } else { "have" },
         );
@@ -137,7 +137,7 @@ fn listed_zombies(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
             let (pid, name) = (entry.pid, &process.name);
             let Some(leftovers) = context.leftovers else {
                 let sentence = format!(
-                    "{bytes} are held for PID {pid} ({name}), a zombie. gputop is searching for its remaining threads."
+                    "{bytes} is held for PID {pid} ({name}), a zombie. gputop is searching for its remaining threads."
                 );
                 return part(bytes, UnattributedCause::NotRead, pids, sentence);
             };
@@ -165,10 +165,10 @@ fn zombie_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) -
                 1 => "1 thread still runs and has",
                 _ => &format!("{threads} threads still run and have"),
             };
-            format!("{bytes} are held by PID {pid} ({name}), a zombie. {run} the GPU open.")
+            format!("{bytes} is held by PID {pid} ({name}), a zombie. {run} the GPU open.")
         }
         _ => format!(
-            "{bytes} are held for PID {pid} ({name}), a zombie: it has exited, but the driver has not freed its memory."
+            "{bytes} is held for PID {pid} ({name}), a zombie: it has exited, but the driver has not freed its memory."
         ),
     }
 }
@@ -182,7 +182,7 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     }
     let Some(leftovers) = context.leftovers else {
         let sentence = format!(
-            "{bytes} are not used by any process that the driver lists. gputop is searching for other processes that hold memory."
+            "{bytes} is not used by any process that the driver lists. gputop is searching for other processes that hold memory."
         );
         return Some(part(bytes, UnattributedCause::NotRead, Vec::new(), sentence));
     };
@@ -230,7 +230,7 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     } else {
         "run gputop as root to see more of other users' processes"
     };
-    let sentence = format!("{bytes} are not used by any process that the driver lists; {hint}.");
+    let sentence = format!("{bytes} is not used by any process that the driver lists; {hint}.");
     Some(part(bytes, UnattributedCause::Unknown, Vec::new(), sentence))
 }
 

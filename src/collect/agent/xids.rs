@@ -85,7 +85,7 @@ fn take_pair(reports: &mut VecDeque<XidReport>, other: &XidReport) -> Option<Xid
             && other.at.since(report.at) <= MAX_DISTANCE
     };
     let same = |report: &XidReport| is_near(report) && report.number == other.number;
-    // A report without a GPU matches any GPU, but only if the number is the same.
+    // A report without a GPU matches a report for any GPU, but only if the number is the same.
     let renumbered =
         |report: &XidReport| is_near(report) && report.gpu.is_some() && report.gpu == other.gpu;
     let at = reports.iter().position(same).or_else(|| reports.iter().position(renumbered))?;

@@ -153,7 +153,7 @@ impl Drop for ExitWatcher {
     }
 }
 
-/// Epoll token of commands. The kernel log has the next token, and each process one of those after it.
+/// Epoll token of commands. The next token belongs to the kernel log, and the tokens after it belong to the processes.
 const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 
@@ -285,7 +285,7 @@ impl WatcherThread {
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.report(process, None, collected(), seen),
-                // Leave this process to the process table, which has the process open and will detect its exit.
+                // Let the process table detect the exit of this process, because the table has the process open.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");

@@ -347,7 +347,7 @@ mod tests {
     }
 
     impl OomKiller {
-        /// Returns the verdict on a copy, without claiming the kill.
+        /// Returns the verdict of a copy, so that the kill is not assigned to the process.
         fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 paths: self.paths.clone(),

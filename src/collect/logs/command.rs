@@ -59,7 +59,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
         }
     }
     drop(output);
-    // Wait for the program to exit, now that it has closed its output. It is killed if it does not exit.
+    // Wait for the program to exit, now that it has closed its output. A program that does not exit is killed.
     while Instant::now() < deadline {
         if let Some(status) = running.0.try_wait()? {
             let failed = io::Error::other(format!("{} failed: {status}", program.display()));

@@ -30,7 +30,8 @@ const FLOOD_INTERVAL: Millis = Millis(5_000);
 /// Maximum number of bytes read from one log at once.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// Minimum read allowance. With less, the read is postponed, because the text after it would be skipped.
+/// Minimum read allowance in bytes. A read with a smaller allowance is postponed, because the text after it would be
+/// skipped.
 const MIN_READ: u64 = 64 << 10;
 /// Maximum size of one log excerpt.
 const MAX_SENT: usize = 64 << 10;
@@ -351,7 +352,7 @@ impl Log {
     }
 }
 
-/// Returns the indexes of the lines that contain a literal of an error signature.
+/// Returns the indices of the lines that contain a literal of an error signature.
 fn errors_in(text: &str) -> Vec<usize> {
     let lines = text.lines().enumerate();
     let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));

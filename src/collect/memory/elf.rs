@@ -94,8 +94,8 @@ impl Image {
             let (Some(tag), Some(value)) = (entry.word(0), entry.word(8)) else {
                 return;
             };
-            // glibc replaces the section's file addresses with memory addresses when it loads the image, but musl does
-            // not.
+            // glibc replaces the file addresses in the dynamic section with memory addresses when it loads the image,
+            // but musl does not.
             let address = if value < self.bias { value.wrapping_add(self.bias) } else { value };
             match tag {
                 0 => return,

@@ -49,7 +49,7 @@ pub enum MemoryError {
 
 pub trait Memory {
     /// Appends the bytes of all ranges, in order, up to the first unmapped byte. A short result means that a range is
-    /// unreadable. An error means that the whole process is.
+    /// unreadable. An error means that the whole process is unreadable.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
 
     /// Returns the process's memory mappings, ordered by address.

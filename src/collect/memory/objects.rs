@@ -53,7 +53,7 @@ struct Run {
     end: usize,
 }
 
-/// Reads a struct of `size` bytes at each address. Fails if the process, but not if an address, is unreadable.
+/// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only an address is.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);

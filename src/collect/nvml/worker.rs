@@ -143,7 +143,8 @@ impl Worker {
             let left = (now / interval + 1) * interval - now;
             match self.wait(Duration::from_millis(left))? {
                 Waited::TimedOut => return Ok(()),
-                // A read was requested, or a screen was opened, which should not stay empty until the next tick.
+                // Read immediately: a read was requested, or a screen was opened that should not stay empty until the
+                // next tick.
                 Waited::ReadNow => return Ok(()),
                 Waited::SettingChanged => {}
             }

@@ -26,7 +26,8 @@ const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    /// `None` if the open-file limit is too low to keep the stat file open. The file is then opened for each read.
+    /// Open stat file. `None` if the open-file limit is too low to keep the file open, which is then opened for each
+    /// read.
     file: Option<StatFile>,
     /// Process name reported by the kernel. A changed name means that an exec happened.
     name: Vec<u8>,
@@ -147,7 +148,8 @@ impl TrackedProcess {
     }
 
     fn read_facts(&mut self, now: Mono, reading: &mut Context) {
-        // Keeps the previous command line of a zombie, which has none but is still identified by it.
+        // Keeps the previous command line of a zombie, because a zombie has none but is still identified by its last
+        // one.
         if self.process.state == RunState::Zombie {
             return;
         }

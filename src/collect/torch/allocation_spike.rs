@@ -63,7 +63,7 @@ impl SpikeDetector {
         let threshold = threshold.max(self.highest.0 - self.highest.0 / 100);
         let is_above = now.0 >= threshold;
         let is_maximum = is_above && (self.last.0 < threshold || now > self.highest);
-        // Follows a decrease, which occurs when the program resets the counter.
+        // Accepts a lower value, which occurs when the program resets the counter.
         self.reported_ooms = self.reported_ooms.min(stats.num_ooms);
         let ooms =
             (stats.num_ooms > self.reported_ooms).then_some((self.reported_ooms, stats.num_ooms));

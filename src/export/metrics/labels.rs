@@ -53,7 +53,7 @@ fn pod_and_container(process: &Process) -> (Option<String>, Option<String>) {
     let name = process.container_name.value().unwrap_or(id);
     match process.container_runtime {
         Some(Runtime::Slurm) => (None, None),
-        // The name is the image's name, which may contain a slash.
+        // The container's name is an image name, which may contain a slash.
         Some(Runtime::Apptainer | Runtime::Singularity) => (None, Some(name.clone())),
         _ => match name.split_once('/') {
             Some((pod, container)) => (Some(pod.into()), Some(container.into())),

@@ -36,7 +36,7 @@ const fn words(name: &'static str) -> Column {
     Column { name, is_text }
 }
 
-/// Shown instead of a missing value.
+/// Text shown instead of a missing value.
 const ABSENT: &str = "–";
 
 pub fn sections(run: &RunSummary) -> Vec<Section> {

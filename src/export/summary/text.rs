@@ -10,7 +10,7 @@ use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.
 const SHORT_LINES: usize = 9;
 const GAP: usize = 1;
-/// The way to learn from the next run whether a smaller GPU would do.
+/// Sentence that explains how the next run can find out whether a smaller GPU would do.
 const UNTRACED: &str = "With --trace-allocs, the summary also names the smallest GPU that fits.";
 
 /// Formats the report as text with lines of at most `width` columns.

@@ -29,7 +29,7 @@ const TYPE_DICT_OFFSET: usize = 36;
 /// Number of words to read from a type object, up to `tp_dictoffset`.
 const TYPE_WORDS: usize = 40;
 const MEMBER_BYTES: u64 = 40;
-/// Types of type members that refer to a Python object: T_OBJECT and T_OBJECT_EX.
+/// Member types that refer to a Python object: T_OBJECT and T_OBJECT_EX.
 const OBJECT_MEMBERS: [u32; 2] = [6, 16];
 
 const INLINE_VALUES: u64 = 1 << 2;
@@ -412,7 +412,7 @@ impl<'a, M: Memory> Python<'a, M> {
         self.reader.budget.options.maximums.items
     }
 
-    /// Adds a limit if a container has more items than the maximum.
+    /// Adds a sentence about the limit if a container has more items than the maximum.
     fn note_items(&self, count: u64) {
         let max = self.max_items();
         if count > max {

@@ -248,8 +248,8 @@ impl<'a, M: Memory> Names<'a, M> {
         if let Some(node) = self.graph.nodes.get_mut(index as usize) {
             node.is_done = true;
         }
-        // Keeps the class of a tensor for its attributes, and the class of an optimizer's state for everything below
-        // it.
+        // Attributes of a tensor inherit the tensor's class. Everything below an optimizer's state inherits the class
+        // of that state.
         let class = match node.class {
             class if object_type.kind == Kind::Tensor => class,
             HolderClass::OptimizerState => HolderClass::OptimizerState,
