@@ -1,8 +1,11 @@
-"""Starts the programs of cases.py by hand with gputop watching from outside: live.py GPUTOP [--store DIR] [CASE …]
+"""Starts the programs of cases.py by hand with gputop watching from outside:
+live.py GPUTOP [--store DIR] [--modes file,tee,pane,null] [CASE …]
 
-Each runs four times: its output in a file, behind `tee`, in a tmux pane, and to /dev/null. Printed: what was noticed of
-it, how long after its end, and whether that is what it is. With --store an earlier gputop watches already, with DIR as
-its XDG_STATE_HOME. Those that take all of the card run one after the other, the rest side by side.
+Each program runs once per mode: its output in a file, behind `tee`, in a tmux pane, and to /dev/null. Printed: the
+incidents found, how long after the end of the program, the first cause with its verdict, the first fix, and whether all
+of that is right. Without output, a cause other than the actual one must not be called likely. With --store, an earlier
+gputop watches already, with DIR as its XDG_STATE_HOME. Programs that fill the GPU run one after the other, the others
+side by side.
 """
 
 import concurrent.futures
@@ -44,6 +47,12 @@ MEASURED = {
     "fraction": ("oom-memory-fraction-limit", "oom-capacity"),
     "first_step": ("oom-first-step-states",),
     "eval_no_grad": ("oom-capacity", "oom-eval-no-grad"),
+    "eval_keeps_outputs": ("oom-capacity", "oom-leak-growth", "oom-eval-no-grad"),
+    "running_loss": ("oom-capacity", "oom-leak-growth"),
+    "attention_matrix": ("oom-capacity",),
+    "ranks_on_one_gpu": ("oom-other-process",),
+    "growing_kv_cache": ("oom-capacity", "oom-leak-growth", "oom-fragmentation"),
+    "swallowed_oom": ("oom-capacity",),
     "caught_and_done": ("oom-capacity", "oom-absurd-request"),
 }
 # A message that a program swallowed is in no log.
@@ -143,11 +152,15 @@ def tried(case, mode, store, folder):
         is_right = (ids[0] in expected) if ids and expected else not expected and all(i.startswith("xid") for i in ids)
     else:
         is_right = (bool(ids) and ids[0] in expected) if expected else not ids
-    first = found[0]["causes"][0]["id"] if found and found[0].get("causes") else None
-    is_right = is_right and cause in (None, first) and len(ids) <= 1
+    first = found[0]["causes"][0] if found and found[0].get("causes") else {"id": None, "verdict": None}
+    fix = found[0]["fixes"][0]["change"].split("\n")[0] if found and found[0].get("fixes") else ""
+    is_right = is_right and cause in (None, first["id"]) and len(ids) <= 1
+    if mode == "null" and case not in SLOW and first["verdict"] == "likely":
+        actual = run.CASES[case][1]
+        is_right = is_right and (first["id"] == actual if actual else ids[0] != "oom-capacity")
     after = f"{at - ended:+.1f} s" if at else "-"
     said = " ".join(f"{one['id']}/{one['severity']}/{one['detected_by']}" for one in found) or "-"
-    line = f"{'ok   ' if is_right else 'WRONG'} {case:20} {mode:5} {after:8} {said} {first or ''}"
+    line = f"{'ok   ' if is_right else 'WRONG'} {case:20} {mode:5} {after:8} {said} {first['id']} ({first['verdict']}): {fix}"
     print(line, flush=True)
     return is_right, (at - ended if at else None)
 
@@ -164,17 +177,19 @@ def main():
         order = [gputop, "record", "--force", "-o", folder + "/x.gpt.zst"]
         watching = subprocess.Popen(order, env=dict(os.environ, XDG_STATE_HOME=state), stderr=subprocess.DEVNULL)
         time.sleep(2)
+    modes = words.pop(1).split(",") if words[:1] == ["--modes"] else MODES
+    words = words[1:] if modes is not MODES else words
     wanted = words or [*run.CASES, *SLOW]
     is_here = lambda case: case not in run.NEEDS or importlib.util.find_spec(run.NEEDS[case])
     wanted = [case for case in wanted if is_here(case)]
     store, results = Store(state), []
-    side_by_side = [(case, mode) for case in wanted if case not in ALONE and case not in SLOW for mode in MODES]
+    side_by_side = [(case, mode) for case in wanted if case not in ALONE and case not in SLOW for mode in modes]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         tries = [pool.submit(tried, case, mode, store, folder) for case, mode in side_by_side]
         results += [one.result() for one in tries]
     for case in wanted:
         if case in ALONE:
-            results += [tried(case, mode, store, folder) for mode in MODES]
+            results += [tried(case, mode, store, folder) for mode in modes]
         if case in SLOW:
             results += [tried(case, mode, store, folder) for mode in ("file", "null")]
     store.ends = True
