@@ -71,6 +71,18 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
+    /// Returns true if the map answers more than the statistics do: it describes the same instant, or the statistics
+    /// cannot split idle memory, or they would count private pools as returnable.
+    fn needs(&self, map: &Fragmentation) -> bool {
+        !self.differ(map) || self.split.is_none() || map.kept.0 > 0
+    }
+
+    /// Returns true if the map and the statistics are of different instants.
+    fn differ(&self, map: &Fragmentation) -> bool {
+        let idle = map.free.0.saturating_add(map.active.0);
+        self.allocated.0.abs_diff(map.allocated.0) > STEP || self.idle.0.abs_diff(idle) > STEP
+    }
+
     /// Splits idle memory into the parts of a map. The parts are limited to the idle memory, because the map may have
     /// been read at a different time.
     fn split_like(self, map: &Fragmentation) -> Self {
@@ -82,13 +94,7 @@ impl Parts {
         };
         let (stuck, waiting, private) = (part(map.stuck), part(map.active), part(map.kept));
         let split = IdleParts { stuck, waiting, private, returnable: part(Bytes(u64::MAX)) };
-        let idle = map.free.0.saturating_add(map.active.0);
-        Self {
-            split: Some(split),
-            is_split_approximate: self.allocated.0.abs_diff(map.allocated.0) > STEP
-                || self.idle.0.abs_diff(idle) > STEP,
-            ..self
-        }
+        Self { split: Some(split), is_split_approximate: self.differ(map), ..self }
     }
 
     fn of_stats(pool: &Pool) -> Self {
@@ -130,7 +136,8 @@ fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
 
 impl Figures {
     pub fn of(frame: &Frame, pool: &Pool, read: Option<&AnalysedMap>) -> Self {
-        let read = read.filter(|read| read.is_fresh(pool));
+        let read = read
+            .filter(|read| read.is_fresh(pool) && Parts::of_stats(pool).needs(&read.fragmentation));
         let parts = Parts::of(pool, read);
         let gpu = pools::gpu_of(frame, pool);
         let vram = pools::vram(frame, pool);
@@ -151,6 +158,11 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
+        // A map of another instant may have had more idle memory.
+        if let Some(unused) = figures.unused() {
+            let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
+            sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));
+        }
         figures
     }
 
@@ -260,7 +272,7 @@ mod tests {
     use super::*;
     use crate::allocator::fragmentation::tests::any_map;
     use crate::model::gpu::Memory;
-    use crate::model::pool::{PoolMap, PoolStats, Sampled};
+    use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Sampled, Segment};
     use crate::model::process::ProcessKey;
     use crate::model::units::{GpuUuid, Mono};
     use proptest::prelude::*;
@@ -362,6 +374,39 @@ mod tests {
         assert!(!Figures::of(&frame, &pool, None).is_other_approximate);
         pool.stats.reserved = pool.stats.reserved.and(Bytes(12 * gib)).and(Bytes(13 * gib));
         assert!(Figures::of(&frame, &pool, None).is_other_approximate);
+    }
+
+    #[test]
+    fn no_more_fits_than_is_unused() {
+        let gib = Bytes::gib(1).0;
+        let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
+        let free = Segment {
+            pool: PoolKind::Large,
+            size: Bytes::gib(9),
+            blocks: vec![Block {
+                size: Bytes::gib(9),
+                state: BlockState::Free,
+                ..Block::default()
+            }],
+            ..Segment::default()
+        };
+        let map = |kept: u64| {
+            let mut read = AnalysedMap::new(Arc::new(PoolMap {
+                segments: vec![free.clone()],
+                ..PoolMap::default()
+            }));
+            read.fragmentation.kept = Bytes(kept);
+            read
+        };
+        // The map of another instant has 9 GiB of free memory, the statistics have 5.
+        let pool = pool(8 * gib, 13 * gib, gib);
+        let now = Figures::of(&frame, &pool, None);
+        let figures = Figures::of(&frame, &pool, Some(&map(0)));
+        assert_eq!((figures.fits, figures.idle_parts), (now.fits, now.idle_parts));
+        // The statistics do not know the memory of private pools.
+        let figures = Figures::of(&frame, &pool, Some(&map(1)));
+        assert!(figures.is_split_approximate);
+        assert_eq!(figures.fits.largest(), figures.unused());
     }
 
     #[test]
