@@ -850,3 +850,15 @@ fn fatal_incidents_of_several_jobs_come_first() {
     assert_eq!(incidents["incidents"][0]["id"], "oom-fragmentation");
     assert_eq!(incidents["incidents"][1]["fields"]["xid"], 43);
 }
+
+#[test]
+fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
+    let catalogue = Catalogue::embedded();
+    let card = catalogue.cards.iter().find(|card| card.id == "oom-capacity").unwrap();
+    let text = card.examples.iter().find(|example| example.text.contains("net.to(")).unwrap();
+    let incidents = explain(catalogue, "finetune.log", &text.text);
+    let causes = &incidents[0].causes;
+    assert_eq!((causes[0].id.as_str(), causes[0].verdict), ("model", Verdict::Likely));
+    assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
+    assert!(incidents[0].fixes[0].change.contains("bfloat16"), "{:#?}", incidents[0].fixes);
+}

@@ -84,6 +84,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
+    Evidence { name: "in-model-move", evaluate: model_move },
     Evidence {
         name: "in-attention",
         evaluate: |c| {
@@ -175,6 +176,21 @@ fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {
 
 fn place(frame: &Frame) -> String {
     format!("{}:{}", base_name(&frame.file), frame.line)
+}
+
+/// Checks whether the user's failing line moves a model to the GPU (`torch.nn.Module._apply`).
+fn model_move(case: &Case<'_>) -> Finding {
+    const MOVES: [&str; 4] = ["model.to(", "model.cuda(", "net.to(", "net.cuda("];
+    let is_apply = |f: &Frame| f.function == "_apply" && base_name(&f.file) == "module.py";
+    let moves = |f: &Frame| MOVES.iter().any(|m| f.code.as_deref().is_some_and(|c| c.contains(m)));
+    if !case.frames.iter().any(is_apply) && !case.frames.last().is_some_and(moves) {
+        return Finding::Silent;
+    }
+    let place = own_frame(case).map(place);
+    Finding::For(match place {
+        Some(place) => format!("the model was being moved to the GPU at {place}"),
+        None => "the model was being moved to the GPU".into(),
+    })
 }
 
 /// Finds one of the code fragments in the user's failing line.
