@@ -128,6 +128,13 @@ impl PoolSamples {
         }
     }
 
+    /// Drops the samples at or after `time`.
+    pub fn forget_from(&mut self, time: Mono) {
+        while self.samples.back().is_some_and(|last| last.at >= time) {
+            self.samples.pop_back();
+        }
+    }
+
     /// Returns the time of the last sample, which shows whether the pool is still watched.
     pub fn last_at(&self) -> Option<Mono> {
         self.samples.back().map(|last| last.at)

@@ -13,9 +13,9 @@ use crate::export::cards;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Card id, Xid number, or words to search for
+    /// Card ID, Xid number, or words to search for
     #[arg(value_name = "ID")]
-    id: Option<String>,
+    words: Vec<String>,
     /// Check a directory of cards: each must parse and match its own examples
     #[arg(long, value_name = "DIR", hide = true)]
     check: Option<PathBuf>,
@@ -30,13 +30,14 @@ pub fn run(args: &Args) -> Result<u8> {
         return Ok(u8::from(!faults.is_empty()));
     }
     let catalogue = Catalogue::embedded();
-    let Some(id) = &args.id else {
+    if args.words.is_empty() {
         print(&cards::index(catalogue))?;
         return Ok(0);
-    };
-    match cards::find(catalogue, id).as_slice() {
+    }
+    let query = args.words.join(" ");
+    match cards::find(catalogue, &query).as_slice() {
         [] => {
-            say(&format!("gputop: no card matches {id:?}. `gputop cards` lists all cards\n"));
+            say(&format!("gputop: no card matches {query:?}. `gputop cards` lists all cards\n"));
             Ok(1)
         }
         [card] => {
@@ -45,6 +46,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         several => {
             print(&cards::list(several))?;
+            print("\n`gputop cards ID` shows a card in full.\n")?;
             Ok(0)
         }
     }

@@ -293,7 +293,7 @@ fn arrangement(app: &App) -> String {
     }
     if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
         let order = if app.inverted { ", reversed" } else { "" };
-        words.push(format!("by {}{order}", column.title));
+        words.push(format!("sorted by {}{order}", column.title));
     }
     words.join("  ")
 }

@@ -50,7 +50,7 @@ const STOPS: [Stop; 6] = [
     Stop {
         before_key: "Each fix has a number, and some have a predicted effect. Press",
         action: Action::CopyFix,
-        after_key: "to copy the first one.",
+        after_key: "to copy one of them.",
         goal: Goal::Copy,
     },
     Stop {
@@ -117,7 +117,7 @@ impl Guide {
                 None => format!(
                     "End of the tour. {} {pauses} the recording, {} quits.",
                     key(Action::PlayPause),
-                    key(Action::QuitNow)
+                    key(Action::Quit)
                 ),
             },
         }

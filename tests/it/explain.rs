@@ -856,7 +856,7 @@ fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
     let catalogue = Catalogue::embedded();
     let card = catalogue.cards.iter().find(|card| card.id == "oom-capacity").unwrap();
     let text = card.examples.iter().find(|example| example.text.contains("net.to(")).unwrap();
-    let incidents = explain(catalogue, "finetune.log", &text.text);
+    let incidents = explain(catalogue, "finetune.log", text.text.as_bytes());
     let causes = &incidents[0].causes;
     assert_eq!((causes[0].id.as_str(), causes[0].verdict), ("model", Verdict::Likely));
     assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");

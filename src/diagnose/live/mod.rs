@@ -51,12 +51,16 @@ const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// Maximum time between a failure and a repetition that is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 const MAX_CASES: usize = 200;
+/// Maximum time between two frames of a continuous history.
+const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 
 /// Detects the incidents in one stream of frames and events.
 #[derive(Debug, Default)]
 pub struct Observer {
     hello: Arc<Hello>,
     history: RecentHistory,
+    /// History before the last jump in a recording, until the first frame after the jump.
+    before_jump: Option<RecentHistory>,
     /// Last known state of each process, including exited processes.
     known: HashMap<ProcessKey, ProcessInfo>,
     /// GPU index of each process that the driver lists on exactly one GPU.
@@ -73,14 +77,22 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Clears all state except the greeting after a recording jumped to another position.
+    /// Clears all state except the greeting after a recording jumped to another position. The frames after the jump
+    /// continue the history if it reaches up to them.
     pub fn forget(&mut self) {
-        *self = Self { hello: Arc::clone(&self.hello), ..Self::default() };
+        let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
+        let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);
+        *self = Self { hello: Arc::clone(&self.hello), before_jump, ..Self::default() };
     }
 
     /// Adds a frame. Returns new revisions of the cases whose diagnosis depends on the elapsed time.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Record> {
         self.now = frame.mono;
+        let reaches = |h: &RecentHistory| frame.mono.since(h.newest().mono) <= MAX_FRAME_DISTANCE;
+        if let Some(mut before) = self.before_jump.take().filter(reaches) {
+            before.forget_from(frame.mono);
+            self.history = before;
+        }
         self.history.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let is_unchanged = |known: &ProcessInfo| known.is_unchanged(process);

@@ -88,6 +88,12 @@ impl RecentHistory {
         self.usage.retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < RETENTION));
     }
 
+    /// Drops the measurements at or after `time`.
+    pub fn forget_from(&mut self, time: Mono) {
+        self.pools.values_mut().for_each(|samples| samples.forget_from(time));
+        self.usage.values_mut().for_each(|ring| ring.retain(|(at, _)| *at < time));
+    }
+
     pub fn is_known(&self, process: ProcessKey) -> bool {
         self.processes.contains_key(&process)
     }

@@ -394,6 +394,34 @@ fn detects_a_leak_without_text_after_a_minute() {
 }
 
 #[test]
+fn a_jump_forward_in_a_recording_continues_the_history() {
+    let leak = |second: f64| {
+        let base = 1.0 + second * 0.18;
+        let peak = if second == 2.0 { base + 2.0 } else { base + 0.18 };
+        (base, peak, base + 2.0)
+    };
+    let mut sim = SimulatedRun::new();
+    sim.run(60, leak);
+    sim.observer.forget();
+    sim.run(50, |second| leak(60.0 + second));
+    assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-leak-growth");
+    // A jump repeats the last frames.
+    let mut sim = SimulatedRun::new();
+    sim.run(100, leak);
+    sim.observer.forget();
+    sim.now -= 30_000;
+    sim.run(40, |second| leak(70.0 + second));
+    assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-leak-growth");
+    // The frames between are missing.
+    let mut sim = SimulatedRun::new();
+    sim.run(60, leak);
+    sim.observer.forget();
+    sim.now += 60_000;
+    sim.run(50, |second| leak(60.0 + second));
+    assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-capacity");
+}
+
+#[test]
 fn detects_a_leak_with_steps_too_short_to_see() {
     let mut sim = SimulatedRun::new();
     sim.run(110, |second| {

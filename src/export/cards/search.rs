@@ -24,19 +24,20 @@ const STOP_WORDS: &[&str] = &[
     "problem", "issue",
 ];
 
+/// Additional score of a card with an alias that equals the query, and of a card with an alias that contains it.
+const SAME_PHRASE: f64 = 30.0;
+const PART_OF_PHRASE: f64 = 10.0;
+
 struct Document {
     weights: HashMap<String, f64>,
+    /// Aliases, as returned by [`spaced`].
+    phrases: Vec<String>,
 }
 
 /// Returns the cards that match the words of `query`, best first.
 #[must_use]
 pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
-    let mut wanted: Vec<String> = Vec::new();
-    for word in words(query).filter(|word| !STOP_WORDS.contains(&word.as_str())) {
-        if !wanted.contains(&word) {
-            wanted.push(word);
-        }
-    }
+    let wanted = search_words(query);
     if wanted.is_empty() || wanted.len() > MAX_WORDS {
         return Vec::new();
     }
@@ -65,7 +66,13 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
             });
             each.fold(0.0, f64::max)
         };
-        meant.iter().map(best).sum()
+        let phrase = spaced(query);
+        let exact = document.phrases.iter().map(|known| match known.contains(&phrase) {
+            true if *known == phrase => SAME_PHRASE,
+            true => PART_OF_PHRASE,
+            false => 0.0,
+        });
+        meant.iter().map(best).sum::<f64>() + exact.fold(0.0, f64::max)
     };
     let mut found: Vec<(f64, &Card)> = documents
         .iter()
@@ -81,7 +88,8 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
 
 impl Document {
     fn of(card: &Card) -> Self {
-        let mut document = Self { weights: HashMap::new() };
+        let phrases = card.aliases.iter().map(|alias| spaced(alias)).collect();
+        let mut document = Self { weights: HashMap::new(), phrases };
         document.add(&card.id, 6.0);
         document.add(&card.headline, 5.0);
         card.aliases.iter().for_each(|text| document.add(text, 5.0));
@@ -110,6 +118,22 @@ impl Document {
 fn words(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split(|c: char| !c.is_alphanumeric());
     parts.filter(|word| (2..=40).contains(&word.len())).map(str::to_lowercase)
+}
+
+/// Returns the distinct words of a text, without stop words.
+fn search_words(text: &str) -> Vec<String> {
+    let mut distinct: Vec<String> = Vec::new();
+    for word in words(text).filter(|word| !STOP_WORDS.contains(&word.as_str())) {
+        if !distinct.contains(&word) {
+            distinct.push(word);
+        }
+    }
+    distinct
+}
+
+/// Returns the words of a text between blanks: ` cuda out of memory `.
+fn spaced(text: &str) -> String {
+    words(text).fold(" ".to_owned(), |all, word| all + &word + " ")
 }
 
 /// Returns the words in the cards that are similar to `word`, with their similarity from 0 to 1.
@@ -159,6 +183,9 @@ mod tests {
         ] {
             let found = first(query);
             assert!(found.iter().take(3).any(|id| *id == card), "{query}: {found:?}");
+        }
+        for query in ["out of memory", "CUDA out of memory", "out of memory while loading"] {
+            assert_eq!(first(query)[0], "oom-capacity", "{query}");
         }
         assert_eq!(first("xyzzy plugh"), [""; 0]);
         assert_eq!(first("step 1\nstep 2"), [""; 0]);
