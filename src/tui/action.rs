@@ -125,7 +125,7 @@ actions! {
         View::pass;
     Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot",
         |_, app| Overlay::filter(app).into();
-    Signal: Screens, "signal", ["f9", "x"], "signal", "Send a signal to the tagged processes, or the one under the cursor; asks first",
+    Signal: Screens, "signal", ["f9", "x"], "signal", "Kill or signal the tagged processes, or the one under the cursor; asks first",
         |view, app| view.choose_signal(Signal::Term, app);
     SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first",
         |view, app| view.choose_signal(Signal::Term, app);
@@ -153,7 +153,7 @@ actions! {
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
         |_, app| { app.time_window.zoom_by(1, app.now()); Effect::Done };
-    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll charts and tables back in time by a quarter of the charts' range",
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Rewind charts and tables by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Back, app);
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Forward, app);

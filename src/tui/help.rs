@@ -155,7 +155,8 @@ impl HelpLine {
 
 /// Returns the lines that contain the search term, ignoring case, with their headings. An empty term matches all lines.
 fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
-    let term = term.trim().to_lowercase();
+    // The texts use British spelling.
+    let term = term.trim().to_lowercase().replace("color", "colour");
     if term.is_empty() {
         return lines;
     }

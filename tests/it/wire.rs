@@ -126,7 +126,11 @@ fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
                     }
                 }
                 Update::Link(_) => is_up = true,
-                update => updates.push(update),
+                // A newer state of the link replaces an unread one, so the connected state may be missing.
+                update => {
+                    is_up = true;
+                    updates.push(update);
+                }
             }
         }
     })

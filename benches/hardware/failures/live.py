@@ -45,7 +45,7 @@ MEASURED = {
     "leak": ("oom-capacity", "oom-leak-growth"),
     "other_process": ("oom-other-process",),
     "fraction": ("oom-memory-fraction-limit", "oom-capacity"),
-    "first_step": ("oom-first-step-states",),
+    "first_step": ("oom-first-step-states", "oom-capacity"),
     "eval_no_grad": ("oom-capacity", "oom-eval-no-grad"),
     "eval_keeps_outputs": ("oom-capacity", "oom-leak-growth", "oom-eval-no-grad"),
     "running_loss": ("oom-capacity", "oom-leak-growth"),

@@ -212,10 +212,15 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         && blocks.largest <= request
         && blocks.bytes >= request
     {
-        return Finding::For(format!(
+        let clause = format!(
             "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
             blocks.count, blocks.bytes, blocks.largest, blocks.lag.0
-        ));
+        );
+        // Every failed request is larger than the largest free block, which alone proves nothing.
+        return match requested(case) {
+            Some(_) => Finding::For(clause),
+            None => Finding::Hint(clause),
+        };
     }
     let Some((largest, request)) = case.measured.largest_free_block.zip(requested(case)) else {
         return Finding::Silent;
