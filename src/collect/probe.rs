@@ -75,8 +75,8 @@ fn with_process(
         match maps_of(process, &wanted.gpu, frame, proc_root) {
             Ok(seen) => {
                 let pattern = pattern_of(process, &seen, request.arena);
-                // Keeps the synthetic pattern for an empty cache, which does not show the sizes that the program will
-                // request.
+                // Keeps the synthetic pattern if the cache is empty, because an empty cache does not show the sizes
+                // that the program will request.
                 if !pattern.requests.is_empty() {
                     request.pattern = pattern;
                 }
@@ -148,8 +148,8 @@ fn maps_of(
         };
         map.process = process;
         map.at = now_mono();
-        // Uses an inexact map only as a fallback: it mixes several instants, so block lifetimes cannot be derived from
-        // it.
+        // Uses an inexact map only as a fallback. Such a map combines data from several points in time, so block
+        // lifetimes cannot be derived from it.
         let is_first = all.is_empty();
         if map.exact || is_first {
             let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();

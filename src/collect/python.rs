@@ -35,7 +35,7 @@ const MAX_TEXT: usize = 200;
 const MAX_LAG: Millis = Millis(1_000);
 /// Maximum number of attached Python processes. Each needs a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// The /proc directory that py-spy always reads.
+/// The /proc directory, whose path py-spy does not let callers change.
 const PROC: &str = "/proc";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -194,7 +194,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // These errors concern the whole process, whereas inconsistent data causes reads of unmapped addresses.
+        // These errors affect the whole process, unlike inconsistent data, which causes reads of unmapped addresses.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -277,7 +277,7 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
 /// File name of gputop's Python hook, which runs in the program's threads and in its own thread.
 const HOOK: &str = "/gputop_hook.py";
 
-/// Converts a thread's stack without the hook's frames. Returns `None` for the hook's own thread.
+/// Converts a thread's stack and removes the hook's frames. Returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
     // Also compares the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.

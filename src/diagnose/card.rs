@@ -149,7 +149,7 @@ pub struct Signature {
     /// quote.
     #[serde(default)]
     pub weak: bool,
-    /// Literals of which every match contains at least one. The build script computes them.
+    /// Literals, at least one of which occurs in every match. Computed by the build script.
     #[serde(default)]
     pub needles: Option<Vec<String>>,
     /// Further sets of literals. Every match contains one literal of each set. Computed by the build script.
@@ -274,7 +274,7 @@ pub struct FixRule {
     /// True if the fix is offered only when evidence supports its cause.
     #[serde(default)]
     pub proven: bool,
-    /// Programs or workloads to which the fix applies, or with `!` does not apply. Empty means all.
+    /// Programs or workloads to which the fix applies, or does not apply if prefixed with `!`. Empty means all.
     #[serde(default)]
     pub only: Vec<String>,
     #[serde(default)]

@@ -74,7 +74,7 @@ fn fixes(
     // Keeps the card's order of fixes for causes that are likely even without evidence.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
-    // Does not move a command forward on evidence if it affects other programs.
+    // Evidence does not move a command to the front if the command affects other programs.
     let is_first = |fix: &FixRule| {
         workload::warning(&fix.change).is_none()
             && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
@@ -157,7 +157,8 @@ mod tests {
         }
     }
 
-    /// Values of a specific machine (interfaces, GPUs, addresses, files) would look like the user's own values.
+    /// Checks that no fix contains a value of one specific machine (interface, GPU, address, file), which users could
+    /// mistake for their own.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {
         let constant = Pattern::new(concat!(

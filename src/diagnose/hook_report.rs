@@ -23,8 +23,8 @@ impl HookReport {
         Self {
             measured: Measured {
                 steps: event.steps.and_then(finished_steps),
-                // Drops a count of zero earlier flushes, which rules nothing out: the first flush may be the one that
-                // failed.
+                // Drops a count of zero earlier flushes, which rules nothing out: the first flush may belong to the
+                // failed allocation.
                 retries: oom.num_alloc_retries.map(earlier_retries).filter(|n| *n > 0),
                 largest_free_block: oom.largest_free_block,
                 largest_free_block_other_streams: oom.largest_free_block_other_streams,

@@ -15,11 +15,11 @@ use super::{own_process, quote};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
 
-/// Maximum number of sightings from the start of a log. Repetitions are only counted.
+/// Maximum number of sightings to store from the start of a log. Repetitions are counted but not stored.
 const MAX_SIGHTINGS: usize = 2000;
 /// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
 const MAX_LAST_SIGHTINGS: usize = 500;
-/// Bytes of excerpts to read from the end of a log with too many errors. The last ones show why the program exited.
+/// Bytes of excerpts to read from the end of a log with too many errors. The last errors show why the program exited.
 const TAIL_BYTES: usize = 256 * 1024;
 const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
@@ -27,7 +27,7 @@ const MAX_TRACEBACKS: usize = 200;
 const MAX_REPEAT_GAP: u64 = 400;
 /// Number of bytes to store from the start of a log, which identify the program.
 const MAX_START: usize = 16 * 1024;
-/// Maximum length of a text that may be a question or a single message.
+/// Maximum length of a text that is treated as a user's question or a single message instead of a log.
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
@@ -110,7 +110,7 @@ fn overlap(text: &str, next: &str) -> usize {
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // Searches from the earliest start, which gives the longest overlap. It cannot be longer than `next`.
+    // Searches from the earliest start, which gives the longest overlap. The overlap cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];

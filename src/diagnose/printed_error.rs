@@ -1,8 +1,8 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
 //! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede the error; in
-//! source code, quotes and calls surround it. Signatures of plain words are rejected when in doubt. Signatures with
-//! numbers are rejected only in source code.
+//! source code, quotes and calls surround it. A match of a plain-word signature is rejected when in doubt. A match of a
+//! signature with numbers is rejected only in source code.
 
 use std::ops::Range;
 

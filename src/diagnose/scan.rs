@@ -18,8 +18,8 @@ const MAX_ANCHORS_PER_SEARCH: usize = 64;
 /// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
-/// Literals of which every text that matches a signature contains at least one. A test checks this for all examples of
-/// the cards. Anchors are rare in ordinary logs.
+/// Literals, at least one of which occurs in every text that matches a signature. A test checks this for all examples
+/// of the cards. Anchors are rare in ordinary logs.
 pub const ANCHORS: &[&str] = &[
     "ut of memory",
     "OutOfMemory",
@@ -416,7 +416,7 @@ impl Scanner {
         done
     }
 
-    /// Returns the last excerpt after the end of the log.
+    /// Returns the last excerpt when the log has ended.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {

@@ -104,7 +104,7 @@ impl Worker {
             self.gpu.at = now_mono();
             self.gpu.health.state = HealthState::Answering;
             self.report()?;
-            // Read the rare values after the report, so that slow calls do not delay the first frame.
+            // Read the rarely changing values after the report, so that slow calls do not delay the first frame.
             reader.read_rare(&device, &mut self.gpu);
             self.wait_for_tick()?;
             reader.read(&device, &mut self.gpu, self.focused)?;
@@ -132,7 +132,7 @@ impl Worker {
                 detail: Some(error.to_string()),
             };
         }
-        // Report the processes unchanged. The kernel reports when one exits.
+        // Report the last known processes unchanged, because their exits are detected through the kernel.
         let _ = self.report();
     }
 
@@ -194,7 +194,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // Postpone utilisation to the second frame, because the first one does not need it.
+        // Read utilisation only from the second frame on, because the first frame does not need it.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),

@@ -168,8 +168,8 @@ impl ProcessTable {
     }
 }
 
-/// Returns a process of which only the PID is known. The start time is 0, which no real process has, so the entry
-/// cannot be mistaken for a real process.
+/// Creates an entry for a process of which only the PID is known. Its start time is 0, which no real process has, so
+/// the entry cannot be mistaken for a real process.
 fn unreadable(pid: Pid, missing: &Missing) -> Process {
     let mut process = Process {
         key: ProcessKey { pid, ..ProcessKey::default() },

@@ -1,9 +1,10 @@
 //! Finds the local processes with an open GPU device file, for use in a container.
 //!
-//! In a container, the driver reports PIDs of the host, which cannot be matched. But `/proc/PID/fd` of a process with
-//! the same user contains `/dev/nvidia3`. An open device file is only an indication: a process may have a device open
-//! without a context on that GPU, and a forked child inherits its parent's descriptors. The process's allocator shows
-//! the actual use. Processes of other users are skipped, because their descriptors are not readable.
+//! In a container, the driver reports the host's PIDs, which cannot be matched to the container's processes. But
+//! `/proc/PID/fd` of a process with the same user contains `/dev/nvidia3`. An open device file is only an indication: a
+//! process may have a device open without a context on that GPU, and a forked child inherits its parent's descriptors.
+//! The process's allocator shows the actual use. Processes of other users are skipped, because their descriptors are
+//! not readable.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -18,11 +18,12 @@ use crate::open_files::{LongLivedFile, room_for};
 const MAX_NAME_CHARS: usize = 64;
 /// Interval for rereading a process's command line, user and cgroup.
 const FACTS_INTERVAL_MS: u64 = 30_000;
-/// Age of a process below which its facts are read more often if an exec cannot be detected: a young `python` process
+/// Maximum age of a process whose facts are read more often if its execs cannot be detected. A young `python` process
 /// may still exec another `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
-/// Range over which rereads of facts are spread by PID, so that no tick reads the facts of all processes.
+/// Time range over which the reads of process facts are spread by PID, so that no tick reads the facts of all
+/// processes.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
@@ -157,8 +158,8 @@ impl TrackedProcess {
         facts::read_into(&mut read, &mut self.uid, reading);
         // Computes the next read time before a missing command line is replaced by the previous one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
-        // Keeps the previous command line: it is also missing during an exec and just before the process becomes a
-        // zombie.
+        // Keeps the previous command line if the new one is missing, as it is during an exec and just before the
+        // process becomes a zombie.
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
         }
@@ -219,7 +220,8 @@ fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixM
 
 /// Returns the time at which a process's rarely changing facts are due again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
-    // Reads again immediately: during an exec, the kernel sets the new name shortly before the new command line.
+    // Rereads a missing command line immediately: during an exec, the kernel sets the new name shortly before the new
+    // command line.
     if process.command.value().is_none() {
         return now;
     }

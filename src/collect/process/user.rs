@@ -49,7 +49,7 @@ impl UserNames {
 }
 
 impl Lookup {
-    /// Requests a user name and returns how long to wait for the answer: not at all while earlier answers are pending.
+    /// Requests a user name. Returns the maximum wait for the answer, which is zero while earlier answers are pending.
     fn request(&mut self, uid: u32) -> Duration {
         let is_idle = self.unanswered == 0;
         self.unanswered += usize::from(self.request.send(uid).is_ok());

@@ -1,9 +1,9 @@
 //! Detects allocation spikes: failed allocations, and new maxima of the allocated bytes.
 //!
-//! A training run reaches its maximum once per step, and later steps do not exceed the first. A spike is therefore a
-//! sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a minimum step. Each
-//! spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per second for failed
-//! allocations.
+//! A training run reaches its memory maximum once per step, and later steps do not exceed the first step's maximum. A
+//! spike is therefore a sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a
+//! minimum step. Each spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per
+//! second for failed allocations.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
@@ -37,7 +37,7 @@ impl AllocationSpike {
 pub struct SpikeDetector {
     last: Bytes,
     highest: Bytes,
-    /// Allocated bytes at the last report, or initially.
+    /// Allocated bytes at the last report, or at the first sample before any report.
     reported: Bytes,
     reported_ooms: u64,
     /// Time of the last sample before the unreported allocation failures.
@@ -100,7 +100,7 @@ pub struct ReportLimiter {
 }
 
 impl ReportLimiter {
-    /// Returns true if the spike should be reported now, and then records the report.
+    /// Returns true if the spike should be reported now, and records the time of the report.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
         // Limits failures separately, so that a reported maximum does not delay them: memory is at its maximum
         // immediately before an allocation fails, and the program may exit soon.

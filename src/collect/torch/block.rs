@@ -17,7 +17,7 @@ use crate::collect::memory::view::View;
 
 /// Range of offsets in a Block to search for the pool pointer.
 const POOL_OFFSETS: std::ops::Range<usize> = 40..104;
-/// Number of bytes of a Block to read for the calibration.
+/// Number of bytes to read from a Block when detecting its member offsets.
 pub const SAMPLE_BYTES: usize = 144;
 /// PyTorch rounds every size up to a multiple of this many bytes.
 pub const GRANULE: u64 = 512;

@@ -85,7 +85,7 @@ impl Node {
 /// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
 /// system calls depends on the levels instead of the nodes.
 ///
-/// If a tree is changing or invalid, the walk stops slightly above the node count stored in the tree.
+/// If a tree is changing or invalid, the walk stops at slightly more nodes than the count stored in the tree.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let occupied = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();

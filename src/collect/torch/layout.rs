@@ -45,7 +45,7 @@ pub const FAMILIES: &[Family] = &[
 
 /// Number of statistics arrays before the hash map that separates the arrays since torch 2.13.
 const HASH_MAP_AFTER: usize = 6;
-/// Number of bytes to read of a candidate for a DeviceCachingAllocator, and how many of them must be mapped.
+/// Number of bytes to read from a possible DeviceCachingAllocator, and the number of those bytes that must be mapped.
 const DEVICE_BYTES: usize = 4_096;
 const MIN_MAPPED_BYTES: usize = 1_200;
 /// Range of offsets after the statistics to search for the first `std::set`.

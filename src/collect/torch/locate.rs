@@ -196,7 +196,7 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // Decides by the first device whether this vector is the list of device allocators.
+            // Decides from the first device whether this vector is the list of device allocators.
             if layouts.is_empty() {
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! Builds segments from the blocks found by a walk, and checks the blocks for consistency.
+//! Builds segments from an allocator's blocks, and checks the blocks for consistency.
 //!
 //! Blocks of one driver allocation form a chain through `prev` and `next`. A chain without expandable segments is a
 //! segment. A chain with expandable segments covers the address space of a whole GPU, most of it unmapped, and is split

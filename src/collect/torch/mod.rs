@@ -85,7 +85,7 @@ impl Attached<Live> {
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
-            // Also retries for an unknown layout, because a changing allocator can look like one.
+            // Also retries for an unknown layout, because the layout of a changing allocator can seem unknown.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }

@@ -16,11 +16,11 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 use crate::model::pool::{PoolId, PoolKind};
 
-/// Limit for plausible private pool IDs. They count up from 0, or consist of the graph's number and a flag.
+/// Maximum plausible private pool ID. The IDs count up from 0, or consist of the graph's number and a flag.
 const MAX_POOL_ID: u64 = 1 << 48;
 /// Maximum number of private pools. vLLM has about a hundred.
 const MAX_PRIVATE_POOLS: u64 = 4_096;
-/// Size of a `graph_pools` entry in bytes: the distance, a pair of IDs and a pointer.
+/// Size of a `graph_pools` entry in bytes: the distance from the ideal slot, a pair of IDs and a pointer.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
 /// Number of bytes of a PrivatePool to read, and the range of possible offsets of its first BlockPool: 8, 32 or 40 in
@@ -76,8 +76,8 @@ impl<M: Memory> Device<'_, M> {
             let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
-            // Ignores unreadable entries: a different table may have smaller entries, so the read may go beyond its
-            // end.
+            // Ignores unreadable entries: if this is a different table with smaller entries, the read may go beyond the
+            // table's end.
             match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
                 Ok(found) => candidates.extend(found),
                 Err(MemoryError::Unreadable { .. }) => {}

@@ -147,7 +147,8 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // The lines of a kernel log are in order, and each line describes one GPU and one process.
+        // Compares line numbers, PIDs and GPUs. Kernel log lines are in order, and each describes one GPU and one
+        // process.
         let differs =
             |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
         let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
@@ -167,7 +168,7 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
-    // A launcher only reports that a worker failed. The worker's traceback may be directly above that report.
+    // Also accepts a traceback directly above a launcher's report, because it may be the failed worker's traceback.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     diagnosis.logs.iter().enumerate().find_map(|(log, findings)| {

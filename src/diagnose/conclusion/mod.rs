@@ -51,7 +51,7 @@ pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured
     let crashes = recover(|| grouping::crashes(&diagnosis)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
-        // Continues after a panic, so that a crash that cannot be diagnosed does not affect the others.
+        // Continues after a panic, so that a crash that cannot be diagnosed does not affect the other crashes.
         let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
@@ -134,7 +134,8 @@ impl<'a> Diagnosis<'a> {
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
-            // Treats an exception after a failed assertion as the same failure: it contains fewer details.
+            // Treats an exception after a failed assertion as the same failure, because the exception contains fewer
+            // details.
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });

@@ -183,7 +183,7 @@ fn step_number(line: &str) -> Option<u64> {
 
 fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
-        // Ignores the first flush, which may be the one that failed.
+        // Ignores the first cache flush, which may belong to the failed allocation.
         Some(0) => Finding::Silent,
         Some(1) => Finding::For("the cache had been flushed once".into()),
         Some(n) => Finding::For(format!("the cache had been flushed {n} times")),

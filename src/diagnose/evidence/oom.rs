@@ -92,7 +92,7 @@ impl Oom {
     /// Returns the used GPU memory that the message does not attribute to any process.
     fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
-            // The message contains 0 bytes if the driver does not know the value.
+            // The message contains 0 bytes if the driver does not report the value.
             Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
             None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
         };

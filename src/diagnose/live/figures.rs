@@ -71,7 +71,8 @@ impl Figures {
         self.total = total(&gpu.memory).or(self.total);
         self.free = gpu.memory.free.get().or(self.free);
         let list = || gpu.processes.value().into_iter().flatten();
-        // Skips the update if the failed process is not in the list: it may be among the others under another PID.
+        // Skips the update if the failed process is not in the list, because it may be listed as another process under
+        // a different PID.
         let is_own =
             |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
         if let Some(own) = list().find(is_own) {

@@ -243,7 +243,7 @@ impl Observer {
         self.cases.len() - 1
     }
 
-    /// Sets the scene from the newest frame at a process's first event.
+    /// Copies the scene from the newest frame into the case at a process's first event.
     fn set_scene(&mut self, index: usize, event: &Event) {
         let case = &mut self.cases[index];
         if event.process.is_some_and(|key| case.has(key)) {

@@ -2,8 +2,8 @@
 //! process.
 //!
 //! A line without a process waits for its owner: a process with an Xid of the same number, or a process on the same GPU
-//! whose kernels failed. If no owner is found within [`OWNER_TIMEOUT`], the incident is about the GPU only. Xids that
-//! programs do not cause are reported without waiting.
+//! whose kernels failed. If no owner is found within [`OWNER_TIMEOUT`], the incident is reported for the GPU only. Xids
+//! that programs do not cause are reported without waiting.
 
 use super::Observer;
 use super::case::Case;

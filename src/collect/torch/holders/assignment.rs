@@ -182,7 +182,7 @@ impl BlockAssignment {
             group.count += 1;
             group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
             group.tensors.push(held_tensor(&block, candidate));
-            // Bounds memory use without sorting the tensors for every block.
+            // Limits memory use without sorting the tensors for every block.
             if group.tensors.len() >= 2 * MAX_LISTED {
                 keep_largest(&mut group.tensors);
             }

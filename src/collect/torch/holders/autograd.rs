@@ -155,7 +155,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
     }
 
     /// Returns the number of words in a `std::vector`: {begin, end, capacity}, with malloc's size in front of `begin`.
-    /// Checks that size because three ascending words alone are often something else.
+    /// Checks malloc's size, because three ascending words alone are often not a vector.
     fn array_len(&self, begin: u64, end: u64, capacity: u64) -> Option<usize> {
         let is_ordered = begin < end && end <= capacity && (end - begin).is_multiple_of(8);
         if !is_ordered || capacity - begin > MAX_ARRAY_BYTES || !begin.is_multiple_of(16) {

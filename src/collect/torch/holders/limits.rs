@@ -1,4 +1,4 @@
-//! Limits for one read of the holders, and sentences about what each limit left out.
+//! Limits for one read of the holders, and messages about the data that each limit excluded.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -13,20 +13,20 @@ pub struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Maximums {
-    /// Heap words that may belong to a tensor.
+    /// Maximum number of heap words that may belong to a tensor.
     pub candidates: usize,
     pub tensors: usize,
     pub interpreters: usize,
     pub threads: usize,
-    /// Python frames of one thread.
+    /// Maximum number of Python frames per thread.
     pub frames: usize,
-    /// Local variables of one frame.
+    /// Maximum number of local variables per frame.
     pub locals: u64,
-    /// Subclasses of `torch.Tensor`.
+    /// Maximum number of subclasses of `torch.Tensor`.
     pub classes: usize,
-    /// References in one path to a tensor.
+    /// Maximum number of references in one path to a tensor.
     pub depth: usize,
-    /// Items of one Python container, or attributes of one instance.
+    /// Maximum number of items in one Python container, or of attributes of one instance.
     pub items: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for Options {
     }
 }
 
-/// Sentences for [`Holders::limit`](crate::model::holders::Holders::limit).
+/// Messages for [`Holders::limit`](crate::model::holders::Holders::limit).
 #[derive(Debug, Default)]
 pub struct Limits {
     sentences: RefCell<Vec<String>>,
@@ -58,7 +58,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Adds a sentence about data that can never be read in this process.
+    /// Adds a message about data that can never be read in this process.
     pub fn add(&self, sentence: impl Into<String>) {
         let sentence = sentence.into();
         let mut sentences = self.sentences.borrow_mut();
@@ -67,7 +67,7 @@ impl Limits {
         }
     }
 
-    /// Adds a sentence about a limit that ended a part of this read.
+    /// Adds a message about a limit that stopped a part of this read.
     pub fn add_end(&self, sentence: impl Into<String>) {
         self.is_incomplete.set(true);
         self.add(sentence);

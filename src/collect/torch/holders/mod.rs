@@ -396,7 +396,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 "Tensors saved by autograd are not attributed: the program does not use glibc malloc.",
             );
         }
-        // After the time limit, all reads fail, including the checks of named tensors.
+        // Reports an exceeded time limit, because all later reads fail, including the checks of named tensors.
         if budget.is_beyond(100) {
             limits.add_end("The time limit stopped the read, so some names are missing.");
         }
@@ -479,7 +479,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 tensor: tensor.clone(),
                 aliases: path.aliases.clone(),
             });
-            // Names the gradient here, because it gets a Python object only when Python code accesses it.
+            // Names the gradient here, because a gradient gets a Python object only when Python code accesses it.
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());

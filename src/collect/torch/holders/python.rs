@@ -421,7 +421,8 @@ impl<'a, M: Memory> Python<'a, M> {
         }
     }
 
-    /// Calls `visit` with the name and value of each attribute of an instance, in any form of instance dictionary.
+    /// Calls `visit` with the name and value of each attribute of an instance, for all layouts of instance
+    /// dictionaries.
     pub fn attributes(
         &self,
         object: u64,

@@ -335,7 +335,7 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
     (1..9).find_map(|index| {
         let class = classes.of(words[index])?;
         if class.ends_with("TensorImplE") && class.starts_with('N') {
-            // If there is no gradient, the pointer leads to the undefined tensor.
+            // If there is no gradient, the pointer refers to PyTorch's undefined tensor.
             return Some(index);
         }
         let is_node = class.contains("Backward") && !class.starts_with("St");

@@ -42,7 +42,7 @@ impl WantedTensors {
         self.tensors.insert(tensor.object, wanted);
     }
 
-    /// Removes a tensor after its name was found, and the bytes of its storage.
+    /// Removes a named tensor and the bytes of its storage.
     pub fn set_named(&mut self, object: u64) {
         if let Some(named) = self.tensors.remove(&object) {
             let storage = self.storages.remove(&named.tensor.data);

@@ -25,14 +25,15 @@ use crate::model::holders::HolderClass;
 const COSTS: usize = 600;
 /// Approximate memory of one node in bytes, including its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
-/// Minimum number of objects to visit between two checks for freed tensors, in total and for each wanted tensor.
+/// Minimum number of objects to visit between two checks for freed tensors: an absolute minimum, and a minimum for each
+/// wanted tensor.
 const MIN_VISITS_PER_CHECK: usize = 16_384;
 const MIN_VISITS_PER_TENSOR: usize = 32;
 /// Maximum number of objects to visit in search of the last few unnamed bytes.
 const MAX_LAST_VISITS: usize = 50_000;
 const MAX_NAME: usize = 240;
-/// Containers with more items are searched after all cheaper paths, because most of them contain data rather than
-/// tensors.
+/// Number of items above which a container is searched after all cheaper paths, because most large containers contain
+/// data rather than tensors.
 const MANY_ITEMS: u64 = 4_096;
 const MANY_ITEMS_COST: u16 = 40;
 /// Maximum size of an object of unknown type whose words are followed as pointers, in bytes.
@@ -162,7 +163,7 @@ pub struct Names<'a, M> {
 #[derive(Debug)]
 struct Root {
     text: String,
-    /// True if names start with the root's name. It is omitted for the program's own variables.
+    /// True if names start with the root's name. The root's name is omitted for the program's own variables.
     is_shown: bool,
 }
 
@@ -184,7 +185,7 @@ impl<'a, M: Memory> Names<'a, M> {
     }
 
     /// Searches until `wanted` is empty, or until 99 % of its bytes have a name and a short search has not found the
-    /// remaining names. Returns the limit that ended the search: a word such as `time`.
+    /// remaining names. Returns the name of the limit that ended the search, such as `time`.
     pub fn search(
         &mut self,
         interpreter: &Interpreter,
@@ -356,7 +357,7 @@ impl<'a, M: Memory> Names<'a, M> {
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
-            // Uses the frame as the root of its variables; its address is not a Python object.
+            // Uses the frame as the root of its variables, although a frame is not a Python object.
             let edge = Edge { cost, class: HolderClass::Variable, step: root };
             self.graph.push(frame, NO_PARENT, edge);
             let Some(&parent) = self.graph.index.get(&frame) else {

@@ -27,8 +27,8 @@ impl Parent {
 impl<M: Memory> Names<'_, M> {
     /// Adds a reference, unless its target cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
-        // Skips modules, which are roots. Following `import torch` would make PyTorch as cheap as the program's
-        // objects.
+        // Skips modules, which are roots. Following `import torch` would give PyTorch's objects the same low cost as
+        // the program's objects.
         let is_leaf = matches!(
             self.python.kind_of(object),
             None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
@@ -167,7 +167,7 @@ impl<M: Memory> Names<'_, M> {
         });
     }
 
-    /// Adds a tensor's gradient, which is referenced in C++.
+    /// Adds a reference to a tensor's gradient, which only a C++ object refers to.
     fn expand_gradient(&mut self, parent: &Parent) {
         let tensor = self.tensors.of_object(parent.object);
         let gradient = tensor.map_or(0, |tensor| tensor.gradient);
@@ -217,7 +217,8 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
-    /// Adds the slots of an instance, and the words that point to objects: fields of a type written in C.
+    /// Adds references from an instance's slots, and from words that point to objects, such as the fields of a type
+    /// written in C.
     fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
         for &(offset, name) in &class.members {
