@@ -302,8 +302,9 @@ proptest! {
         }
     }
 
+    // The letters exclude names such as `pin` and `key`, whose values are hidden.
     #[test]
-    fn keeps_words_and_numbers(words in prop::collection::vec("(--)?[a-jl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
+    fn keeps_words_and_numbers(words in prop::collection::vec("(--)?[a-hjl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         prop_assert_eq!(shown(&words), words);
     }
