@@ -393,7 +393,7 @@ fn mig_device(case: &Case<'_>) -> Finding {
     when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
 }
 
-/// Without text or frames, nothing shows what the live tensors are, so the evidence is only a hint.
+/// Without text, nothing shows what the live tensors are, so the evidence is only a hint.
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
@@ -403,19 +403,16 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
         return Finding::Silent;
     }
     let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
-    match has_text(case) {
-        true => Finding::For(clause),
-        false => Finding::Hint(clause),
+    match case.context.is_empty() {
+        true => Finding::Hint(clause),
+        false => Finding::For(clause),
     }
 }
 
-/// Returns true if any output or stack of the program is known.
-fn has_text(case: &Case<'_>) -> bool {
-    !case.context.is_empty() || !case.frames.is_empty()
-}
-
+/// Checks whether neither output nor a stack of the program is known.
 fn no_text(case: &Case<'_>) -> Finding {
-    when(Some(!has_text(case)), || Some("the output of the program was not readable".into()))
+    let is_unknown = case.context.is_empty() && case.frames.is_empty();
+    when(Some(is_unknown), || Some("the output of the program was not readable".into()))
 }
 
 fn gpu_full(case: &Case<'_>) -> Finding {
