@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! {"hello":{…}}  {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"map":{…},"failed_since":90412}
+//! {"holder_summary":{…}}
 //! {"stack":{…}}                                                             in recordings
 //! {"reply":{"detail":{"process":{…},"is":{…}}}}                             on connections
 //! {"request":{"interval":500}}  {"frames":12}  {"incident":"01kq3v7-x2c9"}  to a remote agent
@@ -28,6 +29,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::holders::Holders;
+use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::link::Link;
 use crate::model::log::LogView;
@@ -63,6 +65,8 @@ pub enum Update {
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The response to [`Request::Holders`]. Never recorded, because tensor names are private.
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
+    /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
+    HolderSummary(Arc<HolderSummary>),
     Log(Arc<LogView>),
     /// The response to [`Request::Watch`]: the name of the log that is now watched.
     Watched(ProcessKey, Result<String, Missing>),
@@ -215,6 +219,7 @@ impl Serialize for Update {
             Self::Hello(hello) => line.serialize_entry("hello", hello)?,
             Self::Frame(frame) => line.serialize_entry("frame", frame)?,
             Self::Event(event) => line.serialize_entry("event", event)?,
+            Self::HolderSummary(summary) => line.serialize_entry("holder_summary", summary)?,
             reply => line.serialize_entry("reply", &Reply(reply))?,
         }
         line.end()
@@ -406,6 +411,11 @@ fn read_update<'de, A: MapAccess<'de>>(
         "hello" => Update::Hello(line.next_value()?),
         "frame" => Update::Frame(line.next_value()?),
         "event" => Update::Event(line.next_value()?),
+        "holder_summary" => {
+            let mut summary: HolderSummary = line.next_value()?;
+            summary.cut();
+            Update::HolderSummary(Arc::new(summary))
+        }
         "stack" => {
             let stack: PythonStack = line.next_value()?;
             Update::Stacks(stack.process, Arc::new(Ok(stack)))

@@ -159,6 +159,8 @@ struct HostRecording {
     remote_incidents: RemoteIncidentEvents,
     frames: u64,
     is_disconnected: bool,
+    /// True if names of tensors may be recorded.
+    record_names: bool,
     /// The last reported card ID of each incident.
     reported: Vec<(IncidentKey, String)>,
 }
@@ -172,6 +174,7 @@ impl HostRecording {
         maps: MapPeriod,
         sink: Option<IncidentSink>,
     ) -> Result<Self> {
+        let record_names = sink.as_ref().is_some_and(|sink| sink.record_names);
         let watcher = Watcher::start(sink)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
         let mut remote_incidents = RemoteIncidentEvents::default();
@@ -185,6 +188,7 @@ impl HostRecording {
             remote_incidents,
             frames: 0,
             is_disconnected: false,
+            record_names,
             reported: Vec::new(),
         })
     }
@@ -237,6 +241,12 @@ impl HostRecording {
                 let before = recorder.bytes();
                 recorder.failure_map(&failed)?;
                 self.rounds.wrote(recorder.bytes() - before);
+            }
+            Update::HolderSummary(mut summary) => {
+                if !self.record_names {
+                    Arc::make_mut(&mut summary).forget_names();
+                }
+                recorder.holders(&summary)?;
             }
             Update::Stacks(_, stack) => {
                 if let Ok(stack) = &*stack {

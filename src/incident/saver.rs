@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::memory_store::MemoryStore;
 use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, notify, put};
 use crate::model::event::Event;
+use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::incident_record::{Evidence, Record, Track};
@@ -96,6 +97,7 @@ impl IncidentSaver {
     /// error; the record then has no name.
     pub fn save(&mut self, record: &mut Record) {
         self.add_evidence(record);
+        let names = self.take_names(record);
         if self.sink.is_none() {
             let (key, known) = self.recording.write(record.clone());
             (record.key, record.incident) = (key.clone(), known.incident.clone());
@@ -106,6 +108,21 @@ impl IncidentSaver {
         // Screens do not show evidence and block maps, so only the stored record keeps them.
         record.evidence = Evidence::default();
         record.forget_blocks();
+        if let (Some(scene), Some(holders)) = (&mut record.scene, names) {
+            Arc::make_mut(scene).holders = Some(holders);
+        }
+    }
+
+    /// Removes the tensor names from the record unless they may be stored. Returns the memory holders with their names,
+    /// which are shown but not stored.
+    fn take_names(&self, record: &mut Record) -> Option<HolderSummary> {
+        if self.sink.as_ref().is_none_or(|sink| sink.record_names) {
+            return None;
+        }
+        let scene = record.scene.as_mut()?;
+        let holders = scene.holders.clone()?;
+        Arc::make_mut(scene).holders.iter_mut().for_each(HolderSummary::forget_names);
+        Some(holders)
     }
 
     /// Writes an incident record to the store, or queues it as unsaved on failure.
@@ -249,8 +266,13 @@ mod tests {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
         let (report, mut results) = tokio::sync::mpsc::unbounded_channel();
-        let sink =
-            IncidentSink { store: store.clone(), on_incident: None, on_idle: None, on_exit: false };
+        let sink = IncidentSink {
+            store: store.clone(),
+            on_incident: None,
+            on_idle: None,
+            on_exit: false,
+            record_names: false,
+        };
         let mut saver = IncidentSaver::new(Some(sink), report);
         let remote = |start: u64| {
             let observed = IncidentKey {

@@ -41,6 +41,8 @@ pub struct IncidentSink {
     pub on_idle: Option<Millis>,
     /// True if the command runs for each GPU process that exits.
     pub on_exit: bool,
+    /// True if names of tensors may be stored.
+    pub record_names: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +107,7 @@ impl Watcher {
             | Update::Event(_)
             | Update::Stacks(..)
             | Update::FailureMap(_)
+            | Update::HolderSummary(_)
             | Update::RemoteIncident(_)
             | Update::Jump { .. } => {}
             _ => return,
@@ -300,6 +303,7 @@ impl Thread {
                 }
             }
             Update::FailureMap(map) => return observer.failure_map(map),
+            Update::HolderSummary(summary) => return observer.holders(summary),
             Update::Jump { .. } => observer.forget(),
             _ => {}
         }

@@ -8,6 +8,7 @@
 pub mod estimate;
 pub mod growth;
 pub mod purpose;
+pub mod summary;
 
 use std::mem::size_of;
 

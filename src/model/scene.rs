@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
+use super::holders::summary::HolderSummary;
 use super::pool::PoolMap;
 use super::process::ProcessKey;
 use super::stack::PythonStack;
@@ -38,6 +39,10 @@ pub struct Scene {
     pub map: Option<SceneMap>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<PythonStack>,
+    /// Memory holders of the process whose allocation failed, read because of the failure, or before it because the
+    /// GPU's memory was nearly full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holders: Option<HolderSummary>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -88,6 +93,9 @@ impl Scene {
             (self.frame, self.left_out) = (other.frame, other.left_out);
         }
         self.map = self.map.or(other.map);
+        if let Some(holders) = other.holders {
+            self.take_holders(holders);
+        }
         for stack in other.stacks {
             self.take_stack(stack);
         }
@@ -116,6 +124,21 @@ impl Scene {
         }
     }
 
+    /// Adds a reading of the memory holders. Of two readings of one process, the one with more memory is kept: after a
+    /// failure, exception handling frees memory. Returns true if the reading was added.
+    pub fn take_holders(&mut self, holders: HolderSummary) -> bool {
+        let is_better = self.holders.as_ref().is_none_or(|known| {
+            known.process == holders.process
+                && (known.allocated < holders.allocated
+                    || (known.allocated == holders.allocated
+                        && known.groups.len() < holders.groups.len()))
+        });
+        if is_better {
+            self.holders = Some(holders);
+        }
+        is_better
+    }
+
     /// Removes the list of blocks, which is intended for other programs only.
     pub fn forget_blocks(&mut self) {
         if let Some(map) = &mut self.map {
@@ -128,6 +151,9 @@ impl Scene {
         self.stacks.truncate(MAX_STACKS);
         if self.map.as_ref().is_some_and(|map| map.segments + map.blocks > MAX_PARTS) {
             self.forget_blocks();
+        }
+        if let Some(holders) = &mut self.holders {
+            holders.cut();
         }
     }
 }

@@ -32,6 +32,7 @@ use super::layout::{
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{Span, Summarise, Summary};
+use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::stack::PythonStack;
@@ -187,6 +188,12 @@ impl<W: Write> Recorder<W> {
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_entry("stack", stack);
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
+    }
+
+    /// Writes the memory holders of a process, read because of a failed allocation or nearly full memory.
+    pub fn holders(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
+        let line = json_entry("holder_summary", summary);
+        line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)
     }
 
     pub fn map(&mut self, map: &PoolMap) -> Result<(), RecordError> {

@@ -20,6 +20,9 @@ const MAX_STACKS: usize = 64;
 /// Maximum number of unread maps of failed allocations. Each map describes a different failed allocation.
 const MAX_FAILURE_MAPS: usize = 8;
 
+/// Maximum number of unread summaries of memory holders.
+const MAX_HOLDER_SUMMARIES: usize = 64;
+
 /// Number of unread updates at which [`Feed::wait_for_room`] waits.
 const MAX_WAITING: usize = 4_096;
 
@@ -57,6 +60,7 @@ impl Queue {
                     | Update::Position(_)
                     | Update::Stacks(..)
                     | Update::FailureMap(_)
+                    | Update::HolderSummary(_)
             ) && !is_map(update)
         });
         self.frames = 0;
@@ -126,6 +130,9 @@ impl Feed {
             }
             Update::FailureMap(_) => {
                 queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
+            }
+            Update::HolderSummary(_) => {
+                queue.make_room(|u| matches!(u, Update::HolderSummary(_)), MAX_HOLDER_SUMMARIES);
             }
             // Replace any unread update of this kind, because only the newest matters.
             Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {

@@ -206,7 +206,10 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
             // Ignore these updates, which are handled by the diagnosis code and the incident store.
-            Update::FailureMap(_) | Update::IncidentList(_) | Update::RemoteIncident(_) => {}
+            Update::FailureMap(_)
+            | Update::HolderSummary(_)
+            | Update::IncidentList(_)
+            | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Holders(process, holders) => self.holders.take(process, &holders),

@@ -8,6 +8,8 @@ use std::time::Duration;
 use gputop::collect::torch::Attached;
 use gputop::incident::{WatchResult, Watcher};
 use gputop::model::event::{Event, Observation, OomCountIncreased};
+use gputop::model::holders::summary::HolderSummary;
+use gputop::model::holders::{HolderClass, HolderGroup, Holders};
 use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
@@ -243,6 +245,15 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let maximum = PythonStack { at: moment(1), why: StackTrigger::NewMaximum, ..stack.clone() };
     let map = PoolMap { at: Mono(moment(3).0 + 70), ..Trainer::new(0).map(moment(3)) };
     let failed = FailureMap { since: moment(3), map };
+    let group = HolderGroup {
+        class: HolderClass::Parameter,
+        name: "model.*.weight".into(),
+        bytes: Bytes::mib(512),
+        ..HolderGroup::default()
+    };
+    let read =
+        Holders { process, at: Mono(moment(3).0 + 80), groups: vec![group], ..Holders::default() };
+    let holders = HolderSummary::of(&read, 0);
     let rose = OomCountIncreased { after: 1, since: moment(3), ..OomCountIncreased::default() };
     let event = Event {
         mono: Mono(moment(3).0 + 50),
@@ -260,6 +271,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
             recorder.event(&event).unwrap();
             recorder.stack(&stack).unwrap();
             recorder.failure_map(&failed).unwrap();
+            recorder.holders(&holders).unwrap();
         }
     }
     let mut seen = start(recorder.finish().unwrap(), PAUSED);
@@ -282,6 +294,7 @@ fn recording_restores_stack_and_map_of_a_failure() {
     let map = scene.map.as_ref().expect("the map");
     assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
     assert!(map.largest_free_block > Bytes(0));
+    assert_eq!(scene.holders, Some(holders));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::markdown;
 use gputop::model::frame::{Frame, ProcessList};
 use gputop::model::gpu::{Gpu, GpuProcess, Memory, Throttle};
+use gputop::model::holders::summary::HolderSummary;
+use gputop::model::holders::{HolderClass, HolderGroup, Holders};
 use gputop::model::incident::{Incident, Severity};
 use gputop::model::process::Process;
 use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
@@ -124,8 +126,31 @@ fn scene() -> Scene {
             }],
             ..PythonStack::default()
         }],
-        ..Scene::default()
+        holders: Some(holders(Mono(at.0 + 610))),
+        left_out: 0,
     }
+}
+
+fn holders(at: Mono) -> HolderSummary {
+    let group = |class, name: &str, count, mib| HolderGroup {
+        class,
+        name: name.into(),
+        count,
+        bytes: Bytes::mib(mib),
+        ..HolderGroup::default()
+    };
+    let holders = Holders {
+        process: key(418),
+        at,
+        groups: vec![
+            group(HolderClass::SavedForBackward, "trainer.losses[*]", 812, 9_216),
+            group(HolderClass::OptimizerState, "optimizer.state[*]['exp_avg']", 96, 2_816),
+            group(HolderClass::Parameter, "model.layers.*.\u{1b}[31mweight", 96, 1_408),
+            group(HolderClass::Workspace, "", 1, 32),
+        ],
+        ..Holders::default()
+    };
+    HolderSummary::of(&holders, 0)
 }
 
 #[test]
@@ -138,8 +163,8 @@ fn an_incident_at_every_size() {
         }
     }
     // The whole incident, including its scene.
-    let whole = text_of(&draw(&app, "incident", 80, 60));
-    insta::assert_snapshot!("incident-incident-80x60", whole);
+    let whole = text_of(&draw(&app, "incident", 80, 80));
+    insta::assert_snapshot!("incident-incident-80x80", whole);
     let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
     assert!(caught.contains("(caught)") && caught.contains("d explain"), "{caught}");
 }

@@ -84,7 +84,7 @@ fn completions_offer_ssh_hosts_and_groups() {
         ("gputop record gp", hosts),
         ("gputop once gp", "\n"),
         ("gputop --config gp", "\n"),
-        ("gputop --re", "--readonly\n"),
+        ("gputop --rea", "--readonly\n"),
     ] {
         let script = at("bash").display().to_string();
         let words: Vec<&str> = line.split(' ').collect();

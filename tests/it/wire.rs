@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gputop::model::event::{Event, Observation};
 use gputop::model::holders::Holders;
+use gputop::model::holders::summary::HolderSummary;
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::{FailureMap, PoolMap};
@@ -162,6 +163,10 @@ pub fn all_kinds() -> Vec<Update> {
         Update::Stacks(key(), Arc::new(Ok(PythonStack::default()))),
         Update::Stacks(key(), Arc::new(Err(why()))),
         Update::Holders(key(), Arc::new(Ok(Holders::default()))),
+        Update::HolderSummary(Arc::new(HolderSummary {
+            process: key(),
+            ..HolderSummary::default()
+        })),
         Update::Log(Arc::new(LogView {
             process: key(),
             text: Reading::Value("step 1\nstep 2\n".into()),

@@ -11,7 +11,7 @@ use toml::Value;
 
 use super::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
-    SettingDef, THEME,
+    RECORD_NAMES, SettingDef, THEME,
 };
 use super::quantities::interval_argument;
 use super::themes::AUTO;
@@ -173,6 +173,9 @@ pub struct NotificationArgs {
     /// Also run the --on-incident command for each GPU process that exits
     #[arg(long)]
     on_exit: bool,
+    /// Store the names of the tensors that hold memory
+    #[arg(long)]
+    record_names: bool,
 }
 
 impl NotificationArgs {
@@ -180,6 +183,7 @@ impl NotificationArgs {
         let mut values = self.incidents.values();
         values.extend(text(&ON_IDLE, self.on_idle.as_ref()));
         values.extend(switch(&ON_EXIT, self.on_exit, true));
+        values.extend(switch(&RECORD_NAMES, self.record_names, true));
         values
     }
 }

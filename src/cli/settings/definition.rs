@@ -110,6 +110,16 @@ pub const ON_EXIT: SettingDef = SettingDef {
     help: "Run the command of `on_incident` also for each GPU process that exits",
 };
 
+pub const RECORD_NAMES: SettingDef = SettingDef {
+    name: "record_names",
+    kind: Kind::Switch,
+    variable: "GPUTOP_RECORD_NAMES",
+    flag: "--record-names",
+    default: "false",
+    example: "true",
+    help: "Store the names of the tensors that hold memory with incidents and in recordings",
+};
+
 pub const PROBE_INTERVAL: SettingDef = SettingDef {
     name: "probe_interval",
     kind: Kind::Text,
@@ -130,6 +140,7 @@ pub const SETTINGS: &[&SettingDef] = &[
     &ON_INCIDENT,
     &ON_IDLE,
     &ON_EXIT,
+    &RECORD_NAMES,
     &PROBE_INTERVAL,
 ];
 

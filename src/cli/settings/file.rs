@@ -341,7 +341,7 @@ mod tests {
         for (text, message) in [
             (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, on_idle, on_exit, probe_interval, keys, hosts",
+                "1: unknown key `a^[[31m^Jb`; expected one of interval, theme, density, ascii, mouse, readonly, on_incident, on_idle, on_exit, record_names, probe_interval, keys, hosts",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",

@@ -34,7 +34,7 @@ pub use themes::Themes;
 
 use self::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
-    SettingDef, THEME,
+    RECORD_NAMES, SettingDef, THEME,
 };
 use self::file::Written;
 use self::themes::AUTO;
@@ -73,6 +73,8 @@ pub struct Settings {
     on_idle: Option<Millis>,
     /// True if `on_incident` is run for each GPU process that exits.
     on_exit: bool,
+    /// True if names of tensors may be stored.
+    pub record_names: bool,
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if any.
     pub unread: Option<DirectoryError>,
@@ -114,6 +116,7 @@ impl Settings {
             on_incident: self.on_incident.clone(),
             on_idle: self.on_idle,
             on_exit: self.on_exit,
+            record_names: self.record_names,
         })
     }
 
@@ -151,6 +154,7 @@ impl Settings {
             on_incident,
             on_idle,
             on_exit,
+            record_names: written.switch(&RECORD_NAMES).unwrap_or(false),
             probe_interval: written.parsed(&PROBE_INTERVAL, quantities::probe_interval)?.flatten(),
             groups: written.groups.clone(),
             unread: None,
@@ -185,7 +189,7 @@ impl Settings {
         let probe_interval = probe_interval.unwrap_or_else(|| PROBE_INTERVAL.default.into());
         let on_idle = self.on_idle.map(interval_text);
         let on_idle = on_idle.unwrap_or_else(|| ON_IDLE.default.into());
-        let values: [(&'static SettingDef, Value); 10] = [
+        let values: [(&'static SettingDef, Value); 11] = [
             (&INTERVAL, interval_text(self.interval).into()),
             (&THEME, self.theme_name.clone().into()),
             (&DENSITY, density.into()),
@@ -195,6 +199,7 @@ impl Settings {
             (&ON_INCIDENT, self.on_incident.clone().unwrap_or_default().into()),
             (&ON_IDLE, on_idle.into()),
             (&ON_EXIT, self.on_exit.into()),
+            (&RECORD_NAMES, self.record_names.into()),
             (&PROBE_INTERVAL, probe_interval.into()),
         ];
         let with_origin = |(def, value)| (def, value, self.written.origin(def));

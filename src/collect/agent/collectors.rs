@@ -6,12 +6,14 @@
 //! The collectors that contribute to every frame (GPUs, host, allocators, exits) are set up in `start.rs`, because the
 //! agent waits for all of them in every tick.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{Agent, Options, Section};
+use crate::collect::clock::now_mono;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
@@ -20,9 +22,12 @@ use crate::collect::python::{Python, StackRequest};
 use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::event::Observation;
 use crate::model::frame::Frame;
+use crate::model::holders::summary::HolderSummary;
+use crate::model::pool::Pool;
 use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::stack::StackTrigger;
+use crate::model::units::{Millis, Mono};
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
@@ -39,6 +44,9 @@ pub(super) trait Collector: Send + Sync {
     /// Handles a failed allocation, or a new maximum of allocated memory. Called on the sampler's thread.
     fn allocation_spike(&self, _spike: &AllocationSpike) {}
 
+    /// Handles a pool that grew while its GPU's memory was nearly full. Called in every tick in which that is so.
+    fn nearly_full(&self, _pool: &Pool) {}
+
     fn exited(&self, _process: ProcessKey) {}
 }
 
@@ -51,7 +59,7 @@ pub(super) struct Context<'a> {
 type Start = fn(&Context<'_>) -> io::Result<Box<dyn Collector>>;
 
 const COLLECTORS: &[Start] =
-    &[start_details, start_probes, start_python, start_holders, start_logs];
+    &[start_details, start_probes, start_python, start_holders, start_failure_holders, start_logs];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
 
@@ -213,6 +221,69 @@ impl Collector for HolderReader {
     }
 }
 
+/// Minimum time between two readings of a process for the same reason. A program may fail to allocate in every step.
+const MIN_HOLDER_INTERVAL: Millis = Millis(60_000);
+
+/// Reader of the memory holders of a process whose allocation failed or whose GPU is nearly full.
+struct FailureHolders {
+    jobs: Sender<(ProcessKey, u32)>,
+    read: Mutex<BTreeMap<ProcessKey, LastReadings>>,
+}
+
+/// Times of the last readings of a process, by reason.
+#[derive(Default)]
+struct LastReadings {
+    oom: Option<Mono>,
+    nearly_full: Option<Mono>,
+}
+
+fn start_failure_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+    let (sections, proc_root) = (context.sections.clone(), context.options.proc_root.clone());
+    let read = move |(key, ordinal): (ProcessKey, u32)| {
+        let holders = holders::read_for_screen(&proc_root, key, &AtomicBool::new(false));
+        // A process that cannot be read, such as one of another user, has a reason on the screen of holders.
+        if let Ok(holders) = holders {
+            let summary = HolderSummary::of(&holders, ordinal);
+            let _ = sections.send(Section::Update(Update::HolderSummary(Arc::new(summary))));
+        }
+    };
+    let jobs = job_thread("failure holders", read)?;
+    Ok(Box::new(FailureHolders { jobs, read: Mutex::default() }))
+}
+
+impl FailureHolders {
+    fn request(
+        &self,
+        process: ProcessKey,
+        ordinal: u32,
+        now: Mono,
+        last: impl Fn(&mut LastReadings) -> &mut Option<Mono>,
+    ) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last(read.entry(process).or_default());
+        if last.is_none_or(|last| now.since(last) >= MIN_HOLDER_INTERVAL) {
+            *last = Some(now);
+            let _ = self.jobs.send((process, ordinal));
+        }
+    }
+}
+
+impl Collector for FailureHolders {
+    fn allocation_spike(&self, spike: &AllocationSpike) {
+        if spike.is_oom() {
+            self.request(spike.process, spike.ordinal, now_mono(), |last| &mut last.oom);
+        }
+    }
+
+    fn nearly_full(&self, pool: &Pool) {
+        self.request(pool.process, pool.ordinal, now_mono(), |last| &mut last.nearly_full);
+    }
+
+    fn exited(&self, process: ProcessKey) {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
+    }
+}
+
 fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
     let options = context.options;
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
@@ -265,6 +336,25 @@ impl Collector for Logs {
 mod tests {
     use super::*;
     use crate::model::units::{Pid, StartTicks};
+
+    #[test]
+    fn holders_are_read_once_a_minute_for_each_reason() {
+        let key = |pid| ProcessKey { pid: Pid(pid), start: StartTicks(7) };
+        let (jobs, inbox) = mpsc::channel();
+        let holders = FailureHolders { jobs, read: Mutex::default() };
+        let oom = |pid, at| holders.request(key(pid), 0, Mono(at), |last| &mut last.oom);
+        let full = |pid, at| holders.request(key(pid), 1, Mono(at), |last| &mut last.nearly_full);
+        full(1, 5_000);
+        oom(1, 6_000);
+        oom(1, 65_999);
+        full(1, 64_999);
+        oom(2, 66_000);
+        oom(1, 66_000);
+        holders.exited(key(2));
+        oom(2, 66_001);
+        let read: Vec<(u32, u32)> = inbox.try_iter().map(|(key, n)| (key.pid.0, n)).collect();
+        assert_eq!(read, [(1, 1), (1, 0), (2, 0), (1, 0), (2, 0)]);
+    }
 
     #[test]
     fn a_reading_is_cancelled_by_a_request_for_another_process_or_none() {

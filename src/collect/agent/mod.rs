@@ -49,7 +49,7 @@ use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::permissions::Permissions;
-use crate::model::pool::Pools;
+use crate::model::pool::{Allocator, Pool, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
@@ -101,6 +101,9 @@ pub enum Section {
 
 /// Maximum time for which loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// Share of a GPU's memory above which a growing pool's memory holders are read, because an allocation may soon fail.
+const NEARLY_FULL_PERCENT: u64 = 90;
 
 struct Agent {
     feed: Arc<Feed>,
@@ -399,7 +402,26 @@ impl Agent {
 
     fn take_pools(&mut self, pools: Pools) {
         let pools = reported_pools::merge(pools, &self.reported);
-        self.pools = devices::assign_gpus(pools, &self.gpus, &self.processes.list);
+        let pools = devices::assign_gpus(pools, &self.gpus, &self.processes.list);
+        let before = std::mem::replace(&mut self.pools, pools);
+        for pool in self.pools.list.iter().filter(|pool| self.is_nearly_full(pool)) {
+            let known = before.list.iter();
+            let mut known =
+                known.filter(|p| (p.process, p.ordinal) == (pool.process, pool.ordinal));
+            if known.any(|known| known.stats.reserved.last() < pool.stats.reserved.last()) {
+                self.collectors.iter().for_each(|collector| collector.nearly_full(pool));
+            }
+        }
+    }
+
+    /// Returns true if PyTorch's pool reserves more than [`NEARLY_FULL_PERCENT`] of its GPU's memory.
+    fn is_nearly_full(&self, pool: &Pool) -> bool {
+        let reserved = pool.stats.reserved.last();
+        let gpu = pool.gpu.value();
+        let gpu = gpu.and_then(|uuid| self.gpus.values().find(|gpu| gpu.uuid == *uuid));
+        let total = gpu.and_then(|gpu| gpu.memory.total.get());
+        pool.allocator == Allocator::Native
+            && total.is_some_and(|total| reserved.0 > total.0 / 100 * NEARLY_FULL_PERCENT)
     }
 
     fn watch_processes(&mut self) {

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::oom::Oom;
 use super::{Case, Evidence, Finding};
+use crate::model::holders::HolderClass;
+use crate::model::holders::summary::HolderSummary;
 use crate::model::units::{Bytes, Millis};
 
 /// Measurements by the dashboard or by `gputop run`, each `None` if not available.
@@ -46,6 +48,9 @@ pub struct Measured {
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
+    /// Memory holders at the failure or shortly before, without names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holders: Option<HolderSummary>,
 }
 
 /// Summary of free blocks in the large pool, excluding those of CUDA graphs and MemPools.
@@ -89,7 +94,15 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "largest-free-block-too-small", evaluate: free_block_too_small },
     Evidence { name: "small-blocks-hold-segments", evaluate: pinned_segments },
     Evidence { name: "free-block-on-other-stream", evaluate: free_block_on_other_stream },
+    Evidence { name: "holders-are-activations", evaluate: held_by_activations },
+    Evidence { name: "holders-are-states", evaluate: held_by_states },
+    Evidence { name: "holders-are-retained-graphs", evaluate: held_by_retained_graphs },
 ];
+
+/// Minimum share of allocated memory, in percent, for a class of holders to be the main one, and maximum share for it to
+/// be excluded.
+const MIN_MAIN_PERCENT: f64 = 50.0;
+const MAX_MINOR_PERCENT: f64 = 10.0;
 
 fn bytes_per_minute(bytes: f64) -> Bytes {
     Bytes(bytes.max(0.0) as u64)
@@ -151,6 +164,8 @@ fn first_step(case: &Case<'_>) -> Finding {
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
+            // The memory holders show directly what fills the memory.
+            Some(true) if case.measured.holders.is_some() => Finding::Silent,
             Some(true) => {
                 Finding::Against("allocated memory had fallen after earlier steps".into())
             }
@@ -288,6 +303,43 @@ fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
         Finding::Against(format!(
             "no other stream had a free block larger than {largest}, measured at the failure by the hook"
         ))
+    }
+}
+
+fn held_by_activations(case: &Case<'_>) -> Finding {
+    share(case, "tensors saved for the backward pass", |holders| Some(holders.activations()))
+}
+
+fn held_by_states(case: &Case<'_>) -> Finding {
+    let names = "parameters, gradients and optimizer state";
+    share(case, names, |holders| {
+        // During the forward pass gradients may not exist, so a small sum excludes nothing.
+        let minimum = holders.training_minimum().unwrap_or_default();
+        let all = Bytes(minimum.0.max(holders.class(HolderClass::Parameter).0));
+        (holders.percent(all) >= MIN_MAIN_PERCENT).then_some(all)
+    })
+}
+
+fn held_by_retained_graphs(case: &Case<'_>) -> Finding {
+    share(case, "autograd graphs stored in a list, dict or other container", |holders| {
+        Some(holders.retained_graphs)
+    })
+}
+
+/// Evaluates the share of allocated memory that the holders of one kind have.
+fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<Bytes>) -> Finding {
+    let Some(holders) = &case.measured.holders else {
+        return Finding::Silent;
+    };
+    let Some(bytes) = bytes(holders) else {
+        return Finding::Silent;
+    };
+    let percent = holders.percent(bytes);
+    let clause = format!("{kind} held {bytes} of {} allocated", holders.allocated);
+    match percent {
+        MIN_MAIN_PERCENT.. => Finding::For(clause),
+        ..MAX_MINOR_PERCENT => Finding::Against(clause),
+        _ => Finding::Silent,
     }
 }
 

@@ -21,6 +21,7 @@ use crate::diagnose::rerun::with_command;
 use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
+use crate::model::holders::summary::HolderSummary;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::{Excerpt, Record};
@@ -163,6 +164,21 @@ impl Case {
             }
         }
         is_first
+    }
+
+    /// Adds a reading of the memory holders if the process ran out of memory. Returns true if the reading was added.
+    pub fn take_holders(&mut self, summary: &HolderSummary) -> bool {
+        let Some(member) = self.members.get_mut(&summary.process).filter(|m| m.is_out_of_memory())
+        else {
+            return false;
+        };
+        let is_better = Arc::make_mut(&mut self.scene).take_holders(summary.clone());
+        if is_better {
+            let mut figures = summary.clone();
+            figures.forget_names();
+            member.measured.holders = Some(figures);
+        }
+        is_better
     }
 
     pub fn set_gpu_at_oom(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
@@ -550,6 +566,11 @@ impl Case {
 }
 
 impl Member {
+    fn is_out_of_memory(&self) -> bool {
+        let mut texts = self.texts.iter();
+        self.ooms.is_some() || texts.any(|text| text.text.contains("out of memory"))
+    }
+
     fn take_map(&mut self, failed: &FailureMap) {
         let Some((figures, _)) = &mut self.ooms else {
             return;

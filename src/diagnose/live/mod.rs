@@ -33,6 +33,7 @@ use self::recent_history::RecentHistory;
 use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
+use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
@@ -50,6 +51,8 @@ const EXIT_WINDOW: Millis = Millis(30_000);
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// Maximum time between a failure and a repetition that is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
+/// Maximum age of the memory holders read before a failure. An older reading may describe a different phase.
+const MAX_HOLDERS_AGE: Millis = Millis(2 * 60_000);
 const MAX_CASES: usize = 200;
 /// Maximum time between two frames of a continuous history.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
@@ -66,6 +69,8 @@ pub struct Observer {
     /// GPU index of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
+    /// Latest reading of the memory holders of each process.
+    holders: HashMap<ProcessKey, Arc<HolderSummary>>,
     now: Mono,
 }
 
@@ -105,6 +110,7 @@ impl Observer {
         let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
         self.known.retain(|key, _| history.is_known(*key) || open.contains(key));
         self.gpu_indices.retain(|key, _| history.is_known(*key) || open.contains(key));
+        self.holders.retain(|key, _| history.is_known(*key) || open.contains(key));
         let now = self.now;
         let settled: Vec<usize> =
             (0..self.cases.len()).filter(|&i| self.cases[i].settles(now)).collect();
@@ -162,6 +168,29 @@ impl Observer {
         }
     }
 
+    /// Adds a reading of the memory holders. It belongs to an allocation that failed shortly before, or to the next one
+    /// that fails soon.
+    pub fn holders(&mut self, summary: &Arc<HolderSummary>) -> Vec<Record> {
+        let key = summary.process;
+        self.holders.insert(key, Arc::clone(summary));
+        match self.case_of_oom(key, summary.at) {
+            Some(index) if self.cases[index].take_holders(summary) => {
+                self.conclude(index).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds the memory holders that were read shortly before the allocation failed.
+    fn add_earlier_holders(&mut self, index: usize, event: &Event) {
+        let read = event.process.and_then(|process| self.holders.get(&process));
+        if let Some(summary) = read
+            && event.mono.since(summary.at) <= MAX_HOLDERS_AGE
+        {
+            self.cases[index].take_holders(summary);
+        }
+    }
+
     /// Adds GPU values that were read in response to a failed allocation.
     fn gpu_at_oom(&mut self, event: &Event, gpu: &GpuAtOom) -> Option<Record> {
         let process = event.process?;
@@ -209,6 +238,7 @@ impl Observer {
         if !self.cases[index].add(event, measured) {
             return Vec::new();
         }
+        self.add_earlier_holders(index, event);
         let revision = self.conclude(index);
         match self.claim(index) {
             (index, true) => self.conclude(index).into_iter().collect(),

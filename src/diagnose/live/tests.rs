@@ -8,6 +8,8 @@ use crate::model::event::{
 };
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
+use crate::model::holders::summary::HolderSummary;
+use crate::model::holders::{HolderClass, HolderGroup, Holders};
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Severity, Verdict};
 use crate::model::pool::{
@@ -734,6 +736,56 @@ fn the_scene_contains_nothing_older_or_newer_than_the_failure() {
         ..PythonStack::default()
     };
     assert_eq!(sim.observer.stack(&late), []);
+}
+
+fn holders_of(pid: u32, at: u64, classes: &[(HolderClass, f64)]) -> Arc<HolderSummary> {
+    let group = |&(class, size): &(HolderClass, f64)| HolderGroup {
+        class,
+        name: "trainer.history[*]".into(),
+        count: 1,
+        bytes: gib(size),
+        ..HolderGroup::default()
+    };
+    let holders = Holders {
+        process: key(pid),
+        at: Mono(at),
+        groups: classes.iter().map(group).collect(),
+        ..Holders::default()
+    };
+    Arc::new(HolderSummary::of(&holders, 0))
+}
+
+#[test]
+fn memory_holders_at_the_failure_decide_between_causes() {
+    let mut sim = SimulatedRun::new();
+    sim.run(20, |_| (13.0, 22.0, 22.9));
+    let before = [(HolderClass::SavedForBackward, 16.0), (HolderClass::Parameter, 6.0)];
+    assert_eq!(sim.observer.holders(&holders_of(418, sim.now, &before)), []);
+    assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-leak-growth");
+    let scene = sim.last().scene.clone().expect("a scene");
+    let held = scene.holders.as_ref().expect("the memory holders");
+    assert_eq!((held.allocated, held.retained_graphs), (gib(22.0), gib(16.0)));
+    let incident = &sim.last().incident;
+    let clause = "autograd graphs stored in a list, dict or other container held 16.00 GiB of 22.00 GiB allocated";
+    assert!(incident.causes[0].r#for.iter().any(|one| one == clause), "{incident:#?}");
+    let said = serde_json::to_string(incident).expect("plain data");
+    assert!(!said.contains("trainer."), "names are private: {said}");
+    // Exception handling has freed most of it.
+    let after = [(HolderClass::Parameter, 6.0)];
+    assert_eq!(sim.observer.holders(&holders_of(418, sim.now + 600, &after)), []);
+}
+
+#[test]
+fn memory_holders_read_after_the_failure_are_added_and_older_ones_are_not() {
+    let mut sim = SimulatedRun::new();
+    sim.run(20, |_| (13.0, 22.0, 22.9));
+    let states = [(HolderClass::OptimizerState, 12.0), (HolderClass::Parameter, 6.0)];
+    sim.observer.holders(&holders_of(418, sim.now - 121_000, &states));
+    let first = sim.oom(418, 1)[0].clone();
+    assert_eq!(first.scene.expect("a scene").holders, None);
+    let revision = sim.observer.holders(&holders_of(418, sim.now + 500, &states)).pop();
+    let incident = revision.expect("a revision").incident;
+    assert_eq!(incident.causes[0].id, "weights-and-states", "{incident:#?}");
 }
 
 #[test]

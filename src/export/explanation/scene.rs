@@ -6,6 +6,8 @@
 //! ALSO  PID 1771 python bench.py (ana): 12.00 GiB on GPU 0
 //! MAP   read at most 0.04 s after the failure: 8.02 GiB free in 1218 of 5120 blocks, the largest 612.00 MiB; …
 //!       <=    1M ########                      812    203M
+//! HELD  read 0.6 s after the failure: 61.20 GiB allocated by PyTorch
+//!        41.10 GiB  67 %  saved by autograd
 //! STACK read at most 0.05 s after the failure
 //!       train.py:57 step
 //! WITH  gputop 0.1.0, driver 580.159.03, CUDA 13.0, torch 2.13 to 2.15
@@ -15,9 +17,12 @@ use std::collections::BTreeMap;
 
 use super::text::{INDENT, StyledLine, label};
 use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::holders::summary::HolderSummary;
+use crate::model::holders::{HolderClass, Quality};
 use crate::model::process::ProcessKey;
 use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::stack::PythonStack;
+use crate::model::text::visible;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
 /// Maximum number of other processes and of GPUs to list. `--json` lists more.
@@ -25,6 +30,11 @@ const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
 /// Maximum number of stack functions to show, starting with the innermost.
 const MAX_FRAMES: usize = 8;
+/// Maximum number of groups of tensors to show, largest first, and maximum length of a group's name in characters.
+const MAX_GROUPS: usize = 5;
+const MAX_NAME: usize = 120;
+/// Maximum number of classes of memory holders to show, largest first.
+const MAX_CLASSES: usize = 6;
 /// Width of the histogram's longest bar in cells.
 const BAR_WIDTH: u64 = 24;
 
@@ -41,17 +51,22 @@ pub enum Others {
 #[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
-    let mut section = |word: &str, lines: Vec<String>| {
+    let section = |out: &mut Vec<StyledLine>, word: &str, lines: Vec<String>| {
         for (n, line) in lines.iter().enumerate() {
-            label(&mut out, if n == 0 { word } else { "" }, line, INDENT, width);
+            label(out, if n == 0 { word } else { "" }, line, INDENT, width);
         }
     };
     let gpus = scene.frame.gpus.iter().take(MAX_GPUS);
-    section("ON", gpus.map(|gpu| on(gpu, scene.at)).collect());
-    section("ALSO", also(scene, others));
+    section(&mut out, "ON", gpus.map(|gpu| on(gpu, scene.at)).collect());
+    section(&mut out, "ALSO", also(scene, others));
     if let Some(map) = &scene.map {
-        section("MAP", vec![map_summary(map)]);
+        section(&mut out, "MAP", vec![map_summary(map)]);
         out.extend(histogram(map).into_iter().map(StyledLine::plain));
+    }
+    if let Some(holders) = &scene.holders {
+        let (head, rows) = held_lines(holders, scene.at, others);
+        section(&mut out, "HELD", vec![head]);
+        out.extend(rows.into_iter().map(StyledLine::plain));
     }
     for stack in &scene.stacks {
         out.extend(stack_lines(stack, scene.stacks.len() > 1));
@@ -178,6 +193,46 @@ fn histogram(map: &SceneMap) -> Vec<String> {
         format!("{:INDENT$}<= {up_to:>5} {bar:<25}{count:>7} {:>7}", "", step.bytes.short())
     };
     steps.into_iter().map(line).collect()
+}
+
+/// Returns a heading, and the memory by class of holder, largest first. Adds the largest groups by name unless the text
+/// may be shared.
+fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String, Vec<String>) {
+    let when = match holders.at < failed {
+        true => format!("read {} before the failure", seconds(failed.since(holders.at))),
+        false => format!("read {} after the failure", seconds(holders.at.since(failed))),
+    };
+    let doubt = match holders.quality {
+        Quality::Exact => "",
+        Quality::Approximate => " (changed during the read)",
+    };
+    let row = |bytes: Bytes, what: &str| {
+        let share = format!("{:.0} %", holders.percent(bytes));
+        format!("{:INDENT$}{:>10} {share:>5}  {what}", "", bytes.to_string())
+    };
+    let head = format!("{when}: {} allocated by PyTorch{doubt}", holders.allocated);
+    let mut lines = Vec::new();
+    let mut classes: Vec<_> = holders.classes.iter().collect();
+    classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    lines.extend(classes.iter().take(MAX_CLASSES).map(|(class, bytes)| row(**bytes, class.name())));
+    if holders.retained_graphs > Bytes(0) {
+        let what = "graphs kept in a Python container (included above)";
+        lines.push(row(holders.retained_graphs, what));
+    }
+    if let Some(minimum) = holders.training_minimum() {
+        lines.push(row(minimum, "training minimum: parameters, gradients, optimizer"));
+    }
+    if others == Others::Named {
+        for group in holders.groups.iter().take(MAX_GROUPS) {
+            let name = visible(group.name.as_bytes(), MAX_NAME);
+            let what = match group.class {
+                HolderClass::SavedForBackward => format!("in the graph of {name}"),
+                _ => name,
+            };
+            lines.push(row(group.bytes, &what));
+        }
+    }
+    (head, lines)
 }
 
 fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> {

@@ -150,7 +150,9 @@ impl Reader {
                     self.lines = Some(lines);
                     return Ok(Some(frame));
                 }
-                Ok(Line::Update(update @ (Update::Event(_) | Update::Stacks(..)))) => {
+                Ok(Line::Update(
+                    update @ (Update::Event(_) | Update::Stacks(..) | Update::HolderSummary(_)),
+                )) => {
                     self.events.push(update);
                 }
                 Ok(Line::Map(map)) => self.add_map(map),
