@@ -852,6 +852,28 @@ fn fatal_incidents_of_several_jobs_come_first() {
 }
 
 #[test]
+fn a_tensor_grown_by_concatenation_is_not_blamed_on_the_batch() {
+    let catalogue = Catalogue::embedded();
+    let card = catalogue.cards.iter().find(|card| card.id == "oom-capacity").unwrap();
+    let text = card.examples.iter().find(|example| example.text.contains("torch.cat(")).unwrap();
+    let causes_of = |text: &str| explain(catalogue, "generate.log", text.as_bytes()).remove(0);
+    let incident = causes_of(&text.text);
+    let causes = &incident.causes;
+    assert_eq!((causes[0].id.as_str(), causes[0].verdict), ("concatenation", Verdict::Likely));
+    assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
+    assert!(incident.fixes[0].change.starts_with("cache = torch.empty("), "{:#?}", incident.fixes);
+    // A new tensor made of two others does not grow.
+    let other = text.text.replace("[cache[layer], new_keys]", "[old_keys, new_keys]");
+    assert_ne!(causes_of(&other).causes[0].id, "concatenation");
+    // The cache of a library.
+    let library = text
+        .text
+        .replace("/home/ana/generate.py", "/opt/venv/site-packages/transformers/cache_utils.py");
+    let library = library.replace("cache[layer] = ", "self.keys = ");
+    assert_eq!(causes_of(&library).causes[0].id, "kv-cache", "{library}");
+}
+
+#[test]
 fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
     let catalogue = Catalogue::embedded();
     let card = catalogue.cards.iter().find(|card| card.id == "oom-capacity").unwrap();

@@ -121,6 +121,18 @@ def descendants(pid, known):
         descendants(one, known)
 
 
+def held(record):
+    """What held the memory, and when that was read relative to the failure."""
+    scene = record.get("scene") or {}
+    holders = scene.get("holders")
+    if not holders:
+        return "holders not read"
+    classes = sorted(holders["classes"].items(), key=lambda pair: -pair[1])
+    shares = (f"{name} {bytes * 100 // max(holders['allocated'], 1)} %" for name, bytes in classes[:3])
+    kept = holders.get("retained_graphs", 0) * 100 // max(holders["allocated"], 1)
+    return f"held at {(holders['at'] - scene['at']) / 1000:+.1f} s: {', '.join(shares)}; in containers {kept} %"
+
+
 def tried(case, mode, store, folder):
     """One line, and whether it is right."""
     program, pid_file = start(case, mode, folder)
@@ -161,6 +173,7 @@ def tried(case, mode, store, folder):
     after = f"{at - ended:+.1f} s" if at else "-"
     said = " ".join(f"{one['id']}/{one['severity']}/{one['detected_by']}" for one in found) or "-"
     line = f"{'ok   ' if is_right else 'WRONG'} {case:20} {mode:5} {after:8} {said} {first['id']} ({first['verdict']}): {fix}"
+    line += f" | {held(found[0])}" if found and found[0].get("family") == "oom" else ""
     print(line, flush=True)
     return is_right, (at - ended if at else None)
 

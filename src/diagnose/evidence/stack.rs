@@ -125,6 +125,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
     Evidence { name: "code-collects", evaluate: code_collects },
+    Evidence { name: "code-concatenates", evaluate: code_concatenates },
+    Evidence { name: "in-kv-cache", evaluate: in_kv_cache },
     Evidence {
         name: "code-pins",
         evaluate: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
@@ -227,6 +229,28 @@ fn code_collects(case: &Case<'_>) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
+/// Checks whether the user's failing line appends to a tensor: `cache[i] = torch.cat([cache[i], keys], dim=1)`.
+fn code_concatenates(case: &Case<'_>) -> Finding {
+    const CALLS: [&str; 5] =
+        ["torch.cat(", "torch.concat(", "torch.concatenate(", "torch.vstack(", "torch.hstack("];
+    let appends = |code: &str| {
+        let (target, value) = code.split_once(" = ")?;
+        let parts = CALLS.iter().find_map(|call| value.trim_start().strip_prefix(call))?;
+        let first = parts.trim_start_matches(['[', '(', ' ']).strip_prefix(target.trim())?;
+        first.starts_with(',').then_some(())
+    };
+    let found = own_frame(case).and_then(|frame| {
+        let code = frame.code.as_deref()?;
+        appends(code)?;
+        Some(format!(
+            "the failing line appends to a tensor: {} at {}",
+            shortened(code),
+            place(frame)
+        ))
+    });
+    found.map_or(Finding::Silent, Finding::For)
+}
+
 /// Checks whether the function around the user's failing line evaluates a model without computing gradients.
 fn code_evaluates(case: &Case<'_>) -> Finding {
     let found = own_frame(case).and_then(|frame| {
@@ -235,6 +259,15 @@ fn code_evaluates(case: &Case<'_>) -> Finding {
         evaluates.then(|| format!("{} calls eval() before this line", base_name(&frame.file)))
     });
     found.map_or(Finding::Silent, Finding::For)
+}
+
+/// Checks whether the KV cache of Transformers made the failed request (`transformers/cache_utils.py`).
+fn in_kv_cache(case: &Case<'_>) -> Finding {
+    let last = case.frames.last();
+    match last.filter(|frame| base_name(&frame.file) == "cache_utils.py") {
+        Some(frame) => Finding::For(format!("the KV cache was growing ({})", place(frame))),
+        None => Finding::Silent,
+    }
 }
 
 fn no_grad_missing(case: &Case<'_>) -> Finding {
