@@ -27,7 +27,7 @@ use crate::model::pool::Pool;
 use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::stack::StackTrigger;
-use crate::model::units::{Millis, Mono};
+use crate::model::units::{Bytes, Millis, Mono};
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 
@@ -226,8 +226,16 @@ const MIN_HOLDER_INTERVAL: Millis = Millis(60_000);
 
 /// Reader of the memory holders of a process whose allocation failed or whose GPU is nearly full.
 struct FailureHolders {
-    jobs: Sender<(ProcessKey, u32)>,
+    jobs: Sender<FailureJob>,
     read: Mutex<BTreeMap<ProcessKey, LastReadings>>,
+}
+
+/// Process and device number whose memory holders to read.
+struct FailureJob {
+    process: ProcessKey,
+    ordinal: u32,
+    /// Bytes allocated at the request, to recognize a process that exits during the reading.
+    allocated: Bytes,
 }
 
 /// Times of the last readings of a process, by reason.
@@ -239,11 +247,13 @@ struct LastReadings {
 
 fn start_failure_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
     let (sections, proc_root) = (context.sections.clone(), context.options.proc_root.clone());
-    let read = move |(key, ordinal): (ProcessKey, u32)| {
-        let holders = holders::read_for_screen(&proc_root, key, &AtomicBool::new(false));
-        // A process that cannot be read, such as one of another user, has a reason on the screen of holders.
-        if let Ok(holders) = holders {
-            let summary = HolderSummary::of(&holders, ordinal);
+    let read = move |job: FailureJob| {
+        let holders = holders::read_for_screen(&proc_root, job.process, &AtomicBool::new(false));
+        // If the process cannot be read, for example because it has exited, the incident has no such section.
+        let summary = holders.map(|holders| HolderSummary::of(&holders, job.ordinal));
+        if let Ok(summary) = summary
+            && summary.explains(job.allocated)
+        {
             let _ = sections.send(Section::Update(Update::HolderSummary(Arc::new(summary))));
         }
     };
@@ -254,16 +264,15 @@ fn start_failure_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>
 impl FailureHolders {
     fn request(
         &self,
-        process: ProcessKey,
-        ordinal: u32,
+        job: FailureJob,
         now: Mono,
         last: impl Fn(&mut LastReadings) -> &mut Option<Mono>,
     ) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = last(read.entry(process).or_default());
+        let last = last(read.entry(job.process).or_default());
         if last.is_none_or(|last| now.since(last) >= MIN_HOLDER_INTERVAL) {
             *last = Some(now);
-            let _ = self.jobs.send((process, ordinal));
+            let _ = self.jobs.send(job);
         }
     }
 }
@@ -271,12 +280,16 @@ impl FailureHolders {
 impl Collector for FailureHolders {
     fn allocation_spike(&self, spike: &AllocationSpike) {
         if spike.is_oom() {
-            self.request(spike.process, spike.ordinal, now_mono(), |last| &mut last.oom);
+            let (process, ordinal, allocated) = (spike.process, spike.ordinal, spike.allocated);
+            let job = FailureJob { process, ordinal, allocated };
+            self.request(job, now_mono(), |last| &mut last.oom);
         }
     }
 
     fn nearly_full(&self, pool: &Pool) {
-        self.request(pool.process, pool.ordinal, now_mono(), |last| &mut last.nearly_full);
+        let allocated = pool.stats.allocated.last();
+        let job = FailureJob { process: pool.process, ordinal: pool.ordinal, allocated };
+        self.request(job, now_mono(), |last| &mut last.nearly_full);
     }
 
     fn exited(&self, process: ProcessKey) {
@@ -342,8 +355,9 @@ mod tests {
         let key = |pid| ProcessKey { pid: Pid(pid), start: StartTicks(7) };
         let (jobs, inbox) = mpsc::channel();
         let holders = FailureHolders { jobs, read: Mutex::default() };
-        let oom = |pid, at| holders.request(key(pid), 0, Mono(at), |last| &mut last.oom);
-        let full = |pid, at| holders.request(key(pid), 1, Mono(at), |last| &mut last.nearly_full);
+        let job = |pid, ordinal| FailureJob { process: key(pid), ordinal, allocated: Bytes(0) };
+        let oom = |pid, at| holders.request(job(pid, 0), Mono(at), |last| &mut last.oom);
+        let full = |pid, at| holders.request(job(pid, 1), Mono(at), |last| &mut last.nearly_full);
         full(1, 5_000);
         oom(1, 6_000);
         oom(1, 65_999);
@@ -352,7 +366,8 @@ mod tests {
         oom(1, 66_000);
         holders.exited(key(2));
         oom(2, 66_001);
-        let read: Vec<(u32, u32)> = inbox.try_iter().map(|(key, n)| (key.pid.0, n)).collect();
+        let read: Vec<(u32, u32)> =
+            inbox.try_iter().map(|job| (job.process.pid.0, job.ordinal)).collect();
         assert_eq!(read, [(1, 1), (1, 0), (2, 0), (1, 0), (2, 0)]);
     }
 

@@ -97,6 +97,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "holders-are-activations", evaluate: held_by_activations },
     Evidence { name: "holders-are-states", evaluate: held_by_states },
     Evidence { name: "holders-are-retained-graphs", evaluate: held_by_retained_graphs },
+    Evidence { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
 ];
 
 /// Minimum share of allocated memory, in percent, for a class of holders to be the main one, and maximum share for it to
@@ -323,6 +324,12 @@ fn held_by_states(case: &Case<'_>) -> Finding {
 fn held_by_retained_graphs(case: &Case<'_>) -> Finding {
     share(case, "autograd graphs stored in a list, dict or other container", |holders| {
         Some(holders.retained_graphs)
+    })
+}
+
+fn held_by_retained_tensors(case: &Case<'_>) -> Finding {
+    share(case, "tensors in a list, dict or other container", |holders| {
+        Some(holders.retained_tensors)
     })
 }
 

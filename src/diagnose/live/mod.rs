@@ -51,8 +51,9 @@ const EXIT_WINDOW: Millis = Millis(30_000);
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// Maximum time between a failure and a repetition that is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
-/// Maximum age of the memory holders read before a failure. An older reading may describe a different phase.
-const MAX_HOLDERS_AGE: Millis = Millis(2 * 60_000);
+/// Maximum age of the memory holders read before a failure. Once memory is nearly full, they are read only while it
+/// grows.
+const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
 /// Maximum time between two frames of a continuous history.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);

@@ -199,7 +199,10 @@ fn histogram(map: &SceneMap) -> Vec<String> {
 /// may be shared.
 fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String, Vec<String>) {
     let when = match holders.at < failed {
-        true => format!("read {} before the failure", seconds(failed.since(holders.at))),
+        true => match failed.since(holders.at) {
+            Millis(span @ 120_000..) => format!("read {} min before the failure", span / 60_000),
+            span => format!("read {} before the failure", seconds(span)),
+        },
         false => format!("read {} after the failure", seconds(holders.at.since(failed))),
     };
     let doubt = match holders.quality {
@@ -218,6 +221,10 @@ fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String,
     if holders.retained_graphs > Bytes(0) {
         let what = "graphs kept in a Python container (included above)";
         lines.push(row(holders.retained_graphs, what));
+    }
+    if holders.retained_tensors > Bytes(0) {
+        let what = "tensors kept in a Python container (included above)";
+        lines.push(row(holders.retained_tensors, what));
     }
     if let Some(minimum) = holders.training_minimum() {
         lines.push(row(minimum, "training minimum: parameters, gradients, optimizer"));

@@ -27,6 +27,8 @@ pub struct HolderSummary {
     pub classes: BTreeMap<HolderClass, Bytes>,
     /// Bytes of autograd graphs that a Python container keeps alive, such as a list of losses. Included in `classes`.
     pub retained_graphs: Bytes,
+    /// Bytes of tensors in a Python container, such as a list of outputs. Included in `classes`.
+    pub retained_tensors: Bytes,
     /// The largest groups, largest first. Tensor names are private, so they are stored only at the user's request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSummary>,
@@ -54,8 +56,10 @@ impl HolderSummary {
             let add = |sum: &mut Bytes| sum.0 = sum.0.saturating_add(group.bytes.0);
             add(&mut summary.allocated);
             add(summary.classes.entry(group.class).or_default());
-            if group.class == HolderClass::SavedForBackward && container(&group.name).is_some() {
-                add(&mut summary.retained_graphs);
+            match (group.class, container(&group.name)) {
+                (HolderClass::SavedForBackward, Some(_)) => add(&mut summary.retained_graphs),
+                (HolderClass::Variable, Some(_)) => add(&mut summary.retained_tensors),
+                _ => {}
             }
             if summary.groups.len() < MAX_GROUPS && !group.name.is_empty() {
                 summary.groups.push(GroupSummary {
@@ -87,6 +91,13 @@ impl HolderSummary {
     pub fn activations(&self) -> Bytes {
         let saved = self.class(HolderClass::SavedForBackward);
         Bytes(saved.0.saturating_sub(self.retained_graphs.0))
+    }
+
+    /// Returns true if the reading shows what held `before` bytes. While a program exits, tensors lose their names and
+    /// memory is freed.
+    pub fn explains(&self, before: Bytes) -> bool {
+        let unnamed = self.class(HolderClass::Unnamed).0;
+        self.allocated.0 > 0 && self.allocated.0 >= before.0 / 2 && unnamed <= self.allocated.0 / 2
     }
 
     pub fn percent(&self, bytes: Bytes) -> f64 {
@@ -130,20 +141,40 @@ mod tests {
                 group(0, HolderClass::SavedForBackward, "loss", 200),
                 group(0, HolderClass::Parameter, "model.*.weight", 100),
                 group(0, HolderClass::Workspace, "", 50),
+                group(0, HolderClass::Variable, "outputs[*]", 25),
+                group(0, HolderClass::Variable, "batch", 15),
             ],
             ..Holders::default()
         };
         let mut summary = HolderSummary::of(&holders, 0);
-        assert_eq!((summary.allocated, summary.retained_graphs), (Bytes(750), Bytes(400)));
+        assert_eq!((summary.allocated, summary.retained_graphs), (Bytes(790), Bytes(400)));
+        assert_eq!(summary.retained_tensors, Bytes(25));
         assert_eq!((summary.activations(), summary.training_minimum()), (Bytes(200), None));
         let names: Vec<&str> = summary.groups.iter().map(|group| group.name.as_str()).collect();
-        assert_eq!(names, ["losses[*]", "loss", "model.*.weight"]);
+        assert_eq!(names, ["losses[*]", "loss", "model.*.weight", "outputs[*]", "batch"]);
         summary.classes.insert(HolderClass::Gradient, Bytes(100));
         assert_eq!(summary.training_minimum(), Some(Bytes(200)));
         summary.forget_names();
         let text = serde_json::to_string(&summary).expect("plain data");
         assert!(!text.contains("losses"), "{text}");
         assert_eq!(serde_json::from_str::<HolderSummary>(&text).expect("its own JSON"), summary);
+    }
+
+    #[test]
+    fn a_reading_of_an_exiting_program_explains_nothing() {
+        let summary = |unnamed, named| HolderSummary {
+            allocated: Bytes(unnamed + named),
+            classes: [
+                (HolderClass::Unnamed, Bytes(unnamed)),
+                (HolderClass::Variable, Bytes(named)),
+            ]
+            .into(),
+            ..HolderSummary::default()
+        };
+        assert!(summary(10, 90).explains(Bytes(200)));
+        assert!(!summary(10, 90).explains(Bytes(202)), "most of it was freed");
+        assert!(!summary(60, 40).explains(Bytes(100)), "most of it has no name");
+        assert!(!HolderSummary::default().explains(Bytes(0)));
     }
 
     #[test]
