@@ -16,9 +16,9 @@
 //! - `probe`: allocates GPU memory briefly, in a child process that is the only one to load CUDA.
 //! - `run`: runs a command and explains its failure.
 //! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
-//! - `summary`: sums up a recording, and compares two.
+//! - `summary`: summarizes one recording, or compares two.
 //! - `user_files`: opens files and directories of this user.
-//! - `open_files`: divides the limit on open files among their users.
+//! - `open_files`: raises the limit on open files and divides it among gputop's long-lived files.
 //! - `cli`: connects the modules.
 //!
 //! `tests/it/layers.rs` checks the dependencies between the modules.

@@ -61,14 +61,14 @@ pub enum Update {
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
-    /// The response to [`Request::Stacks`], or a Python stack read at a new memory maximum or a failed allocation.
+    /// The reply to [`Request::Stacks`], or a Python stack read at a new memory maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
-    /// The response to [`Request::Holders`]. Never recorded, because tensor names are private.
+    /// The reply to [`Request::Holders`]. Never recorded, because tensor names are private.
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
     /// Memory holders read because an allocation failed, or because the GPU's memory was nearly full.
     HolderSummary(Arc<HolderSummary>),
     Log(Arc<LogView>),
-    /// The response to [`Request::Watch`]: the name of the log that is now watched.
+    /// The reply to [`Request::Watch`]: the name of the log that is now watched.
     Watched(ProcessKey, Result<String, Missing>),
     Signalled(Signalled),
     Probed(Arc<Probe>),
@@ -82,7 +82,7 @@ pub enum Update {
         from: Mono,
         summaries: Vec<Summary>,
     },
-    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if there is no older data. The
+    /// The reply to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if there is no older data. The
     /// events of that period follow.
     Past {
         before: Mono,

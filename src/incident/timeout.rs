@@ -1,5 +1,6 @@
 //! Runs file system work on a separate thread with a timeout, because a home directory on an unreachable server hangs
-//! every call that uses it. On that thread, exceeding the file size limit is an error instead of a signal.
+//! every call that uses it. On that thread, exceeding the file size limit (`ulimit -f`) causes an error instead of
+//! SIGXFSZ.
 
 use std::sync::mpsc;
 use std::thread;

@@ -23,7 +23,8 @@ pub struct Uid(String);
 pub struct InvalidUid;
 
 impl Uid {
-    /// Returns the ID for an incident. Adds `offset` seconds to the time if the ID is already in use.
+    /// Returns the ID for an incident. Adds `offset` seconds to the time, for use when the ID without an offset is
+    /// taken.
     pub(super) fn of(key: &IncidentKey, offset: u64) -> Self {
         let seconds = u64::try_from(key.time.0 / 1_000).unwrap_or(0);
         let time = letters(seconds.saturating_add(offset), TIME_LENGTH);
@@ -80,8 +81,8 @@ fn letters(mut number: u64, count: usize) -> String {
     digits.iter().rev().collect()
 }
 
-/// Returns the FNV-1a hash of a text, which is the same in every process and version. std's hasher does not guarantee
-/// that.
+/// Returns the FNV-1a hash of a string, which is the same in every process and gputop version. std's hasher does not
+/// guarantee that.
 fn hash(text: &str) -> u64 {
     let mixed = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,10 +1,10 @@
 //! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
-//! The watcher always reports the stored result under one name and key, never its own conclusion alone. Other
-//! conclusions arrive in two ways: another gputop process writes to the same store, or a remote agent sends the
-//! incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once, and again whenever
-//! it changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. If gputop is not
-//! running on a remote host when a failure happens there, the failure is not recorded.
+//! The watcher reports each incident as merged in the store, under its stored name and key, never its own conclusion
+//! alone. Other conclusions arrive in two ways: another gputop process writes to the same store, or a remote agent
+//! sends the incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once, and again
+//! whenever it changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. If
+//! gputop is not running on a remote host when a failure happens there, the failure is not recorded.
 //!
 //! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the
 //! drawing task only passes on updates. A recording is watched in the same way, but its incidents are not stored,

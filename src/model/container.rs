@@ -26,7 +26,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// Returns the word before a container's name or ID: `docker` in `docker train`.
+    /// Returns the word shown before a container's name or ID: `docker` in `docker train`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Docker => "docker",

@@ -1,6 +1,6 @@
 //! A frame written as a separate file, with the name of its host and the state of the screen.
 //!
-//! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are on
+//! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are at
 //! the same level as the frame's fields, so any program that reads frames can read the document.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Document {
         }
     }
 
-    /// Returns indented JSON with a trailing line break.
+    /// Returns indented JSON with a trailing newline.
     pub fn json(&self) -> serde_json::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }

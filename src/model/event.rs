@@ -19,8 +19,8 @@ use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 #[serde(default)]
 pub struct Event {
     pub boot_id: String,
-    /// [`Hello::agent`](super::host::Hello::agent). Together with `seq`, it identifies the event permanently. It allows
-    /// recognising duplicates and distinguishing two agents on one host.
+    /// ID of the agent that sent the event ([`Hello::agent`](super::host::Hello::agent)). Together with `seq`, it
+    /// uniquely identifies the event, even if two agents run on one host.
     pub agent: String,
     /// Sequence number; increases by one with each event of an agent.
     pub seq: u64,
@@ -50,10 +50,10 @@ pub enum Observation {
     Hook(HookEvent),
     #[serde(rename = "replayed")]
     TraceReplay(Box<TraceReplay>),
-    /// An incident from a host's incident store, concluded by another observer. Found in recordings only.
+    /// An incident from a host's incident store, diagnosed by another observer. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),
-    /// An event of a later version, with its complete JSON. Also used for known event kinds with fields of an
+    /// An event from a later version, with its complete JSON. Also used for known event kinds with fields of an
     /// unexpected type.
     #[serde(untagged)]
     Unknown(Value),

@@ -38,7 +38,7 @@ pub struct Holders {
     /// readings.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_incomplete: bool,
-    /// Largest first.
+    /// Groups of memory holders, largest first.
     pub groups: Vec<HolderGroup>,
 }
 
@@ -138,7 +138,8 @@ impl Holders {
         }
     }
 
-    /// Returns the tensor at a block address, and its group. Small tensors of large groups are not listed.
+    /// Returns the tensor at a block address, and its group. Returns `None` for a small tensor of a large group, which
+    /// is not listed.
     pub fn owner(&self, ordinal: u32, block: u64) -> Option<(&HolderGroup, &HeldTensor)> {
         let groups = self.groups.iter().filter(|group| group.ordinal == ordinal);
         groups
@@ -205,7 +206,7 @@ impl HeldTensor {
             + texts.sum::<usize>()
     }
 
-    /// Returns the tensor's shape as `4096x1024`, or an empty text for a block without a tensor.
+    /// Returns the tensor's shape as `4096x1024`, or an empty string for a block without a tensor.
     pub fn shape_text(&self) -> String {
         if self.shape.is_empty() {
             let scalar = if self.dtype.is_empty() { "" } else { "scalar" };

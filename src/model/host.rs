@@ -37,14 +37,14 @@ pub struct Hello {
     /// Features that a reader must support to accept the data. No such feature exists yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Random ID of this agent run. Together with an event's number, it identifies the event permanently.
+    /// Random ID of this agent run. Together with an event's number, it uniquely identifies the event.
     pub agent: String,
     pub version: String,
     pub host: String,
     /// True if gputop does not run on the host and the data comes from `nvidia-smi`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reduced: bool,
-    /// The kernel's boot ID. Together with a PID and a start time, it identifies a process permanently.
+    /// The kernel's boot ID. Together with a PID and a start time, it uniquely identifies a process.
     pub boot_id: String,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,

@@ -20,7 +20,7 @@ pub struct Incident {
     pub count: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// RFC 3339.
+    /// Time of the incident in RFC 3339 format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

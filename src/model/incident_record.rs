@@ -1,4 +1,4 @@
-//! Incident records: an incident with its evidence, as concluded by an observer and as stored. The JSON contains the
+//! Incident records: an incident with its evidence, as diagnosed by an observer and as stored. The JSON contains the
 //! output of `explain --json`.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,8 @@ pub struct Record {
     pub incident: Incident,
     #[serde(rename = "observed")]
     pub key: IncidentKey,
-    /// Agent of the first event behind the conclusion. `None` for `gputop run`, which watches the command itself.
+    /// Agent that sent the first event on which the diagnosis is based. `None` for `gputop run`, which watches the
+    /// command itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concluded_by: Option<String>,
     /// Command line of the process, without secrets.
@@ -50,7 +51,7 @@ pub struct Record {
     /// Values measured before and after the incident, one track per series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
-    /// Environment variables of the process whose values may be stored under the privacy rule.
+    /// The process's environment variables that are on the allow-list, so their values may be stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
     /// Versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`, as far as known.
@@ -79,7 +80,7 @@ pub struct Evidence {
     pub measured: Map<String, Value>,
 }
 
-/// Values of a series in equal time steps.
+/// Values of a series at equal time intervals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Track {

@@ -8,7 +8,7 @@ use super::units::Millis;
 pub enum Link {
     /// Waiting for the first bytes from the host.
     Connecting,
-    /// Time between the displayed time and the later start of the host's recording.
+    /// The host's recording starts after the displayed time, by `begins_in`.
     Later {
         begins_in: Millis,
     },

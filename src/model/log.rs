@@ -29,7 +29,7 @@ pub struct LogView {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogSource {
-    /// As [`LogExcerpt::file`](super::event::LogExcerpt::file).
+    /// Name of the log, as in [`LogExcerpt::file`](super::event::LogExcerpt::file).
     pub name: String,
     pub origin: LogOrigin,
     /// True if the log grows faster than gputop reads it.

@@ -13,7 +13,7 @@ impl Permissions {
     /// Permissions that allow all actions that ask for confirmation.
     pub const ALL: Self = Self { signals: Ok(()), probes: Ok(()), watches: Ok(()) };
 
-    /// Denies all actions, with `why` as the reason.
+    /// Returns permissions that deny all actions, with `why` as the reason.
     pub const fn none(why: &'static str) -> Self {
         Self { signals: Err(why), probes: Err(why), watches: Err(why) }
     }

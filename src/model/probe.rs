@@ -134,7 +134,7 @@ pub struct Fill {
     pub granule_bytes: Bytes,
     pub histogram: Vec<Bin>,
     pub latency: Vec<Latency>,
-    /// True if the time limit ended the fill, so that the histogram is incomplete.
+    /// True if the time limit or the maximum number of blocks ended the fill, so that the histogram is incomplete.
     pub cut_short: bool,
 }
 

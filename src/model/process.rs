@@ -7,7 +7,7 @@ use super::container::Runtime;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Percent, Pid, StartTicks, UnixMillis};
 
-/// Key that permanently identifies one process of one boot, even if its PID is reused.
+/// Key that uniquely identifies a process within one boot, even if its PID is reused.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -46,7 +46,7 @@ pub struct StackThread {
     /// Thread name in Python's `threading`. Empty if unknown.
     pub name: String,
     pub is_main: bool,
-    /// Innermost first.
+    /// Stack frames, innermost first.
     pub frames: Vec<StackFrame>,
 }
 
@@ -115,7 +115,7 @@ impl StackFrame {
     }
 }
 
-/// `train.py:57 step`
+/// Formats the frame as `train.py:57 step`.
 impl std::fmt::Display for StackFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.file_name())?;

@@ -38,7 +38,7 @@ whole_quantity!(
 whole_quantity!(MegaHertz(u32));
 whole_quantity!(BytesPerSecond(u64));
 quantity!(
-    /// Share in percent: 0 to 100 for a GPU. For CPU usage, 100 is one core.
+    /// Share in percent: 0 to 100 for a GPU. For a process's CPU usage, 100 is one core.
     Percent(f64)
 );
 whole_quantity!(
@@ -57,7 +57,7 @@ whole_quantity!(
 );
 whole_quantity!(
     /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the
-    /// boot ID, the start time identifies a process permanently.
+    /// boot ID, the start time uniquely identifies a process.
     StartTicks(u64)
 );
 

@@ -1,7 +1,7 @@
 //! Prevents simultaneous probes of one GPU. Together they would fill the GPU, because each probe respects only its own
 //! headroom.
 //!
-//! The lock file is in a folder shared by all of this user's processes. The kernel releases the lock when the child
+//! The lock file is in a directory shared by all of this user's processes. The kernel releases the lock when the child
 //! exits. Probes of different users do not exclude each other.
 
 use std::fs::{File, TryLockError};

@@ -41,7 +41,7 @@ pub const CHILD: &str = "probe-child";
 /// Timeout for loading the driver and creating a CUDA context: 0.2 s on an active GPU, seconds on eight suspended ones.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Timeout for freeing the probe's memory. Freeing 130 GiB takes 90 ms, so a driver that needs much longer hangs.
+/// Timeout for freeing the probe's memory. Freeing 130 GiB takes 90 ms, so a driver that needs much longer has hung.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Signal with which the child's own alarm kills it.

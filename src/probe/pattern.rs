@@ -108,8 +108,8 @@ impl Live {
     }
 }
 
-/// Derives a pattern from a process's current blocks. A live block becomes a long-lived request. A free block was a
-/// freed request, which may be repeated. If the blocks exceed the arena or the maximum number, only every n-th block is
+/// Derives a pattern from a process's current blocks. A live block becomes a long-lived request. A free block becomes a
+/// short-lived request, made twice. If the blocks exceed the arena or the maximum number, only every n-th block is
 /// used. Blocks larger than half of the arena are omitted.
 pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let mut blocks: Vec<(u64, bool)> = map
@@ -236,7 +236,7 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     Some(of_lives(lives, source, arena))
 }
 
-/// Adds requests that were allocated and freed between two maps. The allocator's counter gives their number, and the
+/// Adds requests for blocks allocated and freed between two maps. The allocator's counter gives their number, and the
 /// blocks that are free afterwards give their sizes.
 fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);

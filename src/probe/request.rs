@@ -28,7 +28,7 @@ pub struct ChildRequest {
     pub look: bool,
     pub arena: Bytes,
     pub pattern: Pattern,
-    /// Folder for the probes' lock files, or `None` if this user has no such folder.
+    /// Directory for the probes' lock files, or `None` if this user has no such directory.
     pub locks: Option<PathBuf>,
     /// PID of the requesting process. The child exits when its parent does.
     pub parent: u32,

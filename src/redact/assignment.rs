@@ -107,7 +107,8 @@ fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
         .map(|wide| start + wide.len())
 }
 
-/// Returns the end of the separator after `name`, `"name"` or `['name']`: `=`, `:`, `:=` or `=>` with blanks around it.
+/// Returns the end of the separator after `name`, `"name"` or `['name']`: `=`, `:`, `:=` or `=>` with optional spaces
+/// or tabs around it.
 fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
     let skip =
         |from: usize, of: &[u8]| from + text[from..].iter().take_while(|b| of.contains(b)).count();
@@ -134,8 +135,8 @@ fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
     text[start..].iter().position(|&b| ends(b)).map_or(text.len(), |n| start + n)
 }
 
-/// Returns the end of a value by shell rules: quoted and unquoted parts up to a blank or an operator. If a quote was
-/// opened before the name, its closing quote ends the value.
+/// Returns the end of a value according to shell rules: quoted and unquoted parts up to whitespace or an operator. If a
+/// quote was opened before the name, its closing quote ends the value.
 pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     if let Some(quote) = escaped_quote(&text[start..]) {
         return end_of_escaped(text, start, quote);

@@ -3,7 +3,7 @@
 /// Characters with a special meaning in a shell.
 const SPECIAL: &[u8] = b" \t\n'\"\\$`;&|<>()";
 
-/// Returns the redacted arguments as a command line. Arguments with blanks are quoted.
+/// Returns the redacted arguments as a command line. Arguments with whitespace or other special characters are quoted.
 ///
 /// A single argument is not quoted, because programs that set their own title (`sshd: root@pts/0`) store the whole
 /// title as one argument.

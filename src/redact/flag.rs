@@ -216,7 +216,7 @@ impl<'a> PrecedingWords<'a> {
     }
 }
 
-/// Finds secret flag values in text whose words end at blanks and may be quoted.
+/// Finds secret flag values in text whose words are separated by whitespace and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
     // A single word cannot follow a flag.
@@ -318,7 +318,7 @@ fn trim(word: &[u8]) -> &[u8] {
     &word[start..word.len() - trailing]
 }
 
-/// Returns the end of a word. A quoted value extends to its closing quote, including blanks.
+/// Returns the end of a word. A quoted value extends to its closing quote, including whitespace.
 fn end_of_word(text: &[u8], start: usize, word: Range<usize>) -> usize {
     let quote = start.checked_sub(1).map(|at| text[at]).filter(|b| b"\"'`".contains(b));
     let end = match quote {

@@ -246,7 +246,7 @@ pub fn names_revision(name: &[u8]) -> bool {
     words(name).iter().any(|word| REVISIONS.contains(&word.as_str()))
 }
 
-/// Returns true for a long value without blanks whose characters are too random for a word or a file name.
+/// Returns true for a long value without whitespace whose characters are too random for a word or a file name.
 fn looks_secret(value: &[u8]) -> bool {
     let is_one_piece = value.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
     let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");

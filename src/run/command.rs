@@ -21,7 +21,7 @@ use crate::model::process::ProcessKey;
 use crate::model::stat_line::Stat;
 use crate::model::text::visible;
 
-/// Program and arguments of `gputop run`, as typed.
+/// Program and arguments of the command, as typed after `gputop run`.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     pub program: OsString,

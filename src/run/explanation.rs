@@ -244,7 +244,7 @@ fn sanitized(piece: &str) -> String {
     lines.join("\n")
 }
 
-/// Returns the environment of the command, which is that of gputop.
+/// Returns gputop's environment, which the command inherits, without variables whose value must be hidden.
 fn environment() -> Vec<Variable> {
     let all = std::env::vars_os();
     let all = all.map(|(name, value)| redact::variable(name.as_bytes(), value.as_bytes()));

@@ -20,7 +20,7 @@ use super::unsafe_calls;
 
 /// Maximum number of chunks copied before signals and keys are handled.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval at which a background command that wants keys checks whether it is in the foreground again. Polling is
+/// Interval at which gputop checks whether it is in the foreground again while the command wants keys. Polling is
 /// needed because a shell sends no signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
@@ -245,7 +245,7 @@ impl<'a> Relay<'a> {
         is_new && self.screen.is_empty()
     }
 
-    /// Closes the pty after the terminal was closed, which makes the command's writes fail.
+    /// Closes the pty, for example after the terminal was closed. The command's writes then fail.
     fn hang_up(&mut self) {
         self.ends = None;
     }

@@ -95,7 +95,7 @@ const TERMINATION_SIGNALS: [Signal; 4] =
 /// Maximum delay before the signal thread notices that the work is done.
 const POLL_INTERVAL_MS: u8 = 20;
 
-/// Runs work after the command has exited, with a flag that becomes true when a signal requests termination.
+/// Runs `work` with a flag that becomes true when a signal requests termination. Called after the command has exited.
 /// Termination signals stay blocked, because gputop must exit with the command's exit code.
 pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
     let is_cancelled = Arc::new(AtomicBool::new(false));

@@ -29,7 +29,7 @@ pub(super) fn copy_window_size(terminal: impl AsFd, pty: impl AsFd) {
 /// the signal ignored.
 pub(super) fn restore_sigchld_default() -> nix::Result<()> {
     let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no signal handler is installed, so no code of gputop runs in a signal.
+    // SAFETY: no signal handler is installed, so no gputop code runs in a signal handler.
     unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &action) }?;
     Ok(())
 }

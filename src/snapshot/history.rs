@@ -176,8 +176,7 @@ impl History {
     }
 }
 
-/// Returns the allocating stack of each free event, and the allocating stacks of the blocks live after the last event,
-/// by address.
+/// Returns the allocation stack for each free event, and those of the blocks live after the last event, by address.
 fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
     let mut allocated_by = vec![0; events.len()];
     let mut live = ByAddress::<StackId>::default();

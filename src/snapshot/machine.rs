@@ -114,7 +114,7 @@ impl<R: Read> Machine<R> {
                 return Ok(());
             }
             [b'P', b'K', 3, 4, ..] => {
-                "it is a zip archive as written by torch.save, which contains tensors and no snapshot"
+                "it is a zip archive as written by torch.save, which contains tensors, not a snapshot"
             }
             [b'{', ..] => "it looks like JSON",
             [b'<', ..] => "it looks like a memory_viz page; use the pickle it was made from",

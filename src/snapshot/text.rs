@@ -79,7 +79,7 @@ impl Texts {
         texts
     }
 
-    /// Returns the ID of a text, adding the text if necessary. Returns `None` if the size limit is reached.
+    /// Returns the ID of a string, adding the string if necessary. Returns `None` if the size limit is reached.
     pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);

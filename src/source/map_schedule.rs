@@ -22,10 +22,10 @@ pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 /// Growth of the budget: 5 MB a day.
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
-/// Divisor of the period that gives the minimum time between additional maps of one pool.
+/// The minimum time between additional maps of one pool is the period divided by this number.
 const EARLY_DIVISOR: u64 = 6;
-/// Divisor of the reserved memory that gives the minimum increase for a new maximum. Without a minimum, every segment
-/// allocated during warm-up would count.
+/// A new maximum must exceed the previous reserved memory by more than that memory divided by this number. Without a
+/// minimum, every segment allocated during warm-up would count.
 const RISE_DIVISOR: u64 = 50;
 /// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
@@ -42,7 +42,7 @@ pub enum MapPeriod {
 
 type PoolKey = (ProcessKey, u32);
 
-/// Scheduler that chooses a recorder's next map request from the frames.
+/// Scheduler that chooses a recorder's next map request based on the frames.
 #[derive(Debug)]
 pub struct MapScheduler {
     every: MapPeriod,

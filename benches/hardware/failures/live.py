@@ -129,7 +129,8 @@ def held(record):
         return "holders not read"
     classes = sorted(holders["classes"].items(), key=lambda pair: -pair[1])
     shares = (f"{name} {bytes * 100 // max(holders['allocated'], 1)} %" for name, bytes in classes[:3])
-    kept = holders.get("retained_graphs", 0) * 100 // max(holders["allocated"], 1)
+    kept = sum(holders.get(name, 0) for name in ("retained_graphs", "retained_tensors"))
+    kept = kept * 100 // max(holders["allocated"], 1)
     return f"held at {(holders['at'] - scene['at']) / 1000:+.1f} s: {', '.join(shares)}; in containers {kept} %"
 
 

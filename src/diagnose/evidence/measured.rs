@@ -246,7 +246,12 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         None => "measured at the failure by the hook".to_owned(),
     };
     if largest < request {
-        Finding::For(format!("the largest free block was {largest}, {how}"))
+        let clause = format!("the largest free block was {largest}, {how}");
+        // If the request exceeds the whole cache, one large free block would not have been enough.
+        match Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
+            true => Finding::Hint(clause),
+            false => Finding::For(clause),
+        }
     } else if case.measured.free_block_lag.is_some() {
         // Draws no conclusion, because the exception may have freed the block.
         Finding::Silent

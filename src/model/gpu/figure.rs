@@ -85,10 +85,10 @@ impl Period {
     }
 }
 
-/// Declares the figure types: how a [`Gpu`] field is accessed, and its value.
+/// Declares [`Field`], which accesses a figure's [`Gpu`] field, and [`Value`], which borrows its value.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident($type:ty)),* $(,)?) => {
-        /// Access to a GPU figure: a function that reads it, and one that stores it.
+        /// Accessors for a GPU figure: one returns a shared reference, the other a mutable one.
         #[derive(Debug, Clone, Copy)]
         pub enum Field {
             $($(#[$doc])* $kind(fn(&Gpu) -> &Reading<$type>, fn(&mut Gpu) -> &mut Reading<$type>),)*
@@ -197,7 +197,7 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the figure's value in DCGM's unit, or `None` for text and lists.
+    /// Returns the figure's value in DCGM's unit, or `None` for rates, text and lists.
     pub fn dcgm_number(self) -> Option<f64> {
         Some(match self {
             Self::Bytes(bytes) => bytes.0 as f64 / Bytes::mib(1).0 as f64,

@@ -78,7 +78,7 @@ impl fmt::Display for SeriesKey {
     }
 }
 
-/// A damaged series key, or one of a later version. The series is skipped.
+/// A damaged series key, or one from a later version. The series is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSeries;
 

@@ -1,9 +1,9 @@
 //! History of all values of a host for one day, in bounded memory.
 //!
 //! A [`Series`] has one bucket per second for the last ten minutes and one per ten seconds for the last day. Each
-//! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a
-//! hanging GPU, a stale section, a suspended machine) remains a gap. The x axis is [`Mono`], so setting the wall clock
-//! back causes neither overlapping data nor a gap.
+//! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a hung
+//! GPU, a stale section, a suspended machine) remains a gap. The x axis is [`Mono`], so setting the wall clock back
+//! causes neither overlapping data nor a gap.
 //!
 //! Data flow: [`samples`] extracts the values of a frame, [`History::push`] adds each to its series, and a chart asks
 //! [`Series::window`] for as many spans as it has columns. A recording's notes contain the coarse buckets

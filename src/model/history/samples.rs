@@ -7,7 +7,7 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum age of a frame section, relative to the frame. An older section is ignored, because its collector hangs.
+/// Maximum age of a frame section, relative to the frame. An older section is ignored, because its collector is hung.
 const STALE: Millis = Millis(15_000);
 
 /// Returns true if a frame section read at `at` is recent or has no time.

@@ -76,7 +76,7 @@ impl Chunk {
         self.seal();
     }
 
-    /// Takes the buckets out of the chunk. Copies them only if they are shared.
+    /// Takes the buckets out of the chunk. Expands a uniform chunk to separate buckets.
     fn buckets(&mut self) -> Arc<Buckets> {
         match std::mem::replace(self, Self::EMPTY) {
             Self::Uniform(span, bits) => {

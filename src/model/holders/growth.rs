@@ -60,7 +60,7 @@ pub struct HolderGrowth {
 
 impl HolderGrowth {
     /// Adds a memory reading. Starts over if the reading is of another process or is older than the last one. Ignores
-    /// an incomplete reading, because tensors of a group may be missing in it.
+    /// an incomplete reading, because tensors of a group may be missing from it.
     pub fn push(&mut self, holders: &Holders) {
         let last = self.readings.back().map(|reading| reading.at);
         if last == Some(holders.at) && self.process == holders.process {
@@ -170,8 +170,7 @@ pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
     let name = Some(&group.name).filter(|name| !name.is_empty())?;
     match group.class {
         HolderClass::SavedForBackward => Some(format!(
-            "`{name}` keeps autograd graphs alive: store `.item()` or `.detach()` of the tensor instead, or compute it \
-             under `torch.no_grad()`"
+            "`{name}` keeps autograd graphs alive: store the result of `.item()` or `.detach()` instead, or compute the tensor under `torch.no_grad()`"
         )),
         HolderClass::Variable => {
             let container = container(name)?;

@@ -17,7 +17,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
     let explanation = match code {
         OUT_OF_MEMORY => return ContextError::NoContext,
         34 => {
-            "the libcuda that was found is the toolkit's stub, not a driver; remove its folder from LD_LIBRARY_PATH"
+            "the libcuda that was found is the toolkit's stub, not a driver; remove its directory from LD_LIBRARY_PATH"
         }
         46 => {
             "the GPU accepts no more processes: it is in exclusive mode and in use, or prohibited"

@@ -30,7 +30,7 @@ use crate::model::units::Bytes;
 /// Divisor for the policies' share of the time limit: all policies together may use half. The fill uses the other half.
 const POLICIES_SHARE: u64 = 2;
 
-/// Initialising CUDA allocates no GPU memory, but can still fail with an out-of-memory error.
+/// Error message if CUDA initialisation runs out of memory, which can happen although it allocates no GPU memory.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
 /// Minimum free memory at which a refused CUDA context is reported as fragmentation, about twice the size of a context.
@@ -192,9 +192,9 @@ fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
     Bytes(wanted.0.min(room) / GRANULE * GRANULE)
 }
 
-/// Kills the process if it is still running after `timeout`, because a driver call hangs while memory is held. Uses the
-/// kernel's alarm instead of a thread, because the alarm works in any state of the process. The alarm also skips exit
-/// handlers, some of which belong to the driver.
+/// Kills the process if it is still running after `timeout`, in case a driver call hangs while the probe holds memory.
+/// Uses the kernel's alarm instead of a thread, because the alarm works in any state of the process. The alarm also
+/// skips exit handlers, some of which belong to the driver.
 fn set_alarm(timeout: Duration) {
     let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
     alarm::set(seconds.saturating_add(1));

@@ -388,7 +388,7 @@ impl RemoteHost {
         }
     }
 
-    /// Records that data was received, and reports a new or silent connection as up.
+    /// Records that data was received, and reports a new or previously silent connection as up.
     fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();

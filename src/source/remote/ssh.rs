@@ -143,9 +143,9 @@ pub fn look() -> String {
     ))
 }
 
-/// Returns a script that reads a program from stdin and installs it at the agent's first search path. The copy must be
-/// complete, run on the remote host, and be this version of gputop. `cksum` is the output of cksum(1) for the program;
-/// every POSIX system has this command.
+/// Returns a script that reads a program from stdin and installs it at the agent's first search path. The script fails
+/// unless the copy is complete, runs on the remote host, and is this version of gputop. `cksum` is the output of
+/// cksum(1) for the program; every POSIX system has this command.
 ///
 /// The copy and its directories are owned by the user and private (0700), regardless of the login shell's umask. The
 /// copy is written under a temporary name and then renamed, so an incomplete copy is never used.

@@ -89,8 +89,8 @@ impl<'a> Window<'a> {
         Self { contents, at: 0, buffer: Vec::new() }
     }
 
-    /// Returns at least `count` bytes starting at `at`, or fewer at the end of the contents. `count` must be smaller
-    /// than the buffer's window.
+    /// Returns at least `count` bytes starting at `at`, or fewer at the end of the contents. `count` must not exceed
+    /// [`WINDOW_BYTES`].
     pub fn from(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let end = at.saturating_add(count as u64);
         if at < self.at || end > self.at + self.buffer.len() as u64 {

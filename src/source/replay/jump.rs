@@ -110,7 +110,7 @@ impl Player {
         }
     }
 
-    /// Restarts the wait for the next frame after a speed change.
+    /// Restarts the wait for the next frame after a pause or a speed change.
     fn restart_clock(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.due = Instant::now();

@@ -33,7 +33,7 @@ const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {
     pub recording: Recording,
-    /// Position of the next line to read.
+    /// Position of the next frame to read.
     position: FramePosition,
     lines: Option<Lines>,
     next_frame: NextFrame,

@@ -59,7 +59,7 @@ impl CpuShares {
         context: ProcessContext<'_>,
     ) -> Vec<Process> {
         if round.apps_exit != Some(0) {
-            let why = "nvidia-smi on that host lists no processes";
+            let why = "nvidia-smi on that host failed to list processes";
             for gpu in gpus {
                 gpu.processes = Reading::missing(Reason::Unknown, why);
             }
@@ -197,7 +197,7 @@ fn holder(
 }
 
 fn ticks_per_second(facts: &Facts) -> u64 {
-    // Every Linux machine with an NVIDIA driver has 100 ticks per second.
+    // Every Linux machine with an NVIDIA driver uses 100 clock ticks per second.
     facts.ticks_per_second.unwrap_or(100)
 }
 

@@ -18,7 +18,7 @@ const HEARTBEAT_DELAY: Duration = Duration::from_secs(2);
 /// queries take at most a tenth of the host's time.
 const MIN_DETAILS_INTERVAL: Duration = Duration::from_secs(5);
 const DETAILS_INTERVAL_FACTOR: u32 = 10;
-/// Time after which a request is considered to hang.
+/// Time after which a request is considered hung.
 const HANG_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -31,8 +31,8 @@ pub(super) struct PollSchedule {
 struct State {
     /// Fields to request in each round, once they are known.
     query: Option<String>,
-    /// Number of the newest round or detail request, and the time of the newest request of any kind, including the one
-    /// for the facts.
+    /// Number of the newest round or detail request. `since` is the time of the newest request of any kind, including
+    /// the one for the facts.
     asked: u64,
     since: Option<Instant>,
     answered_number: u64,

@@ -5,13 +5,13 @@
 //! |---|---|
 //! | `f` | once: facts about the host, and the fields that its `nvidia-smi` supports |
 //! | `r 7 index,uuid,… 31 62` | a round of readings, from `b 7` to `. 7`, including these processes |
-//! | `d 8 mig` | the usage per process, from `i 8` to `; 8`; with `mig` also the MIG instances |
-//! | `h` | the host's clocks, also while a round hangs |
+//! | `d 8 mig` | the usage per process, from `i 8` to `; 8`; with `mig`, also the MIG instances |
+//! | `h` | the host's clocks, even while a round is hung |
 //!
 //! `nvidia-smi pmon` supports at most four GPUs per call, so it is called once per four GPUs.
 //!
 //! Every reply line starts with a letter that identifies its kind ([`super::lines`]). Rounds run in the background, so
-//! that a hanging driver blocks nothing else. When the input ends, all remaining child processes are killed.
+//! that a hung driver blocks nothing else. When the input ends, all remaining child processes are killed.
 
 /// Start of the script's first output line, followed by the protocol version.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";

@@ -30,7 +30,7 @@ pub(super) struct Usage {
 /// A process on one GPU.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// NVML index.
+    /// NVML index of the GPU.
     gpu: u32,
     pub pid: Pid,
     pub kind: ContextKind,

@@ -40,7 +40,7 @@ pub(super) struct View {
 /// Optional parts of a request to the remote script.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct OptionalQueries {
-    /// MIG instances.
+    /// True to request the MIG instances.
     pub instances: bool,
     /// Processes missing from the list of compute processes.
     pub pids: BTreeSet<Pid>,
