@@ -32,7 +32,7 @@ fn main() {
     let frames = read_all(&recording, |line| usize::from(Line::read(line).is_ok()));
     println!("reading whole frames, one thread: {frames:.1?}");
     for format in ["--json", "--html"] {
-        summarise(&file, format);
+        summarize(&file, format);
     }
 }
 
@@ -46,7 +46,7 @@ fn read_all(recording: &Recording, mut read: impl FnMut(&[u8]) -> usize) -> Dura
     start.elapsed()
 }
 
-fn summarise(file: &Path, format: &str) {
+fn summarize(file: &Path, format: &str) {
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
     let command = command.arg("summary").arg(format).arg(file);

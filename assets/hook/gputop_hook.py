@@ -1,6 +1,6 @@
 """gputop's hook: reports events inside a Python process that cannot be observed from outside.
 
-The hook is passive. It does not import or initialise frameworks and does not change anything that the program reads, and
+The hook is passive. It does not import or initialize frameworks and does not change anything that the program reads, and
 its errors do not reach the program. It writes reports as lines of JSON to a file of this process in the spool directory.
 The file is created for the first report:
 
@@ -16,7 +16,7 @@ A separate file of one page is overwritten once a second:
 Sources of the reports:
 
     after `import torch.cuda`   a finder that finds no modules; at each later import it checks which awaited modules
-                                are loaded. PyTorch then calls the hook when the program initialises CUDA
+                                are loaded. PyTorch then calls the hook when the program initializes CUDA
     out of memory               PyTorch's observer, called after the cache was flushed and before the exception is raised
     optimizer steps             PyTorch's hooks; steps are counted, and reported with other events
     exceptions                  sys.excepthook, threading.excepthook, traceback.print_exc in multiprocessing children,
@@ -273,7 +273,7 @@ _has_observer = False
 
 
 def _when_torch_cuda(cuda):
-    # PyTorch calls the function when the program initialises CUDA, or immediately if CUDA is initialised.
+    # PyTorch calls the function when the program initializes CUDA, or immediately if CUDA is initialized.
     cuda._lazy_call(_when_cuda_is_initialised)
     _watch_notebook()
     if os.environ.get("GPUTOP_HOOK_STATISTICS") == "1":
@@ -764,7 +764,7 @@ def _statistics_page(found):
 
 
 def _all_statistics():
-    """Returns the statistics of all frameworks that the program has imported and initialised."""
+    """Returns the statistics of all frameworks that the program has imported and initialized."""
     found = []
     for read in (_torch_now, _jax_now, _tensorflow_now, _cupy_now):
         _quietly(found.extend, _until_error(read))
@@ -799,7 +799,7 @@ def _torch_now():
 
 
 def _jax_now():
-    # Asking JAX for its devices would initialise it, so query only the existing backends.
+    # Asking JAX for its devices would initialize it, so query only the existing backends.
     bridge = sys.modules.get("jax._src.xla_bridge")
     backends = list(getattr(bridge, "_backends", {}).values())
     on_gpus = [backend for backend in backends if backend.platform in ("gpu", "cuda", "rocm")]

@@ -14,7 +14,7 @@ use color_eyre::eyre::{OptionExt, WrapErr, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::settings::Flags;
-use super::summary::{add_fit, summarise};
+use super::summary::{add_fit, summarize};
 use super::{record, say};
 use crate::export::summary::short;
 use crate::model::process::ProcessKey;
@@ -60,7 +60,7 @@ impl BackgroundRecorder {
     }
 
     /// Completes the recording and prints its summary of the command.
-    pub fn summarise(
+    pub fn summarize(
         mut self,
         process: Option<ProcessKey>,
         traces: Option<&[PathBuf]>,
@@ -69,7 +69,7 @@ impl BackgroundRecorder {
         let path = self.path.display().to_string();
         let recording = Recording::open(&self.path)?;
         let process = process.ok_or_eyre("the process of the command was not found in /proc")?;
-        let mut run = summarise(&recording, &path)?.of_run(process);
+        let mut run = summarize(&recording, &path)?.of_run(process);
         let mut unproven = traces.map(|_| "the program saved no allocation trace".to_owned());
         for trace in traces.unwrap_or_default() {
             unproven = add_fit(&mut run, trace).err().map(|why| why.to_string());

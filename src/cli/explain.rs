@@ -161,7 +161,7 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         );
         let mut files = traceback.frames.iter().map(|frame| frame.file.as_str());
         let innermost = files.next_back().unwrap_or_default();
-        if let Some(server) = Workloads::embedded().recognise(innermost, "").server() {
+        if let Some(server) = Workloads::embedded().recognize(innermost, "").server() {
             let _ = writeln!(
                 out,
                 "This is a bug in {server}, not in the GPU: update it, or report it with this log."

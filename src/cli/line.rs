@@ -17,7 +17,7 @@ pub struct Args {
     /// Show only the GPU with this NVML index
     #[arg(long, value_name = "N")]
     gpu: Option<u32>,
-    /// Limit the line to this width; several GPUs are summarised to fit
+    /// Limit the line to this width; several GPUs are summarized to fit
     #[arg(long, value_name = "COLUMNS", default_value_t = 60)]
     width: usize,
 }

@@ -125,7 +125,7 @@ enum Command {
     /// Show a PyTorch memory snapshot: segments, history and allocation stacks; or compare two
     #[command(after_help = "Example:\n  gputop snapshot snapshot.pickle")]
     Snapshot(snapshot::Args),
-    /// Summarise a recording, or compare two
+    /// Summarize a recording, or compare two
     #[command(after_help = "Example:\n  gputop summary --html night.gpt.zst > night.html")]
     Summary(summary::Args),
     /// Replay allocations under other settings of PyTorch's allocator

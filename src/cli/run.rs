@@ -103,7 +103,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         let traces = hook.as_ref().map(Hook::traces).unwrap_or_default();
         let traces = args.trace_allocs.then_some(&*traces);
         report(|| {
-            if let Err(why) = recorder.and_then(|recorder| recorder.summarise(process, traces)) {
+            if let Err(why) = recorder.and_then(|recorder| recorder.summarize(process, traces)) {
                 say(&format!("gputop: no summary: {why}\n"));
             }
         });

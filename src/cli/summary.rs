@@ -51,7 +51,7 @@ const SETTLING_MINUTES: usize = 2;
 
 pub fn run(args: &Args) -> Result<u8> {
     let recording = Recording::open(&args.recording)?;
-    let mut first = summarise(&recording, &name(&args.recording))?;
+    let mut first = summarize(&recording, &name(&args.recording))?;
     for trace in &args.trace {
         if let Err(why) = add_fit(&mut first, trace) {
             say(&format!("gputop: no smaller GPU is proven: {why}\n"));
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => Report::Run(Box::new(first)),
         Some(other) => {
             let recording = Recording::open(other)?;
-            let second = summarise(&recording, &name(other))?;
+            let second = summarize(&recording, &name(other))?;
             if args.html {
                 charts.extend(charts_of(&recording, &second));
             }
@@ -87,7 +87,7 @@ fn name(path: &Path) -> String {
 }
 
 /// Reads a recording once, in several threads. Diagnoses the minutes with events.
-pub fn summarise(recording: &Recording, name: &str) -> Result<RunSummary> {
+pub fn summarize(recording: &Recording, name: &str) -> Result<RunSummary> {
     let minutes = recording.minute_count();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MAX_THREADS).min(minutes / MIN_MINUTES).max(1);

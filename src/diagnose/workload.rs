@@ -74,7 +74,7 @@ pub struct Workload {
     pub name: String,
     pub kind: Kind,
     /// Expressions that recognize the program by its text. At least one must match.
-    pub recognise: Vec<String>,
+    pub recognize: Vec<String>,
     /// Expressions that match text of a different program.
     #[serde(default)]
     unless: Vec<Pattern>,
@@ -145,7 +145,7 @@ struct RemedyFile {
 pub struct Workloads {
     pub all: Vec<Workload>,
     remedies: RemedyFile,
-    recognise: Option<RegexSet>,
+    recognize: Option<RegexSet>,
 }
 
 impl Workloads {
@@ -174,14 +174,14 @@ impl Workloads {
             errors.push(format!("remedies: {error}"));
             RemedyFile::default()
         });
-        let patterns = all.iter().map(|w| format!("(?:{})", w.recognise.join("|")));
+        let patterns = all.iter().map(|w| format!("(?:{})", w.recognize.join("|")));
         let set = RegexSetBuilder::new(patterns)
             .unicode(false)
             .multi_line(true)
             .size_limit(32 << 20)
             .build();
-        let recognise = set.map_err(|error| errors.push(error.to_string())).ok();
-        let workloads = Self { all, remedies, recognise };
+        let recognize = set.map_err(|error| errors.push(error.to_string())).ok();
+        let workloads = Self { all, remedies, recognize };
         (workloads, errors)
     }
 
@@ -232,14 +232,14 @@ impl Workloads {
     /// Recognizes the program from the text around an error. `start` is the start of the program's log, used if the
     /// text shows nothing specific.
     #[must_use]
-    pub fn recognise<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
-        let mut found = self.recognised(text);
+    pub fn recognize<'a>(&'a self, text: &str, start: &'a str) -> Setting<'a> {
+        let mut found = self.recognized(text);
         let program = |found: &[&'a Workload]| {
             let programs = found.iter().filter(|w| !w.kind.is_around());
             programs.min_by_key(|w| w.order).copied()
         };
         let mut best = program(&found);
-        let at_start = self.recognised(start);
+        let at_start = self.recognized(start);
         let is_specific = |w: &&Workload| w.order < GENERIC_ORDER;
         if best.as_ref().is_none_or(|w| !is_specific(w)) {
             best = program(&at_start).filter(is_specific).or(best);
@@ -253,15 +253,15 @@ impl Workloads {
         Setting { workloads: self, program: best, around: found, text: text.to_owned(), start }
     }
 
-    /// Recognizes the program as [`Self::recognise`] does. `usual` is the workload that usually prints such errors.
+    /// Recognizes the program as [`Self::recognize`] does. `usual` is the workload that usually prints such errors.
     #[must_use]
-    pub fn recognise_or<'a>(
+    pub fn recognize_or<'a>(
         &'a self,
         text: &str,
         start: &'a str,
         usual: Option<&String>,
     ) -> Setting<'a> {
-        let mut setting = self.recognise(text, start);
+        let mut setting = self.recognize(text, start);
         let is_specific = |w: &Workload| w.order < GENERIC_ORDER;
         if !setting.program.is_some_and(is_specific) {
             setting.program = usual.and_then(|id| self.get(id)).or(setting.program);
@@ -269,8 +269,8 @@ impl Workloads {
         setting
     }
 
-    fn recognised(&self, text: &str) -> Vec<&Workload> {
-        let Some(set) = &self.recognise else {
+    fn recognized(&self, text: &str) -> Vec<&Workload> {
+        let Some(set) = &self.recognize else {
             return Vec::new();
         };
         let matches = set.matches(text.as_bytes());
@@ -533,7 +533,7 @@ mod tests {
         found.insert("total_bytes".into(), (40_u64 << 30).into());
         let workloads = Workloads::embedded();
         let rule = rule("match_free_memory", Some("free-share"));
-        let vllm = workloads.recognise("(EngineCore pid=1) ValueError", "");
+        let vllm = workloads.recognize("(EngineCore pid=1) ValueError", "");
         let fix = vllm.fix(&rule, &found).expect("vLLM has the flag");
         assert_eq!(fix.change, "vllm serve MODEL --gpu-memory-utilization 0.73");
         assert_eq!(
@@ -545,13 +545,13 @@ mod tests {
         assert!(fix.change.ends_with(UNKNOWN_VALUE));
         assert!(fix.effect.is_some_and(|e| e.contains("free / total")));
         // llama.cpp has no such flag, so there is no fix.
-        let llama = workloads.recognise("llama_model_load: error", "");
+        let llama = workloads.recognize("llama_model_load: error", "");
         assert_eq!(llama.fix(&rule, &found), None);
     }
 
     #[test]
     fn a_rule_can_exclude_a_program() {
-        let setting = Workloads::embedded().recognise("jaxlib.xla_extension", "");
+        let setting = Workloads::embedded().recognize("jaxlib.xla_extension", "");
         let is_for = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(|&one| one.to_owned()).collect();
             setting.is_for(&only)
@@ -562,13 +562,13 @@ mod tests {
 
     #[test]
     fn a_server_gets_no_code_and_its_own_command() {
-        let setting = Workloads::embedded().recognise("sglang.srt.managers", "");
+        let setting = Workloads::embedded().recognize("sglang.srt.managers", "");
         assert_eq!(setting.adapted("Use an 8-bit optimizer"), None);
         assert_eq!(
             setting.adapted("A=1 python train.py").as_deref(),
             Some("A=1 python -m sglang.launch_server --model-path MODEL")
         );
-        let rocm = Workloads::embedded().recognise("torch: HIP out of memory", "");
+        let rocm = Workloads::embedded().recognize("torch: HIP out of memory", "");
         assert_eq!(rocm.adapted("run `nvidia-smi`").as_deref(), Some("run `rocm-smi`"));
     }
 }

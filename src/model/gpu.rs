@@ -84,7 +84,7 @@ pub struct Gpu {
     /// Time of the last read of `processes`, which is not read at every sampling interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
-    /// Time of the last read of the processes' utilisation, which is read even less often than `processes`.
+    /// Time of the last read of the processes' utilization, which is read even less often than `processes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
     /// PCIe and NVLink traffic, read only while a screen shows it because the calls are expensive.

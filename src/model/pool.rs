@@ -20,7 +20,7 @@ use super::units::{Bytes, GpuUuid, Mono};
 pub struct Pool {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// Recognised library layout: `torch 2.13 to 2.15`.
+    /// Recognized library layout: `torch 2.13 to 2.15`.
     pub library: String,
     /// Device number inside the process, which differs from NVML's index.
     pub ordinal: u32,

@@ -102,7 +102,7 @@ impl Scene {
         self
     }
 
-    /// Returns software versions by name: `driver`, `cuda`, and `torch` as recognised from its memory layout.
+    /// Returns software versions by name: `driver`, `cuda`, and `torch` as recognized from its memory layout.
     pub fn versions(&self) -> BTreeMap<String, String> {
         let driver = self.frame.driver.as_ref();
         let mut pools = self.frame.pools.iter().flat_map(|pools| &*pools.list);

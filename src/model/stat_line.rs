@@ -19,7 +19,7 @@ pub struct Stat<'a> {
     pub start: StartTicks,
     pub rss_pages: u64,
     /// Address of the process's arguments. A different address means that the process called exec, because the kernel
-    /// randomises the address at each exec. 0 if this user is not permitted to see it.
+    /// randomizes the address at each exec. 0 if this user is not permitted to see it.
     pub arguments: u64,
     /// Wait status of a zombie. 0 for other processes, or if this user is not permitted to see it.
     pub wait_status: i32,

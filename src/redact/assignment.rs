@@ -145,7 +145,7 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // A closing quote whose opening quote was not recognised, for example after an apostrophe.
+            // A closing quote whose opening quote was not recognized, for example after an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);

@@ -3,12 +3,12 @@
 //! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable,
 //! but without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`,
 //! `assignment.rs`), input that a shell pipes to a login command (`pipe.rs`), credentials in URLs (`url.rs`), and
-//! tokens with a known prefix (`shape.rs`). `tests/data/redaction.txt` lists the recognised forms.
+//! tokens with a known prefix (`shape.rs`). `tests/data/redaction.txt` lists the recognized forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
 //! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes and
-//! runs before text is truncated or escaped, because a truncated token may not be recognised.
+//! runs before text is truncated or escaped, because a truncated token may not be recognized.
 
 mod assignment;
 mod command;

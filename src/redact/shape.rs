@@ -1,4 +1,4 @@
-//! Redacts tokens recognised by their issuer's prefix.
+//! Redacts tokens recognized by their issuer's prefix.
 
 use std::ops::Range;
 

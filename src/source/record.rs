@@ -31,7 +31,7 @@ use super::layout::{
 };
 use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::history::{Span, Summarise, Summary};
+use crate::model::history::{Span, Summarize, Summary};
 use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::pool::{FailureMap, PoolMap};
@@ -91,7 +91,7 @@ struct OpenMinute {
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
-    summary: Summarise,
+    summary: Summarize,
     /// Events for the note, up to a limit. Events beyond the limit are stored only in the minute.
     events: Vec<Event>,
     event_bytes: u64,
@@ -300,7 +300,7 @@ impl OpenMinute {
             encoder,
             at: Minute { offset, start, end: start, ..Minute::default() },
             raw_bytes: 0,
-            summary: Summarise::default(),
+            summary: Summarize::default(),
             events: Vec::new(),
             event_bytes: 0,
         })

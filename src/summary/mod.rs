@@ -1,4 +1,4 @@
-//! Summarizes a recording: peaks and percentiles of memory, utilisation, energy, warnings and incidents, for each GPU
+//! Summarizes a recording: peaks and percentiles of memory, utilization, energy, warnings and incidents, for each GPU
 //! and each process.
 //!
 //! ```text

@@ -61,7 +61,7 @@ struct GpuTotals {
     total: Option<Bytes>,
     driver_reserved: Option<Bytes>,
     used: Distribution,
-    /// Milliseconds with a known utilisation.
+    /// Milliseconds with a known utilization.
     known: u64,
     idle: u64,
     waiting: u64,
@@ -103,7 +103,7 @@ struct InFrame<'a> {
     vram: Option<u64>,
     /// Total reserved memory of the process's PyTorch pools.
     reserved: Option<u64>,
-    /// Highest utilisation among the process's GPUs. The driver lists no utilisation for a process that runs no
+    /// Highest utilization among the process's GPUs. The driver lists no utilization for a process that runs no
     /// kernels.
     sm: Option<f64>,
     /// UUIDs of the process's GPUs.

@@ -125,7 +125,7 @@ fn the_number_of_devices_and_the_settings_change_nothing() {
 #[test]
 fn a_process_in_which_nothing_of_cuda_has_begun_says_so() {
     for release in releases() {
-        let mut harness = Launch::new(&release).arg("--not-initialised").start();
+        let mut harness = Launch::new(&release).arg("--not-initialized").start();
         assert_refused(&release.name, &reader::run(harness.pid), 1, "initiali");
         harness.run("init");
         harness.run_all(SETUP);

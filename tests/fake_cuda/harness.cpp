@@ -29,7 +29,7 @@
 //                                 "blocks": [[size, requested, allocated, active]]}]}; requested is 0 before torch 2.0
 //   fraction F                    the current device's memory that may be reserved, as a part of all
 //   trace FILE                    plays the operations in FILE (below) one by one: {"states": N}
-//   init                          what the first use of CUDA does; done at the start unless argv[1] is --not-initialised
+//   init                          what the first use of CUDA does; done at the start unless argv[1] is --not-initialized
 //   fork                          a child that does nothing: {"child": PID}; it dies with this process
 //   exec PROGRAM                  becomes another program, after answering
 //   undumpable                    may only be looked at by root from now on, as after prctl(PR_SET_DUMPABLE, 0)
@@ -696,7 +696,7 @@ extern "C" __attribute__((visibility("default"))) const char* bed_command(const 
 int main(int argc, char** argv) {
   // Where Yama is in force, a process that is not our parent may read us too.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-  if (argc < 2 || strcmp(argv[1], "--not-initialised") != 0) bed_command("init");
+  if (argc < 2 || strcmp(argv[1], "--not-initialized") != 0) bed_command("init");
   const int devices = argc < 2 ? int(c10::cuda::device_count()) : 0;
   std::cout << format("{\"pid\": %d, \"devices\": %d}", int(getpid()), devices) << std::endl;
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {

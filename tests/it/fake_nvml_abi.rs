@@ -299,7 +299,7 @@ fn a_short_array_is_told_the_length_it_needs() {
 }
 
 #[test]
-fn process_utilisation_gives_what_is_newer() {
+fn process_utilization_gives_what_is_newer() {
     let fake = FakeNvml::h200s(
         1,
         "[[process]]\npid = 1\nsm = 50\nmem = 20\n[[process]]\npid = 2\n[[process]]\npid = 3\nsm = 4294967295\n",
@@ -375,8 +375,8 @@ fn mig_processes_carry_their_instance() {
     let part = gpu.mig_device_by_index(1).unwrap();
     let own = part.running_compute_processes().unwrap();
     assert_eq!(own.iter().map(|p| p.pid).collect::<Vec<_>>(), [2]);
-    let utilisation = gpu.process_utilization_stats(None);
-    assert!(matches!(utilisation, Err(NvmlError::NotSupported)));
+    let utilization = gpu.process_utilization_stats(None);
+    assert!(matches!(utilization, Err(NvmlError::NotSupported)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A day of training on eight H200s with 64 processes, second by second, to measure the size of a recording and of a
 //! history.
 //!
-//! Values change as on a real machine: utilisation, power, temperature and clocks every second, device memory rarely,
+//! Values change as on a real machine: utilization, power, temperature and clocks every second, device memory rarely,
 //! the processes' SM share every five seconds, CPU and RSS from the kernel every two seconds. All are rounded as by the
 //! collectors. Random, but the same on every run.
 

@@ -16,7 +16,7 @@ use nvml_wrapper::error::NvmlError;
 
 use self::system_files::SystemFacts;
 
-/// NVML's initialisation error, reduced to the cases that the diagnosis distinguishes.
+/// NVML's initialization error, reduced to the cases that the diagnosis distinguishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NvmlFailure {
     /// The dynamic loader could not load libnvidia-ml.so.1. Contains the loader's message.
@@ -24,7 +24,7 @@ pub enum NvmlFailure {
     DriverNotLoaded,
     NoPermission,
     VersionMismatch,
-    /// NVML initialised, but reports 0 GPUs.
+    /// NVML initialized, but reports 0 GPUs.
     NoGpus,
     /// Any other error. Contains NVML's message.
     Other(String),

@@ -250,7 +250,7 @@ fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
     parent.mig_device_by_index(index).and_then(|device| memory(&device)).unwrap_or_default()
 }
 
-/// Reads the processes on a GPU. Copies their utilisation from the previous list, because utilisation is read less
+/// Reads the processes on a GPU. Copies their utilization from the previous list, because utilization is read less
 /// often.
 pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
     let compute = raw::compute_processes(device, buffers);
@@ -317,7 +317,7 @@ fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
     }
 }
 
-/// Reads the utilisation of each process on a GPU since the timestamp `since`. Returns the newest timestamp.
+/// Reads the utilization of each process on a GPU since the timestamp `since`. Returns the newest timestamp.
 ///
 /// Drops samples over 100 %, which occur with zombies. A process without a sample was idle, because the driver does not
 /// store samples for idle processes.

@@ -1,4 +1,4 @@
-//! Loads, initialises and shares the NVML library, and reloads it after a driver reload.
+//! Loads, initializes and shares the NVML library, and reloads it after a driver reload.
 //!
 //! A worker holds a reference while its GPU responds, and drops the reference on failure. When the last reference is
 //! dropped, the library is unloaded. The next `acquire` loads the version that is then on disk, so gputop survives a
@@ -27,7 +27,7 @@ impl Library {
         Self { path, loaded: Mutex::new(Weak::new()) }
     }
 
-    /// Returns the NVML library. Loads and initialises it if no worker holds it. Blocks for as long as the driver does.
+    /// Returns the NVML library. Loads and initializes it if no worker holds it. Blocks for as long as the driver does.
     pub fn acquire(&self) -> Result<Arc<Nvml>, NvmlError> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvml) = loaded.upgrade() {

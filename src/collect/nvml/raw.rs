@@ -106,7 +106,7 @@ fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
     }
 }
 
-/// Utilisation of one process since the last call, in percent as NVML reports it.
+/// Utilization of one process since the last call, in percent as NVML reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub pid: u32,
@@ -116,7 +116,7 @@ pub struct Sample {
     pub memory: u32,
 }
 
-/// Returns the utilisation samples newer than `since`. An empty list is not an error.
+/// Returns the utilization samples newer than `since`. An empty list is not an error.
 pub fn process_utilization(
     device: &Device<'_>,
     since: u64,

@@ -56,7 +56,7 @@ impl Group {
                 figures.map(GpuFigure::label).collect::<Vec<_>>().join(", ")
             }
             Self::Processes => "processes and their memory".into(),
-            Self::ProcessUtilization => "utilisation by process".into(),
+            Self::ProcessUtilization => "utilization by process".into(),
         }
     }
 }

@@ -194,7 +194,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // Read utilisation only from the second frame on, because the first frame does not need it.
+        // Read utilization only from the second frame on, because the first frame does not need it.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),

@@ -1,7 +1,7 @@
 //! Reads a process's NUL-separated lists, `cmdline` and `environ`, up to a limit.
 //!
 //! Each list may contain megabytes. At most [`READ_LIMIT`] bytes are read. An entry truncated by the limit is dropped,
-//! because redaction would not recognise a truncated secret.
+//! because redaction would not recognize a truncated secret.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -9,7 +9,7 @@ pub enum Failure {
     #[error("no PyTorch with CUDA found in this process")]
     NotTorch,
     /// The PyTorch library is loaded, but its list of devices is empty.
-    #[error("PyTorch has not initialised CUDA yet")]
+    #[error("PyTorch has not initialized CUDA yet")]
     NotInitialised,
     #[error(
         "caching is disabled (PYTORCH_NO_CUDA_MEMORY_CACHING is set), so PyTorch allocates every tensor from the driver"

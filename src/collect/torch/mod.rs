@@ -9,7 +9,7 @@
 //! a process with its parent detects a copy ([`Attached::is_forked_copy`]).
 //!
 //! For example, a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices,
-//! and `layout` recognises "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB.
+//! and `layout` recognizes "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB.
 //! The walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with the remaining bytes.
 
 pub mod allocation_spike;

@@ -11,7 +11,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Granularity of due times, so that one wake-up of the sampler thread serves many waiting processes.
 const WAKE_INTERVAL: Millis = Millis(500);
-/// Retry interval for a temporary failure, such as a program that has not initialised CUDA yet.
+/// Retry interval for a temporary failure, such as a program that has not initialized CUDA yet.
 const RETRY_INTERVAL: Millis = Millis(2_000);
 const MAX_RETRY_INTERVAL: Millis = Millis(30_000);
 /// Number of checks after which a temporary failure is retried at the maximum interval.
@@ -115,7 +115,7 @@ mod tests {
         assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
         assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));
         assert!(!unchanged.is_unchanged(Some(7), Mono(30_000)));
-        // Does not treat an unknown size as unchanged. libc10_cuda can be initialised without mapping memory.
+        // Does not treat an unknown size as unchanged. libc10_cuda can be initialized without mapping memory.
         assert!(!waiting(Failure::NotTorch, None).is_unchanged(None, Mono(2_000)));
         assert!(!waiting(Failure::NotInitialised, Some(7)).is_unchanged(Some(7), Mono(2_000)));
     }

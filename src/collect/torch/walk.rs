@@ -1,7 +1,7 @@
 //! Reads every Block of one device: active blocks from their hash set, all others from the sets of each pool.
 //!
 //! The pools are the device's large and small pool, and two in each PrivatePool (of a MemPool or a CUDA graph). Private
-//! pools are found through the map `graph_pools`, even if none of their blocks is in use. That map is recognised by its
+//! pools are found through the map `graph_pools`, even if none of their blocks is in use. That map is recognized by its
 //! values: each is a PrivatePool whose BlockPools point back to the PrivatePool as their owner.
 //!
 //! The target process keeps running, so a walk may see a block twice, miss one, or follow a pointer into freed memory.

@@ -53,7 +53,7 @@ pub(super) fn incident(
     let log = &diagnosis.logs[item.log];
     let text = program_text(item, &case);
     let workloads = Workloads::embedded();
-    let setting = workloads.recognise_or(&text, &log.start, card.workload.as_ref());
+    let setting = workloads.recognize_or(&text, &log.start, card.workload.as_ref());
     let incident = Incident {
         confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,
@@ -171,7 +171,7 @@ pub(super) fn program(
     let who = rank.map_or_else(|| "The program".to_owned(), |rank| format!("Rank {rank}"));
     let mut secondary = vec![Incident { secondary: Vec::new(), ..failure.clone() }];
     secondary.extend(failure.secondary.iter().cloned());
-    let setting = Workloads::embedded().recognise("", &diagnosis.logs[log].start);
+    let setting = Workloads::embedded().recognize("", &diagnosis.logs[log].start);
     let incident = Incident {
         confidence: card.confidence,
         count: 1,

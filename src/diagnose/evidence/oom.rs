@@ -49,7 +49,7 @@ pub(super) struct Oom {
     free: Option<u64>,
     pub(super) allocated: Option<u64>,
     /// Reserved but unallocated memory in bytes.
-    cached: Option<u64>,
+    pub(super) cached: Option<u64>,
     /// Memory limit of this process in bytes.
     limit: Option<u64>,
     /// Memory used by this process in bytes.

@@ -27,7 +27,7 @@ pub use self::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey,
 pub use self::retention::worth;
 pub use self::samples::samples;
 pub use self::series::{COARSE, DAY, Series};
-pub use self::summary::{Summarise, Summary};
+pub use self::summary::{Summarize, Summary};
 pub use self::tier::Span;
 use super::frame::Frame;
 use super::process::ProcessKey;

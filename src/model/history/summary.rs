@@ -32,12 +32,12 @@ impl Summary {
 }
 
 #[derive(Debug, Default)]
-pub struct Summarise {
+pub struct Summarize {
     start: Option<Mono>,
     series: HashMap<SeriesKey, Vec<Option<Span>>>,
 }
 
-impl Summarise {
+impl Summarize {
     pub fn push(&mut self, frame: &Frame) {
         let width = COARSE.0;
         let start = *self.start.get_or_insert(Mono(frame.mono.0 / width * width));

@@ -92,13 +92,13 @@ fn a_summary_fills_the_past_of_a_chart() {
         sm: Percent(70.0).into(),
         ..Default::default()
     });
-    let mut collect = Summarise::default();
+    let mut collect = Summarize::default();
     for second in 600..660 {
         frame.mono = Mono(second * 1_000);
         collect.push(&frame);
     }
     let summary: Summary =
-        serde_json::from_str(&serde_json::to_string(&collect.take()).expect("serialises"))
+        serde_json::from_str(&serde_json::to_string(&collect.take()).expect("serializes"))
             .expect("reads back");
     let mut history = History::default();
     history.push_summary(&summary);
@@ -146,7 +146,7 @@ fn charts_are_complete_after_a_seek() {
     (0..300).for_each(|second| history.push(&frame(second, gpu(1.0))));
     // Jumps to second 900: adds notes for the earlier minutes, then the frames of the last minute.
     history.forget_from(Mono(240_000));
-    let mut collect = Summarise::default();
+    let mut collect = Summarize::default();
     for second in (240..900).rev().step_by(7) {
         // Notes end before the minute covered by frames.
         if second < 840 {

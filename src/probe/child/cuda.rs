@@ -60,7 +60,7 @@ macro_rules! call {
     }};
 }
 
-/// The CUDA driver, loaded and initialised.
+/// The CUDA driver, loaded and initialized.
 pub struct Driver {
     /// CUDA's version number: 12080 means 12.8.
     version: c_int,

@@ -30,7 +30,7 @@ use crate::model::units::Bytes;
 /// Divisor for the policies' share of the time limit: all policies together may use half. The fill uses the other half.
 const POLICIES_SHARE: u64 = 2;
 
-/// Error message if CUDA initialisation runs out of memory, which can happen although it allocates no GPU memory.
+/// Error message if CUDA initialization runs out of memory, which can happen although it allocates no GPU memory.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
 /// Minimum free memory at which a refused CUDA context is reported as fragmentation, about twice the size of a context.

@@ -44,7 +44,7 @@ pub struct FleetRow {
     gpus: String,
     used: Option<Bytes>,
     total: Option<Bytes>,
-    /// Mean SM utilisation of the host's GPUs.
+    /// Mean SM utilization of the host's GPUs.
     sm: Option<f64>,
     processes: Option<usize>,
     pub time: UnixMillis,
@@ -125,7 +125,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
         .sorted(First::Largest, |row| SortKey::whole(row.used.map(|bytes| bytes.0))),
     Column::right("TOTAL GiB", 9, 7, total, "Memory of all its GPUs, in GiB.")
         .sorted(First::Largest, |row| SortKey::whole(row.total.map(|bytes| bytes.0))),
-    Column::right("SM%", 4, 4, sm, "SM utilisation, mean over its GPUs.")
+    Column::right("SM%", 4, 4, sm, "SM utilization, mean over its GPUs.")
         .sorted(First::Largest, |row| SortKey::number(row.sm)),
     Column::right("PROCS", 5, 8, processes, "Processes on its GPUs.")
         .sorted(First::Largest, |row| SortKey::whole(row.processes.map(|count| count as u64))),

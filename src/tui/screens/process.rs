@@ -150,7 +150,7 @@ fn areas(area: Rect) -> [Rect; 3] {
         .areas(area)
 }
 
-/// Returns the names of the sources for VRAM, utilisation and context type.
+/// Returns the names of the sources for VRAM, utilization and context type.
 fn gpu_sources(is_nvidia_smi: bool) -> (&'static str, &'static str, &'static str) {
     match is_nvidia_smi {
         true => ("nvidia-smi, every sample", "nvidia-smi, 5 s", "nvidia-smi"),

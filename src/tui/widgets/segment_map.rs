@@ -654,7 +654,7 @@ mod tests {
             layout.draw(&map, 0, None, area, &mut buffer, &ascii());
         }
         let draw = start.elapsed() / 10;
-        // The limits allow for unoptimised code on a shared machine. Optimised code takes far less than 2 ms.
+        // The limits allow for unoptimised code on a shared machine. Optimized code takes far less than 2 ms.
         assert!(draw.as_millis() < 40 && laid_out.as_millis() < 400, "{laid_out:?} {draw:?}");
     }
 

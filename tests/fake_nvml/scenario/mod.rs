@@ -2,7 +2,7 @@
 //! needs. Unknown keys are errors, so that a typo is not silently ignored.
 //!
 //! ```toml
-//! wobble = true                  # utilisation, power, temperature and clocks move with every call
+//! wobble = true                  # utilization, power, temperature and clocks move with every call
 //! churn = 2.0                    # seconds after which every process's memory changes
 //! latency = "h200"               # or [latency] preset = "h200", memory = 6, "*" = 1  (microseconds)
 //!

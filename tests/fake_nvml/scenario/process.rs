@@ -19,7 +19,7 @@ pub struct Process {
     pub gi: Option<u32>,
     #[serde(default)]
     pub ci: Option<u32>,
-    /// Utilization of the GPU in percent. A process where all four are 0 has no utilisation sample.
+    /// Utilization of the GPU in percent. A process where all four are 0 has no utilization sample.
     #[serde(default)]
     pub sm: u32,
     #[serde(default)]

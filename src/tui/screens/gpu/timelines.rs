@@ -1,4 +1,4 @@
-//! Charts of a GPU over time: memory, utilisation and power.
+//! Charts of a GPU over time: memory, utilization and power.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

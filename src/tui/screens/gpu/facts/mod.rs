@@ -63,7 +63,7 @@ fn read_facts(gpu: &Gpu, now: Mono) -> Vec<Fact> {
         Fact::Heading("Read".into()),
         read("figures", Some(gpu.at)),
         read("processes", gpu.processes_at),
-        read("process utilisation", gpu.utilization_at),
+        read("process utilization", gpu.utilization_at),
     ]
 }
 
