@@ -238,7 +238,7 @@ fn room_after(segments: &[Segment], i: usize) -> u64 {
         .map_or(u64::MAX, |next| next.address.saturating_sub(end))
 }
 
-/// Returns the runs of free ranges that no live block separates.
+/// Returns the runs of adjacent free ranges, which have no live block between them.
 fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
     let mut runs = vec![Vec::new()];
     for block in &segment.blocks {

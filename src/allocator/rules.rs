@@ -52,7 +52,8 @@ impl Rules {
     }
 
     /// Returns true if an allocation from a private pool counts as graph capture (torch 2.12 and earlier). Later
-    /// releases check the stream, which a trace does not contain, and a `MemPool` does not capture anything.
+    /// releases check whether the stream is being captured. A trace does not contain this, so a private pool is assumed
+    /// to be a `MemPool`, outside of a capture.
     pub(super) fn private_pools_capture(&self) -> bool {
         self.torch < (2, 13)
     }

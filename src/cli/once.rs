@@ -64,7 +64,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
         }
-        super::say(&format!("gputop: {why}\n"));
+        super::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
         return Ok(1);
     }
     match (args.json, args.csv) {
@@ -98,7 +98,7 @@ fn watch(settings: &Settings) -> Result<u8> {
             continue;
         }
         if let Some(why) = dashboard::why_no_gpus(&app.frame) {
-            super::say(&format!("gputop: {why}\n"));
+            super::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
             return Ok(1);
         }
         frames += 1;
@@ -110,6 +110,9 @@ fn watch(settings: &Settings) -> Result<u8> {
         }
     }
 }
+
+/// What to run on a host without a GPU.
+const NEXT_STEPS: &str = "Run `gputop doctor` for details, or `gputop demo` to see a recording.";
 
 const NO_SAMPLE: &str =
     "no sample from this host: the collectors stopped. `gputop doctor` shows what works";

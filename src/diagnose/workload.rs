@@ -125,8 +125,8 @@ struct Remedy {
     kind: FixKind,
     #[serde(default)]
     choose: Option<String>,
-    /// Text to copy for workloads without their own text for the remedy. If absent, those workloads do not offer the
-    /// remedy.
+    /// Default text to copy, for workloads that do not define their own. `None` if the remedy is only offered by
+    /// workloads that do.
     #[serde(default)]
     change: Option<String>,
 }

@@ -1,12 +1,12 @@
 //! Reads untrusted JSON within a memory limit.
 //!
 //! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the text length says
-//! little about the memory needed to read it. [`read`] therefore wraps the deserializer and charges the budget for
-//! every list element and map entry by the size of its Rust type. It rejects the text when the charges exceed the
-//! limit. Fields need no annotation, so no field can be forgotten.
+//! little about the memory needed to read it. [`read`] therefore wraps the deserializer and subtracts the size of the
+//! Rust type of every list element and map entry from a budget. It rejects the text when the budget is exceeded. Fields
+//! need no annotation, so no field can be forgotten.
 //!
-//! Strings are charged by their length, because showing a long string takes several copies. `serde_json` itself limits
-//! nesting to 128 levels.
+//! Strings count with their length, because several copies of a long string are needed to show it. `serde_json` itself
+//! limits nesting to 128 levels.
 
 use std::cell::Cell;
 use std::fmt;

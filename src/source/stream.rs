@@ -15,7 +15,7 @@ use crate::protocol::{Request, Update};
 /// Maximum number of unread frames: enough for a jump, which sends a minute at one frame per second.
 const MAX_FRAMES: usize = 128;
 
-/// Maximum number of unread Python stacks. A program whose allocations fail continuously produces one stack per second.
+/// Maximum number of unread Python stacks. If a program's allocations keep failing, it produces one stack per second.
 const MAX_STACKS: usize = 64;
 /// Maximum number of unread maps of failed allocations. Each map describes a different failed allocation.
 const MAX_FAILURE_MAPS: usize = 8;

@@ -41,7 +41,7 @@ pub struct RunSummary {
     /// Time from the first sample to the last.
     #[serde(rename = "duration_ms")]
     pub duration: Millis,
-    /// Recorded time without gaps.
+    /// Total recorded time, not counting gaps.
     #[serde(rename = "covered_ms")]
     pub covered: Millis,
     pub gaps: u64,

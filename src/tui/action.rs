@@ -93,7 +93,7 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
-    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, or refresh the list",
+    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what leaks; press again to refresh",
         View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;
@@ -135,7 +135,7 @@ actions! {
         View::tag;
     Untag: Screens, "untag", ["U"], "untag", "Remove all tags",
         |_, app| { app.tags.clear(); Effect::Done };
-    Group: Screens, "group", ["t", "f5"], "group", "Group processes by parent, user, container, job or rank, or not at all",
+    Group: Screens, "group", ["t", "f5"], "group", "Show processes as a tree by parent, or in groups by user, container, job or rank",
         View::group;
     Columns: Screens, "columns", ["C", "f2"], "choose columns", "Choose the columns of the process table",
         |_, _| Menu::columns();
@@ -153,7 +153,7 @@ actions! {
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
         |_, app| { app.time_window.zoom_by(1, app.now()); Effect::Done };
-    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Rewind charts and tables by a quarter of the charts' range",
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Go back in the history: rewind charts and tables by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Back, app);
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Forward, app);
@@ -169,7 +169,7 @@ actions! {
         View::needs_incident;
     Wrong: Screens, "wrong", ["X"], "report", "Report a wrong explanation: copy the command that writes a redacted report",
         View::needs_incident;
-    Write: Screens, "write", ["W"], "save", "Save the data of this screen to gputop-HOST-DATE.json in the current directory",
+    Write: Screens, "write", ["W"], "save", "Export the data of this screen to gputop-HOST-DATE.json in the current directory",
         View::save;
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;

@@ -48,6 +48,9 @@ use crate::protocol::{Position, Update};
 /// that used little memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
+/// Maximum time by which an incident of a recording may be later than the playback position.
+const MAX_AHEAD: Millis = Millis(5_000);
+
 /// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
@@ -402,6 +405,8 @@ impl App {
                 self.message = Some(why);
                 None
             }
+            // The watcher may finish an incident after playback has jumped back to a time before it.
+            WatchResult::Incident(record) if self.is_after_playback(record.key.first) => None,
             WatchResult::Incident(record) => {
                 let tracks = tracks(self.live_history.as_ref().unwrap_or(&self.history), &record);
                 let uid = record.incident.uid.clone();
@@ -410,6 +415,11 @@ impl App {
                 Some((uid?.parse().ok()?, tracks))
             }
         }
+    }
+
+    fn is_after_playback(&self, time: Mono) -> bool {
+        let position = self.recording.as_ref().map(|recording| recording.position);
+        position.is_some_and(|p| p.now > Mono(0) && time > Mono(p.now.0 + MAX_AHEAD.0))
     }
 
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {

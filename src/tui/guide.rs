@@ -66,9 +66,9 @@ const STOPS: [Stop; 6] = [
         goal: Goal::Action,
     },
     Stop {
-        before_key: "What fills the memory of a process? Press",
+        before_key: "What fills the memory? Move to a process, and press",
         action: Action::Memory,
-        after_key: "to see tensors, cache, fragments and the largest request that fits.",
+        after_key: "for its tensors, cache, fragments and largest possible request.",
         goal: Goal::Screen(memory::DEF.id),
     },
     Stop {

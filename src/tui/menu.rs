@@ -137,7 +137,12 @@ impl Menu {
         let orders = sort_orders();
         let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
         let next = found.iter().find(|at| **at > self.cursor);
-        self.cursor = *next.or(found.first())?;
+        // `j` and `k` move the cursor, and `q` closes the menu. Any other letter without a column does nothing.
+        let is_action = matches!(letter, 'j' | 'k' | 'q');
+        let Some(at) = next.or(found.first()) else {
+            return (!is_action).then_some(Effect::Done);
+        };
+        self.cursor = *at;
         match found.len() {
             1 => Some(self.choose(app)),
             _ => Some(Effect::Done),

@@ -179,6 +179,9 @@ pub fn panel(
     inner
 }
 
+/// Terms shown while the filter is empty. The help lists all of them.
+const FILTER_EXAMPLES: &str = " train  user:me  gpu:0  vram>10g  -state:dead ";
+
 fn draw_filter(
     app: &App,
     field: &TextField,
@@ -188,6 +191,7 @@ fn draw_filter(
 ) {
     let note = match error {
         Some(error) => (format!(" {error} "), Role::Bad),
+        None if field.text().is_empty() => (FILTER_EXAMPLES.into(), Role::Dim),
         None => {
             let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
             (shows, Role::Dim)

@@ -14,6 +14,7 @@ use gputop::model::process::Process;
 use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
+use gputop::protocol::{Position, Update};
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
 use gputop::tui::incidents::ListedIncident;
@@ -26,7 +27,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::many_processes::key;
 use crate::run_explained::{EXPLAINED, OOM};
-use crate::screen_fixture::{DEMO, app_at, draw};
+use crate::screen_fixture::{DEMO, app_at, diagnose, draw};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {
@@ -151,6 +152,20 @@ fn holders(at: Mono) -> HolderSummary {
         ..Holders::default()
     };
     HolderSummary::of(&holders, 0)
+}
+
+#[test]
+fn an_incident_that_playback_has_not_reached_is_not_shown() {
+    let mut app = app_at(DEMO, 118, Palette::None, false, false);
+    let end = app.frame.mono;
+    let known = |app: &App| app.incidents.newest_first().count();
+    let mut before = app_at(DEMO, 118, Palette::None, false, false);
+    diagnose(&mut before, DEMO, 118);
+    assert_eq!(known(&before), 2);
+    // Playback has jumped back while the incidents were diagnosed.
+    app.update(Update::Position(Position { now: Mono(end.0 - 30_000), ..Position::default() }));
+    diagnose(&mut app, DEMO, 118);
+    assert_eq!(known(&app), 1);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub fn check_ssh() -> Check {
         Ok(output) => {
             let version = String::from_utf8_lossy(&output.stderr);
             let version = version.split(',').next().unwrap_or_default().trim();
-            (true, format!("reached with {version}"))
+            (true, format!("can connect, with {version}"))
         }
         Err(_) => (false, "ssh is not installed; without it, only `via:COMMAND` works".into()),
     };

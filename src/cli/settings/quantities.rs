@@ -30,7 +30,7 @@ const MAP_INTERVAL: DurationRange = DurationRange {
     range: 1_000..=86_400_000,
     hint: "use 1s to 24h, or off",
 };
-/// Range of the time for which a probe fills the GPU.
+/// Allowed durations for filling the GPU with a probe.
 #[cfg(local)]
 const TIME_LIMIT: DurationRange =
     DurationRange { name: "time limit", range: 10..=60_000, hint: "use 10ms to 1m" };

@@ -338,7 +338,7 @@ fn request_large(case: &Case<'_>) -> Finding {
     let large = oom.requested.zip(oom.total).map(|(requested, total)| requested > total / 4);
     when(large, || {
         Some(format!(
-            "{} was requested in one block, and a quarter of the GPU is {}",
+            "{} was requested in one block; a quarter of the GPU's memory is {}",
             b(oom.requested?),
             b(oom.total? / 4)
         ))

@@ -82,6 +82,8 @@ pub fn card(card: &Card, width: usize) -> String {
                 let _ = writeln!(out, "{}", fix.change);
             }
             for (workload, change) in Workloads::embedded().actions(remedy.unwrap_or_default()) {
+                // The value depends on the failed program, so a card cannot contain it.
+                let change = change.replace("{value}", "VALUE");
                 let _ = writeln!(out, "{change}  # {}", workload.name);
             }
         }

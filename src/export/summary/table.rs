@@ -200,11 +200,11 @@ fn processes(run: &RunSummary) -> Section {
     section
 }
 
-/// Describes the smallest GPU for the process: `PID 418 would have fitted a GPU of 24 GiB: …`.
+/// Describes the smallest GPU for the process: `PID 418 would have fit on a GPU with 24 GiB: …`.
 pub fn fit_words(process: &ProcessSummary) -> Option<String> {
     let fit = process.fit?;
     Some(format!(
-        "PID {} would have fitted a GPU of {} GiB: its allocation trace replays with a peak of {} reserved, plus {} outside the allocator.",
+        "PID {} would have fit on a GPU with {} GiB: a replay of its allocation trace reserves at most {}, and {} are outside the allocator.",
         process.process.pid,
         fit.card.0 >> 30,
         fit.peak_reserved,

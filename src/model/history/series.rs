@@ -27,7 +27,7 @@ impl Series {
         self.put_span(at, Span(value, value));
     }
 
-    /// Adds several values as their minimum and maximum.
+    /// Adds the minimum and maximum of several values.
     pub fn put_span(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             tier.put(at.0 / width, value, most, true);

@@ -1,8 +1,8 @@
 //! Finds the minutes of a recording that has no index because it is still being written, was truncated, or is damaged.
 //!
 //! Each zstd frame contains the lengths of its blocks, so the search reads only a few bytes per second of recording and
-//! decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. A false start contains
-//! no frame and is dropped when its minute is measured.
+//! decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. Bytes that only look
+//! like a start contain no frame, and are dropped when the length of their minute is determined.
 //!
 //! Example of a zstd block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed),
 //! size = 0x804.

@@ -1,4 +1,5 @@
-//! Detects containers of Apptainer and Singularity, which run a process in an image's file system but create no cgroup.
+//! Detects Apptainer and Singularity containers. These runtimes run a process in an image's file system, but do not
+//! create a cgroup.
 //!
 //! The container's root is mounted from the runtime's session directory, which `/proc/PID/mountinfo` shows if this user
 //! can read the process: `… / / ro,relatime - overlay overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs`. If
