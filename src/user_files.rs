@@ -33,8 +33,7 @@ pub enum DirectoryError {
     #[error("this user has no home directory. Set HOME")]
     NoHome,
     #[error(
-        "{} belongs to another user ({owner}), but gputop runs as root. Run it with \"sudo -H\", or set HOME and the XDG variables \
-         to directories of root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
+        "{} belongs to another user ({owner}), but gputop runs as root. Run it with \"sudo -H\", or set HOME and the XDG variables to directories owned by root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
     )]
     OtherUser { path: PathBuf, owner: u32 },
 }

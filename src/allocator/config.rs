@@ -166,7 +166,8 @@ fn fraction(value: &str) -> Option<f64> {
     (0.0..=1.0).contains(&fraction).then_some(fraction)
 }
 
-/// Parses divisions: one number for all sizes, or `[256:1,512:2,>:4]` (1 from 256 MiB, 2 from 512 MiB, 4 above).
+/// Parses `roundup_power2_divisions`: one number for all sizes, or `[256:1,512:2,>:4]` (1 from 256 MiB, 2 from 512 MiB,
+/// 4 above).
 fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
     let divisions = |text: &str| {
         let divisions = text.trim().parse::<u32>().ok()?;

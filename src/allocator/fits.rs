@@ -213,7 +213,7 @@ struct FreeRange {
     mapped: bool,
 }
 
-/// Returns the largest request that expandable segments serve when the driver maps up to `budget` bytes of new pages.
+/// Returns the largest request that expandable segments can serve if the driver maps up to `budget` bytes of new pages.
 fn grown(map: &PoolMap, budget: u64, wanted: impl Fn(u64) -> bool) -> u64 {
     let mut best = 0;
     for (i, segment) in map.segments.iter().enumerate() {
@@ -361,7 +361,7 @@ pub enum RequestOutcome {
     Driver,
     /// The request would be served only after a cache flush (a retry).
     Flush,
-    /// It fails.
+    /// The request would fail.
     No,
 }
 

@@ -7,8 +7,8 @@
 //!
 //! The allocator serves a request in these steps:
 //!
-//! 1. Round it up. Up to 1 MiB it belongs to the small pool, above that to the large one, or to those of its private
-//!    pool.
+//! 1. Round it up. Requests up to 1 MiB use the small pool and larger ones the large pool: the shared pair, or the pair
+//!    of their private pool.
 //! 2. Take the smallest free block of its stream that is large enough, the lowest address among equals.
 //! 3. Otherwise collect garbage, if enabled, and get a segment from the driver (or map pages of an expandable one).
 //! 4. If the driver refuses, return blocks above `max_split_size` and try again; then return all wholly free segments

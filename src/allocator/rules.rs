@@ -32,8 +32,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns the maximum reserved memory on a GPU of that size, or `None` if there is no limit. From torch 2.10 on, a
-    /// fraction of 1 is not a limit.
+    /// Returns the maximum reserved memory on a GPU with `card` bytes of memory, or `None` if there is no limit. From
+    /// torch 2.10 on, a fraction of 1 is not a limit.
     pub fn limit(&self, card: Bytes) -> Option<Bytes> {
         let whole = self.torch >= (2, 10);
         self.memory_fraction
@@ -63,8 +63,8 @@ impl Rules {
         self.torch >= (2, 5)
     }
 
-    /// Returns true if the range reserved for a request that exceeds a whole range is released. Such requests fail in
-    /// all releases, and releases up to 2.14 do not release the range.
+    /// Returns true if the allocator releases the address range reserved for a request that is larger than the range.
+    /// Such requests fail in all releases, but releases up to 2.14 keep the range.
     pub(super) fn releases_short_ranges(&self) -> bool {
         self.torch >= (2, 15)
     }

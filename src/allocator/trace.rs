@@ -1,7 +1,7 @@
 //! Traces of the requests to PyTorch's caching allocator on one device, in order. [`model`](super::model) replays them
 //! under other settings.
 //!
-//! Every source (a memory snapshot's `device_traces`, the hook's trace, the present blocks of a running process) is
+//! Every source (a memory snapshot's `device_traces`, the hook's trace, the current blocks of a running process) is
 //! converted to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty the cache.
 //! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`] to compare the
 //! replay under the program's own settings with what really happened.

@@ -22,7 +22,7 @@ pub struct Args {
     /// Allow the client to probe GPUs
     #[arg(long)]
     allow_probe: bool,
-    /// Allow the client to name log files that the owner of the process owns and can read
+    /// Allow the client to name a process's log files; the owner of the process must own them and be able to read them
     #[arg(long)]
     allow_watch: bool,
 }

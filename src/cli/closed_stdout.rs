@@ -1,4 +1,4 @@
-//! Detects that standard output was closed when gputop started (`gputop once >&-`).
+//! Detects whether standard output was closed when gputop started (`gputop once >&-`).
 //!
 //! Rust's runtime opens `/dev/null` in place of a closed standard stream before `main` (library/std/src/sys/pal/unix/mod.rs,
 //! `sanitize_standard_fds`), so printing would succeed and print nothing. Only code that runs before the runtime can detect

@@ -15,7 +15,7 @@ use crate::tui::incidents::{IncidentInbox, ListedIncident};
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of the newest incidents to show even if they have been read. Each includes its scene, about 10 KB.
 const MAX_NEWEST: usize = 32;
-/// Maximum time on exit to mark the incidents that were opened last as read.
+/// Maximum time on exit to mark the most recently opened incidents as read.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Thread that serves an [`IncidentInbox`].
@@ -24,7 +24,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Waits until the incidents opened last are marked as read. The dashboard must drop its inbox first.
+    /// Waits until the most recently opened incidents are marked as read. The dashboard must drop its inbox first.
     pub fn finish(self) {
         // The channel never carries a message. It closes when the thread exits.
         let _ = self.exited.recv_timeout(FINISH_TIMEOUT);

@@ -112,7 +112,9 @@ pub fn run(args: &Args) -> Result<u8> {
                 if let Some(other) = earlier.as_ref().filter(|e| e.process != holders.process) {
                     match other.process.pid {
                         other if other == pid => {
-                            bail!("PID {pid} is not the process of the earlier reading anymore");
+                            bail!(
+                                "PID {pid} now belongs to a different process than in the earlier reading"
+                            );
                         }
                         other => bail!("the earlier reading is of PID {other}, not of PID {pid}"),
                     }
@@ -316,7 +318,8 @@ mod tests {
             .args
     }
 
-    /// Returns the output of the last of several readings, one every 10 s, while the history grows by 20 MiB in each.
+    /// Returns the output after `readings` further readings, 10 s apart, in each of which `trainer.history[*]` is 20
+    /// MiB larger.
     fn output(line: &str, readings: u64) -> String {
         let mut growth = HolderGrowth::default();
         let mut holders: Holders = serde_json::from_str(TRANSFORMER).expect("a reading");

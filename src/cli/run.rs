@@ -30,10 +30,11 @@ pub struct Args {
     /// Do not capture terminals and pipes; explain from files, the hook and the exit status only
     #[arg(long)]
     no_capture: bool,
-    /// Record PyTorch's allocations, and save the trace at an out-of-memory error and at the end
+    /// Record PyTorch's allocations, and save the trace on an out-of-memory error and at exit
     #[arg(long, conflicts_with = "no_hook")]
     trace_allocs: bool,
-    /// Record this host meanwhile, keep the recording, and print a summary of the command at the end [default file: gputop-run-DATE-PID.gpt.zst]
+    /// Record this host while the command runs, keep the recording, and print a summary of the command at the end
+    /// [default file: gputop-run-DATE-PID.gpt.zst]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "clap's type for an option with an optional value")]
     summary: Option<Option<PathBuf>>,

@@ -26,7 +26,7 @@ use crate::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 pub struct Args {
     /// Snapshot from torch.cuda.memory._dump_snapshot or `gputop run --trace-allocs`, also as .gz or .zst
     file: PathBuf,
-    /// Later snapshot, to show what grew, is new or vanished since the first
+    /// Later snapshot, to show what grew, appeared or disappeared since the first
     other: Option<PathBuf>,
     /// Print JSON, with sizes in bytes
     #[arg(long)]

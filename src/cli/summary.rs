@@ -34,7 +34,7 @@ pub struct Args {
     /// Print JSON, with sizes in bytes
     #[arg(long, conflicts_with = "html")]
     json: bool,
-    /// Print one HTML file with charts, which loads nothing else
+    /// Print a self-contained HTML file with charts
     #[arg(long)]
     html: bool,
     /// Allocation trace from `gputop run --trace-allocs`, to find the smallest GPU on which the program would have fitted
@@ -46,7 +46,7 @@ pub struct Args {
 const MAX_THREADS: usize = 4;
 /// Number of recorded minutes for each additional thread.
 const MIN_MINUTES: usize = 30;
-/// Number of recorded minutes after an event in which an incident may still change.
+/// Number of recorded minutes after an event during which its incident may still change.
 const SETTLING_MINUTES: usize = 2;
 
 pub fn run(args: &Args) -> Result<u8> {
@@ -54,7 +54,9 @@ pub fn run(args: &Args) -> Result<u8> {
     let mut first = summarize(&recording, &name(&args.recording))?;
     for trace in &args.trace {
         if let Err(why) = add_fit(&mut first, trace) {
-            say(&format!("gputop: no smaller GPU is proven: {why}\n"));
+            say(&format!(
+                "gputop: cannot determine whether a smaller GPU is large enough: {why}\n"
+            ));
         }
     }
     let mut charts = Vec::new();

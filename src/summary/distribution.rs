@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::model::units::{Bytes, Millis};
 
-/// Number of buckets for each power of two, as a power of two. A bucket is at most 0.4 % wide.
+/// Base-2 logarithm of the number of buckets per power of two. A bucket is at most 0.4 % wide.
 const PRECISION: u32 = 8;
 
 /// Peak and percentiles of a memory size.
@@ -26,7 +26,7 @@ pub struct Percentiles {
 /// Time spent at each memory size.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
-    /// The maximum and the time of each bucket.
+    /// The maximum value and the total time of each bucket, by bucket number.
     buckets: BTreeMap<u16, (Bytes, u64)>,
     peak: Bytes,
 }

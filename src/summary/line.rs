@@ -20,7 +20,7 @@ use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMil
 
 /// Maximum memory for the processes parsed from one line.
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;
-/// Maximum number of PyTorch pools in a frame, which is also the maximum number of other pools.
+/// Maximum number of PyTorch pools in a frame. The same maximum applies to the other pools.
 const MAX_POOLS: usize = 16_384;
 /// Maximum number of processes on one GPU.
 const MAX_GPU_PROCESSES: usize = 4_096;
@@ -147,8 +147,8 @@ pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<R
 }
 
 /// Splits a line into the text before the process list, the list, and the text after it. The list is half of a line and
-/// is rarely needed, and a JSON parser takes much longer to skip it. Returns `None` if the fields are in a different
-/// order.
+/// is rarely needed, and skipping it with a JSON parser takes much longer. Returns `None` if the fields are in a
+/// different order.
 fn split_processes(line: &[u8]) -> Option<[&[u8]; 3]> {
     const KEY: &[u8] = b",\"processes\":";
     // A quotation mark in a JSON string is escaped, so these patterns never match inside a string.

@@ -63,7 +63,7 @@ pub fn send_to_tmux(copied: &Copied) -> String {
             Ok(_) => format!(
                 "{what} sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2"
             ),
-            Err(_) => format!("{what} not copied; select the text by hand: {why}"),
+            Err(_) => format!("{what} not copied: {why}. Select the text by hand"),
         },
     }
 }

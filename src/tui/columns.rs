@@ -99,8 +99,8 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
 /// Columns that are shown even if every value is missing.
 const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
-/// Returns the columns that are empty in every row, or none if there are no rows. For groups, the RANK column is never
-/// hidden, because the group names need its space.
+/// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
+/// column is never hidden, because the group names need its space.
 pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     let mut empty = Hidden::default();
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! Effects of a key or click outside its screen or menu.
+//! Effects of a key or click beyond the screen or menu that handles it.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ const FATAL: [libc::c_int; 8] = [
 /// cursor visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
-/// Terminal modes to restore while the dashboard owns the screen, or null at other times.
+/// Saved terminal modes while the dashboard owns the screen, or null at other times.
 static MODES: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
 /// Previous signal actions, in the order of [`FATAL`]. For SIGSEGV and SIGBUS these include the standard library's

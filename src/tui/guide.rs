@@ -13,7 +13,7 @@ pub enum Guide {
     Tour(usize),
 }
 
-/// A stop of the tour: a sentence with the key of an action, and what completes the stop.
+/// A stop of the tour: a sentence with the key of an action, and the goal that completes the stop.
 struct Stop {
     before_key: &'static str,
     action: Action,
@@ -21,7 +21,7 @@ struct Stop {
     goal: Goal,
 }
 
-/// What completes a stop of the tour. A key that was refused or went to a menu completes none.
+/// The condition that completes a stop of the tour. A key that was refused or handled by a menu completes no stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// The screen with this ID is on top.
@@ -32,7 +32,7 @@ enum Goal {
     Action,
 }
 
-/// What a key did.
+/// Result of a key press.
 pub struct KeyResult {
     pub action: Option<Action>,
     pub has_copied: bool,

@@ -93,7 +93,7 @@ impl ProbeQuestion {
 /// Returns an error if GPU probes are not allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
-        return Err("cannot probe the GPU of a recording".into());
+        return Err("cannot probe a GPU in a recording".into());
     }
     app.permissions.probes.map_err(|why| format!("cannot probe: {why}"))
 }

@@ -17,7 +17,7 @@ pub enum Role {
     Bad,
     /// A state shown explicitly as good.
     Good,
-    /// A permanent notice, such as that a recording is playing.
+    /// A permanent notice, for example that a recording is playing.
     Banner,
     /// VRAM used by processes.
     Processes,
@@ -78,7 +78,7 @@ pub const ROLES: &[RoleDef] = &[
     text(Role::Warn, "warn", "warnings"),
     text(Role::Bad, "bad", "errors"),
     text(Role::Good, "good", "good states"),
-    text(Role::Banner, "banner", "permanent notices, such as that this is a recording"),
+    text(Role::Banner, "banner", "permanent notices, for example that this is a recording"),
     shape(Role::Processes, "processes", "VRAM used by processes"),
     shape(Role::Unattributed, "unattributed", "VRAM not attributed to a listed process"),
     shape(Role::Driver, "driver", "VRAM reserved by the driver"),

@@ -160,7 +160,7 @@ fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     let terminal = dashboard(&fake).env("TMUX", "/nowhere/socket,1,0").start();
     terminal.wait_text("No process uses a GPU");
     terminal.send("y");
-    terminal.wait_text("not copied; select the text by hand: `tmux");
+    terminal.wait_text("not copied: `tmux");
     assert!(clipboard_texts(&terminal).is_empty());
     terminal.send("qq");
     terminal.wait_exit();

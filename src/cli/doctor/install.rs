@@ -48,7 +48,7 @@ fn source(program: &Path) -> &'static str {
     if has(".cargo") {
         "installed by cargo"
     } else if has("target") && (has("release") || has("debug")) {
-        "built here by cargo"
+        "built by cargo, not installed"
     } else if is_beside("activate") || is_beside("pip") || has("pipx") || has("uv") {
         "installed by pip, pipx or uv"
     } else if Path::new("/var/lib/dpkg/info/gputop.list").exists()

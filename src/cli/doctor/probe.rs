@@ -1,4 +1,5 @@
-//! Checks on each GPU that `gputop probe` would work. A child process queries the driver without creating a CUDA context.
+//! Checks for each GPU whether `gputop probe` would work. A child process queries the driver without creating a CUDA
+//! context.
 
 use std::thread;
 

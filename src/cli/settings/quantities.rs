@@ -67,12 +67,12 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
     INTERVAL.parse_on(text)
 }
 
-/// Parses a duration. Returns `None` for `off`.
+/// Parses a probe interval. Returns `None` for `off`.
 pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
     PROBE_INTERVAL.parse(text)
 }
 
-/// Parses a duration. Returns `None` for `off`.
+/// Parses the idle time of `on_idle`. Returns `None` for `off`.
 pub fn idle_time(text: &str) -> Result<Option<Millis>, String> {
     IDLE_TIME.parse(text)
 }

@@ -307,7 +307,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Marks GPUs as silent whose worker has been stuck in a driver call for two ticks.
+    /// Marks a GPU as silent if its worker has been stuck in a driver call for two ticks.
     fn mark_silent(&mut self, now: Mono) {
         let limit = Millis(self.options.interval.0 * 2 + 500);
         let mut silent = Vec::new();

@@ -1,4 +1,4 @@
-//! Starts all threads of the agent. A separate thread loads the driver, because loading can take long.
+//! Starts all threads of the agent. A separate thread loads the driver, because loading can take a long time.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;

@@ -188,7 +188,7 @@ struct HeldExit {
     since: Mono,
 }
 
-/// Error that the watcher's handle has been dropped.
+/// Error returned once the watcher's handle has been dropped.
 struct Stopped;
 
 impl WatcherThread {

@@ -66,7 +66,7 @@ impl Traced {
         let trace = trace.and_then(|trace| until(trace, self.oom.free_bytes));
         let Some(trace) = trace else {
             return Err(
-                "The allocation trace is from an earlier failure: the hook saves traces of the first few only."
+                "The allocation trace is from an earlier failure: the hook saves traces of only the first few failures."
                     .to_owned(),
             );
         };

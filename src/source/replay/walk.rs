@@ -20,8 +20,8 @@ const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// Maximum length of the uncompressed first line of a note. Real first lines are far shorter.
 const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 /// Minutes without a note are decompressed to find their times: a crash leaves one such minute, damage leaves a few.
-/// The limit is a number of bytes plus a multiple of the file size. Minutes beyond it are skipped, so that a malicious
-/// file does not take long to open.
+/// The total size is limited to this number of bytes plus a multiple of the file size. Minutes beyond the limit are
+/// skipped, so that a malicious file does not take long to open.
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
@@ -127,8 +127,8 @@ impl Walk<'_> {
         self.found.push(Minute { offset: at, bytes: end - at, ..Minute::default() });
     }
 
-    /// Adds a note to the directly preceding minute. Ignores the offset in the note, because the file may be several
-    /// recordings joined together.
+    /// Adds a note to the minute that directly precedes it. Ignores the offset in the note, because the file may be
+    /// several recordings joined together.
     fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
         let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -185,7 +185,7 @@ fn number<const N: usize>(bytes: &[u8]) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)))
 }
 
-/// Returns the length of a zstd frame header without its magic number and descriptor byte.
+/// Returns the length of a zstd frame header, excluding its magic number and descriptor byte.
 fn header_rest(descriptor: u8) -> u64 {
     let single = descriptor >> 5 & 1;
     let window = u64::from(1 - single);

@@ -176,7 +176,7 @@ fn compare(
             let number = number(&values.join(","), *unit, field)?;
             Ok(Compare::Bound(order, number))
         }
-        // Allow equality only for counts, the only numbers that can equal a typed number.
+        // Allow equality only for counts, because other numbers rarely equal a typed number exactly.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
             let number = |value: &String| number(value, *unit, field);
             Ok(Compare::Numbers(values.iter().map(number).collect::<Result<_, _>>()?))

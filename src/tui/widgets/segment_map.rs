@@ -230,14 +230,14 @@ impl SegmentLayout {
         })
     }
 
-    /// Returns the map's title: `cell 16 MiB, row = segment, large first`.
+    /// Returns the map's title: `cell 16 MiB, row = segment, large pool first`.
     pub fn title(&self, exact: bool, width: u16) -> String {
         let cell = self.cell.to_string();
         let cell = cell
             .strip_suffix(".00 MiB")
             .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
         let wide = if width >= 60 {
-            ", row = segment, large first"
+            ", row = segment, large pool first"
         } else if width >= 40 {
             ", row = segment"
         } else {
@@ -483,7 +483,7 @@ struct RowPacker {
 }
 
 impl RowPacker {
-    /// Returns true if a new row begins, and the column for the next part.
+    /// Returns whether a new row begins, and the column for the next part.
     fn next(
         &mut self,
         segment: &Segment,
