@@ -1,7 +1,7 @@
 //! Allocator settings that a program was started with (`PYTORCH_CUDA_ALLOC_CONF`).
 //!
 //! Example: `max_split_size_mb:128,expandable_segments:True`. Only the options that affect memory use are read. A
-//! program may change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
+//! program may change any of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
 //! variable itself before it imports torch. gputop sees neither change, so a missing option is unknown rather than off.
 
 use super::LARGE_SEGMENT;

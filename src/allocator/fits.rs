@@ -105,7 +105,7 @@ impl Fits {
         [self.cache, self.driver, self.flushed].into_iter().flatten().max()
     }
 
-    /// Returns true if all steps are known, so that no request above `largest` can succeed.
+    /// Returns true if the largest request of every step is known, so that no request above `largest` can succeed.
     pub fn is_complete(&self) -> bool {
         self.cache.is_some() && self.driver.is_some() && self.flushed.is_some()
     }

@@ -170,7 +170,7 @@ struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Returns a new block without an owner or neighbours, large enough for the request.
+    /// Returns a new block on the request's stream and in its pool, without an owner or neighbours.
     fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> Block {
         Block {
             address,

@@ -251,8 +251,8 @@ fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     stats
 }
 
-/// Returns the statistics of all devices. Retries if a device changes during each read, because a single sample would
-/// show an idle device in its place. (The dashboard gets such a device from a later sample.)
+/// Returns the statistics of all devices. Retries while a device is missing because it changed during the read.
+/// Otherwise, an idle device might be shown in its place. (The dashboard gets such a device from a later sample.)
 fn complete_stats(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
     for _ in 0..MAX_STATS_ATTEMPTS {
         let stats = attached.stats()?;

@@ -259,7 +259,7 @@ fn parse_check(text: &str) -> HostCheck {
             }
         }
     }
-    // An installed agent without a greeting reports the reason when gputop connects.
+    // An installed agent that sends no greeting reports the reason when gputop connects.
     let is_silent = is_installed && missing.incompatible_version.is_none();
     match is_silent || missing.machine.is_empty() {
         true => HostCheck::Unknown,

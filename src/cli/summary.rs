@@ -44,7 +44,7 @@ pub struct Args {
 
 /// Maximum number of threads that read a recording. Each needs 16 MiB to decompress a minute.
 const MAX_THREADS: usize = 4;
-/// Number of recorded minutes for each additional thread.
+/// Minimum number of recorded minutes per thread.
 const MIN_MINUTES: usize = 30;
 /// Number of recorded minutes after an event during which its incident may still change.
 const SETTLING_MINUTES: usize = 2;

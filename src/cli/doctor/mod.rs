@@ -77,7 +77,7 @@ struct Call {
     microseconds: Option<u64>,
 }
 
-/// Time after which the driver counts as hanging.
+/// Time after which the driver is considered hung.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
@@ -139,7 +139,7 @@ struct DriverAnswer {
     xids: (usize, u32),
 }
 
-/// Loads the driver on a thread, so that a hanging driver is reported after a timeout.
+/// Loads the driver on a thread, so that a hung driver is reported after a timeout.
 fn check_driver() -> (Check, Option<DriverAnswer>) {
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();

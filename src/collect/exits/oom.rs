@@ -35,7 +35,7 @@ pub struct OomCounterPaths {
     pub is_host: bool,
 }
 
-/// Returns the verdict for a process that did not exit from SIGKILL, the OOM killer's signal.
+/// Returns the verdict for a process that the OOM killer did not kill.
 pub fn not_killed() -> OomVerdict {
     OomVerdict { killed: false.into(), evidence: None }
 }

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn rejects_forged_and_unrelated_lines() {
-        // Priority 12 means facility 1, which every record written to /dev/kmsg by a program has.
+        // Priority 12 means facility 1, the facility of every record that a program writes to /dev/kmsg.
         let forged = b"12,5,6,-;Out of memory: Killed process 418 (python)";
         assert_eq!(KernelLine::of_record(forged), None);
         for text in [

@@ -250,7 +250,7 @@ impl Log {
         parts
     }
 
-    /// Returns the excerpts for requested ends of the log that are due.
+    /// Returns an excerpt for each request for the end of the log that is now due.
     fn answer(&mut self, now: Mono) -> Vec<ProcessExcerpt> {
         let mut excerpts = Vec::new();
         while let Some(at) = self.tail_requests.iter().position(|request| request.due <= now) {

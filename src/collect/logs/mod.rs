@@ -8,7 +8,7 @@
 //! process is sent when it exits or an allocation fails.
 //!
 //! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread
-//! (`watcher`), so that a hanging thread does not affect other logs.
+//! (`watcher`), so that a hung thread does not affect other logs.
 //!
 //! Example: the driver lists `python train.py > train.log 2>&1`; `/proc/418/fd/1` is `train.log`, 4,711 bytes long. The
 //! log grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is reported for process 418.

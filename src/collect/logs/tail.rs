@@ -1,7 +1,7 @@
 //! Reads a log file as it grows. Polls size and inode, because network file systems send no change notifications.
 //!
 //! - *Truncated* (`copytruncate`): the file is shorter than what was read, and is read again from its beginning. If it
-//!   grows past the previous size between two polls, this is not noticed.
+//!   grows past the previous size between two polls, gputop does not notice the truncation.
 //! - *Rotated*: the path names another file. The old file is read to its end, then the new one from its beginning, unless
 //!   the new file is older than the attachment.
 //! - *Deleted*: the open file continues to be read.
@@ -308,7 +308,7 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], from + done as u64) {
-            // Truncated meanwhile.
+            // The file was truncated in the meantime.
             Ok(0) => break,
             Ok(n) => done += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

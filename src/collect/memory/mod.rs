@@ -69,7 +69,7 @@ impl<M: Memory> Memory for &M {
 /// Maximum length of one read. Exceeds the size of every struct, and limits lengths that come from a corrupt target.
 const MAX_READ: usize = 32 << 20;
 
-/// Reads a whole range of memory. `what` is a noun phrase for the error message. Fails also if only a part of the range
+/// Reads a whole range of memory. `what` is a noun phrase for the error message. Also fails if only part of the range
 /// is mapped.
 pub fn exact(
     memory: &impl Memory,

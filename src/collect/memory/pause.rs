@@ -37,7 +37,7 @@ pub const MAX_PAUSE: Duration = Duration::from_millis(100);
 const MAX_THREADS: usize = 4_096;
 /// Interval between checks whether the target's threads have stopped.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
-/// Flag to wait also for threads that are not children (`__WALL` in wait(2)).
+/// Flag to also wait for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
 
 /// Reason why a process was not paused. Each message is a phrase.

@@ -22,7 +22,8 @@ pub struct Library {
 }
 
 impl Library {
-    /// `path` is the value of [`LIBRARY_VARIABLE`]. If `None`, the dynamic loader searches its default directories.
+    /// Creates a library that is not loaded yet. `path` is the value of [`LIBRARY_VARIABLE`]. If `None`, the dynamic
+    /// loader searches its default directories.
     pub fn new(path: Option<OsString>) -> Self {
         Self { path, loaded: Mutex::new(Weak::new()) }
     }

@@ -153,7 +153,7 @@ fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
-    // SAFETY: four out-pointers to integers that live through the call.
+    // SAFETY: four out-pointers to integers that live for the duration of the call.
     nvml_try(unsafe {
         call(
             device.handle(),
@@ -171,7 +171,7 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
     let mut info = nvml::nvmlMemory_t { total: 0, free: 0, used: 0 };
-    // SAFETY: one out-pointer to a struct of the version the symbol is for.
+    // SAFETY: one out-pointer to a struct of the version that the symbol expects.
     nvml_try(unsafe { call(device.handle(), &raw mut info) })?;
     Ok((info.total, info.free, info.used))
 }
