@@ -107,7 +107,7 @@ actions! {
         View::name_log;
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
         |_, _| Effect::Open(Box::new(Unreadable::default()));
-    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident, or on the process screen the incident of the process",
+    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident, or the incident of the shown process on the process screen",
         View::open_newest_incident;
     Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
         View::list_incidents;

@@ -171,7 +171,7 @@ columns! {
         "VRAM of the process as a share of the GPU's memory.";
     right "GROWTH" 6 14, growth,
         Largest |row| SortKey::number(row.growth()),
-        "Change of VRAM in the last minute, in GiB per minute.";
+        "Change in VRAM over the last minute, in GiB per minute.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";

@@ -409,7 +409,7 @@ fn save_theme(
     jobs: &mut BackgroundJobs,
 ) -> Option<String> {
     let Some(config) = environment.config.clone() else {
-        return Some("theme not saved: this user has no configuration file; set HOME".into());
+        return Some("theme not saved: no configuration directory can be used; set HOME".into());
     };
     jobs.start("the theme", move || theme_setting::save(&config, name)).err()
 }

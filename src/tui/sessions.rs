@@ -154,7 +154,7 @@ impl Sessions {
                 tracing::warn!("cannot start the incident watcher: {error}");
                 Watcher::none()
             });
-            // Updates received before the dashboard opened.
+            // Pass on the updates received before the dashboard opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));

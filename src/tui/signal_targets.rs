@@ -77,7 +77,7 @@ pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, Str
 /// Checks whether signals are allowed.
 pub fn is_allowed(app: &App) -> Result<(), String> {
     if app.recording.is_some() {
-        return Err("cannot send signals to the processes of a recording".into());
+        return Err("cannot send signals to processes in a recording".into());
     }
     if app.is_rewound() {
         return Err(

@@ -56,7 +56,7 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
             )
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("the disk of {place} is full; free some space")
+            format!("the disk that contains {place} is full; free some space")
         }
         io::ErrorKind::NotFound => {
             format!("{place} does not exist; start gputop in another directory")

@@ -42,7 +42,7 @@ impl Terminal {
     /// Takes control of the screen, and of the mouse if requested.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         take(mouse)?;
-        // Buffer size that is large enough to send a full screen in one write.
+        // Use a buffer that is large enough to send a full screen in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
             Ok(inner) => Ok(Self { inner: ManuallyDrop::new(inner), mouse }),
@@ -135,7 +135,7 @@ pub fn restore_on_panic() {
         }
         let is_main = std::thread::current().name() == Some("main");
         if !is_main && IS_SCREEN_OWNED.load(Ordering::SeqCst) {
-            tracing::error!("a thread of gputop panicked: {panic}");
+            tracing::error!("a gputop thread panicked: {panic}");
             return;
         }
         restore();

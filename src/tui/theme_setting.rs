@@ -22,7 +22,7 @@ pub fn save(config: &Path, theme: &str) -> String {
 }
 
 fn write(config: &Path, theme: &str) -> io::Result<()> {
-    // Keep a symbolic link, for example into a dotfiles repository, as a link.
+    // Write to the target of a symbolic link, for example in a dotfiles repository, so that the link is preserved.
     let path = match fs::canonicalize(config) {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -561,7 +561,7 @@ impl View {
         }
     }
 
-    /// Returns true if `q` quits. With several hosts, the first screen of a host returns to the host list.
+    /// Returns true if `q` quits. With several hosts, `q` on the first screen of a host returns to the host list.
     fn is_first(&self, app: &App) -> bool {
         self.stack.len() == 1 && app.name.is_none()
     }

@@ -58,7 +58,7 @@ pub struct ListScreen<R: ListRow> {
     /// Index of the list's sort column, or `None` for the default order.
     sort: Option<usize>,
     inverted: bool,
-    /// Filter text. Each of its words must occur in a shown row.
+    /// Filter text. Only rows that contain all of its words are shown.
     filter: TextField,
 }
 

@@ -30,7 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
         (
             "CHANGE",
             "A stack is new or vanished if only one snapshot contains it. Stacks are the same if all of their frames are. \
-             If line numbers differ, a stack is matched with the only other one that is equal otherwise.",
+             A stack whose line numbers differ is matched if exactly one other stack is otherwise equal.",
         ),
         ("BYTES", "Difference of the memory that the stack holds, as requested, before rounding."),
         ("[ ]", "Show another device of the snapshots."),
@@ -70,7 +70,7 @@ const COLUMNS: &[Column<StackChange>] = &[
         8,
         2,
         |change: &StackChange, _| Cell::new(change.kind.word(), role(change)),
-        "Change of the memory that was allocated with this stack trace.",
+        "Change in the memory that was allocated with this stack trace.",
     )
     .sorted(First::Smallest, |change| SortKey::Text(change.kind.word().into())),
     Column::rest(

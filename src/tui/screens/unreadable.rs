@@ -22,7 +22,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "ptrace",
-            "Linux lets root, ancestors, and processes that the target names read a process. `gputop run` permits all \
+            "On Linux, a process can be read by root, by its ancestors, and by processes that it names. `gputop run` permits all \
              processes of the same user.",
         ),
         (

@@ -129,7 +129,7 @@ pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: 
     put(buffer, area.x, area.y, &text, area.width, theme.style(role));
 }
 
-/// Writes as many lines as there are rows, one below the other.
+/// Writes lines one below the other, as many as fit into the area.
 pub fn put_lines<'l>(
     buffer: &mut Buffer,
     area: Rect,

@@ -71,13 +71,13 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    /// Returns true if the map answers more than the statistics do: it describes the same instant, or the statistics
-    /// cannot split idle memory, or they would count private pools as returnable.
+    /// Returns true if the map should be used: it describes the same instant, the statistics cannot split idle memory,
+    /// or they would count private pools as returnable.
     fn needs(&self, map: &Fragmentation) -> bool {
         !self.differ(map) || self.split.is_none() || map.kept.0 > 0
     }
 
-    /// Returns true if the map and the statistics are of different instants.
+    /// Returns true if the map and the statistics describe different instants.
     fn differ(&self, map: &Fragmentation) -> bool {
         let idle = map.free.0.saturating_add(map.active.0);
         self.allocated.0.abs_diff(map.allocated.0) > STEP || self.idle.0.abs_diff(idle) > STEP
@@ -158,7 +158,7 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
-        // A map of another instant may have had more idle memory.
+        // A map read at another time may contain more idle memory.
         if let Some(unused) = figures.unused() {
             let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
             sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));
@@ -398,12 +398,12 @@ mod tests {
             read.fragmentation.kept = Bytes(kept);
             read
         };
-        // The map of another instant has 9 GiB of free memory, the statistics have 5.
+        // The map was read at another time and has 9 GiB of free memory; the statistics have 5 GiB.
         let pool = pool(8 * gib, 13 * gib, gib);
         let now = Figures::of(&frame, &pool, None);
         let figures = Figures::of(&frame, &pool, Some(&map(0)));
         assert_eq!((figures.fits, figures.idle_parts), (now.fits, now.idle_parts));
-        // The statistics do not know the memory of private pools.
+        // The statistics do not report the memory of private pools separately.
         let figures = Figures::of(&frame, &pool, Some(&map(1)));
         assert!(figures.is_split_approximate);
         assert_eq!(figures.fits.largest(), figures.unused());

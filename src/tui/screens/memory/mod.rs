@@ -239,7 +239,7 @@ impl Screen for MemoryScreen {
         Effect::Done
     }
 
-    /// Moves the cursor to the pressed cell of the map, or selects another pane.
+    /// Moves the cursor to the clicked cell of the map, or selects another pane.
     fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
         let Some(pool) = self.pool(app) else {
             return Hit::Nothing;

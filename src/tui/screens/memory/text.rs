@@ -412,7 +412,7 @@ impl Shown<'_> {
         let figures = &self.figures;
         let tenths = |size: Bytes| format!("{:.1}", size.as_gib());
         let size = |size: Option<Bytes>| size.map_or(self.theme.glyphs.absent.into(), tenths);
-        // Rounded down, so that a request of the displayed size fits.
+        // Round down, so that a request of the displayed size fits.
         let step = STEP * 10;
         let fits = figures.fits.largest().map(|f| Bytes(f.0 / step * step));
         let mut lines = vec![

@@ -30,7 +30,7 @@ pub struct Window {
     marks: Vec<usize>,
 }
 
-/// The effect of a key.
+/// Result of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     No,
