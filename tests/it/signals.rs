@@ -208,7 +208,7 @@ fn recordings_offer_no_signals() {
     let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
     terminal.wait_text("REPLAY");
     terminal.send("x");
-    terminal.wait_text("cannot send signals to the processes of a recording");
+    terminal.wait_text("cannot send signals to processes in a recording");
 }
 
 fn test_app() -> TestApp {
