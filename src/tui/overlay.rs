@@ -3,7 +3,8 @@
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Margin, Position, Rect};
-use ratatui::widgets::{Clear, Widget};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Borders, Clear, Widget};
 
 use super::action::Action;
 use super::app::App;
@@ -15,7 +16,7 @@ use super::menu::Menu;
 use super::screens::Screen;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_glyph, put_right};
+use super::widgets::cells::{columns, put_right};
 use crate::model::process::ProcessKey;
 use crate::protocol::Request;
 use crate::tui::widgets::area::row;
@@ -158,24 +159,18 @@ pub fn panel(
     buffer: &mut Buffer,
 ) -> Rect {
     let (rect, inner) = panel_area(width, height, area);
-    let width = rect.width;
     Clear.render(rect, buffer);
     if inner == rect {
         return rect;
     }
-    let border = app.theme.style(Role::Dim);
-    let rule = app.theme.glyphs.rule.repeat(usize::from(width));
-    put(buffer, rect.x, rect.y, &rule, width, border);
-    put(buffer, rect.x, rect.bottom() - 1, &rule, width, border);
-    // Draw a border to separate the box from the screen beside it, unless the box has the full width.
-    if width < area.width {
-        for y in inner.y..inner.bottom() {
-            for x in [rect.x, rect.right() - 1] {
-                put_glyph(buffer, x, y, app.theme.glyphs.edge, border);
-            }
-        }
-    }
-    put(buffer, rect.x + 2, rect.y, &format!(" {title} "), width - 2, app.theme.style(Role::Title));
+    // A box with the full width needs no border at its sides.
+    let borders = match rect.width < area.width {
+        true => Borders::ALL,
+        false => Borders::TOP | Borders::BOTTOM,
+    };
+    let title = Line::styled(format!(" {title} "), app.theme.style(Role::Title));
+    let block = Block::new().borders(borders).border_set(app.theme.glyphs.border);
+    block.border_style(app.theme.style(Role::Dim)).title(title).render(rect, buffer);
     inner
 }
 

@@ -43,7 +43,7 @@ pub const PALETTES: &[PaletteDef] = &[
         palette: Palette::ColourBlind,
         name: "colour-blind",
         aliases: &["color-blind", "colourblind", "colorblind"],
-        help: "24-bit colours for a dark background and red-green colour blindness",
+        help: "24-bit colours for red-green colour blindness (dark)",
         text: include_str!("../../assets/themes/colour-blind.toml"),
     },
     PaletteDef {

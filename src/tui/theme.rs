@@ -6,6 +6,7 @@
 
 use jiff::tz::TimeZone;
 use ratatui::style::Style;
+use ratatui::symbols::border;
 
 use super::colours::Colours;
 pub use super::palette::Palette;
@@ -47,8 +48,7 @@ pub struct Glyphs {
     pub tag: &'static str,
     pub ellipsis: &'static str,
     pub rule: &'static str,
-    /// The left and the right edge of a box.
-    pub edge: &'static str,
+    pub border: border::Set<'static>,
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
@@ -80,7 +80,7 @@ pub const UNICODE: Glyphs = Glyphs {
     tag: "◆",
     ellipsis: "…",
     rule: "─",
-    edge: "│",
+    border: border::PLAIN,
     live: "●",
     paused: "‖",
     degree: "°",
@@ -110,7 +110,16 @@ pub const ASCII: Glyphs = Glyphs {
     tag: "+",
     ellipsis: "~",
     rule: "-",
-    edge: "|",
+    border: border::Set {
+        top_left: "+",
+        top_right: "+",
+        bottom_left: "+",
+        bottom_right: "+",
+        vertical_left: "|",
+        vertical_right: "|",
+        horizontal_top: "-",
+        horizontal_bottom: "-",
+    },
     live: "*",
     paused: "=",
     degree: " ",

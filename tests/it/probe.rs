@@ -494,7 +494,7 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
         .start();
     terminal.wait_text("REPLAY");
     terminal.send("P");
-    terminal.wait_text("cannot probe the GPU of a recording");
+    terminal.wait_text("cannot probe a GPU in a recording");
     assert_eq!(card.holders(), []);
 }
 

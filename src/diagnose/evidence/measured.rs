@@ -292,9 +292,7 @@ fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
             true => Finding::For(format!(
                 "a free block of {largest} belonged to a different stream than most tensors"
             )),
-            false => {
-                Finding::Against(format!("no other stream had a free block larger than {largest}"))
-            }
+            false => Finding::Against(no_larger_block(largest)),
         };
     }
     let largest = case.measured.largest_free_block_other_streams;
@@ -306,9 +304,15 @@ fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
             "a free block of {largest} belonged to another stream, measured at the failure by the hook"
         ))
     } else {
-        Finding::Against(format!(
-            "no other stream had a free block larger than {largest}, measured at the failure by the hook"
-        ))
+        let clause = no_larger_block(largest);
+        Finding::Against(format!("{clause}, measured at the failure by the hook"))
+    }
+}
+
+fn no_larger_block(largest: Bytes) -> String {
+    match largest {
+        Bytes(0) => "no other stream had a free block".into(),
+        largest => format!("no other stream had a free block larger than {largest}"),
     }
 }
 
