@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares `gputop memory PID --json` with the truth, and measures how much it slows the program.
 
-    benches/hardware/holders/compare.py GPUTOP [--all] [--python PYTHON] [--pairs 10] [options of target.py]
+    benches/hardware/holders/compare.py GPUTOP [--all] [--only NAME,NAME] [--python PYTHON] [--pairs 10]
+        [options of target.py]
 
 Starts target.py, which trains a small transformer and reports the address of each tensor. With `--all`, also starts each
-program of programs.py. Fails if a parameter, gradient, buffer or optimizer state has another name or class, if the sums
+program of programs.py. With `--only`, starts only these programs. Fails if a parameter, gradient, buffer or optimizer state has another name or class, if the sums
 differ, if a leak is not named within its readings, or if 90 % of the named bytes of the large heap take longer than
 0.5 s. Then it times training steps in alternating pairs: without a reading, and with one reading a second.
 """
@@ -20,6 +21,7 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ["generation", "compiled", "cuda_graph", "large_heap", "loss_list", "hook", "cache", "closure", "traceback"]
+DISTRIBUTED = ["ddp", "fsdp1", "fsdp2"]
 READINGS_FOR_GROWTH = 3
 STEPS_BETWEEN_READINGS = 5
 LARGE_HEAP_LIMIT_MS = 500
@@ -75,7 +77,9 @@ def compare(truth, holders):
     for group in groups:
         blocks[group["class"]] += group["count"]
         sizes[group["class"]] += group["bytes"]
-        listed |= {tensor["address"]: (group["class"], tensor["name"]) for tensor in group["tensors"]}
+        listed |= {
+            tensor["address"]: (group["class"], [tensor["name"], *tensor["aliases"]]) for tensor in group["tensors"]
+        }
     for kind, size in sizes.most_common():
         print(f"  {kind:20} {blocks[kind]:6} blocks {size / 2**20:12.2f} MiB")
     for kind, names in truth["names"].items():
@@ -83,7 +87,7 @@ def compare(truth, holders):
         for name, (address, _) in names.items():
             if address not in listed:
                 unlisted += 1  # not among the largest of its group
-            elif listed[address] == (kind, name):
+            elif listed[address][0] == kind and name in listed[address][1]:
                 right += 1
             else:
                 wrong.append((name, listed[address]))
@@ -180,12 +184,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("gputop")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", type=lambda names: names.split(","))
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=40)
     options, target_options = parser.parse_known_args()
-    errors = {"transformer": compare_transformer(target_options)}
-    if options.all:
-        errors |= {name: compare_program(name) for name in PROGRAMS}
+    errors = {} if options.only else {"transformer": compare_transformer(target_options)}
+    names = options.only or (PROGRAMS + DISTRIBUTED if options.all else [])
+    errors |= {name: compare_program(name) for name in names}
     print(f"\ndifferences: {errors}")
     sys.exit(any(errors.values()))

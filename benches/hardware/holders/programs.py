@@ -2,12 +2,14 @@
 
     programs.py NAME
 
-NAME: generation, compiled, cuda_graph, large_heap, or one of the leaks: loss_list, hook, cache, closure, traceback.
+NAME: generation, compiled, cuda_graph, large_heap, one of the leaks: loss_list, hook, cache, closure, traceback, or one of
+the distributed programs: ddp, fsdp1, fsdp2. These use two GPUs if there are two, and report the tensors of rank 0.
 The commands on stdin and the answers are those of target.py. `truth` also contains `grows`: the start of the name of the
 group that grows with each step, if the program leaks.
 """
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -200,6 +202,80 @@ class Traceback(Leak):
             self.kept.append(error)
 
 
+class Distributed:
+    """Training on all ranks of a job. Rank 0 starts the other rank, and has it run each step."""
+
+    def __init__(self):
+        rank = int(os.environ.get("RANK", 0))
+        world = min(2, torch.cuda.device_count())
+        self.peer = None
+        if rank == 0:
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29541", WORLD_SIZE=str(world), RANK="0")
+            if world == 2:
+                words = [sys.executable, *sys.argv]
+                environment = dict(os.environ, RANK="1")
+                self.peer = subprocess.Popen(
+                    words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+                )
+        torch.cuda.set_device(rank)
+        torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
+        self.model = self.wrapped(nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)]).to(DEVICE))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        # The other rank takes its first step by itself, as every program does.
+        self.is_first = True
+
+    def step(self):
+        if self.peer and not self.is_first:
+            self.peer.stdin.write("steps 1\n")
+            self.peer.stdin.flush()
+        self.is_first = False
+        self.model(torch.ones(256, WIDTH, device=DEVICE)).sum().backward()
+        self.optimizer.step()
+
+    @staticmethod
+    def local(tensor):
+        return storage(getattr(tensor, "_local_tensor", tensor))
+
+    def names(self):
+        parameters = dict(nn.Module.named_parameters(self.model))
+        state = self.optimizer.state
+        return {
+            "parameter": {f"program.model.{name}": self.local(value) for name, value in parameters.items()},
+            "gradient": {
+                f"program.model.{name}.grad": self.local(value.grad)
+                for name, value in parameters.items()
+                if value.grad is not None
+            },
+            "optimizer_state": {
+                f"program.optimizer.state[program.model.{name}]['{key}']": self.local(value)
+                for name, parameter in parameters.items()
+                for key, value in state[parameter].items()
+                if value.is_cuda
+            },
+        }
+
+
+class Ddp(Distributed):
+    def wrapped(self, model):
+        return nn.parallel.DistributedDataParallel(model)
+
+
+class Fsdp1(Distributed):
+    def wrapped(self, model):
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        return FullyShardedDataParallel(model)
+
+
+class Fsdp2(Distributed):
+    def wrapped(self, model):
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in model:
+            fully_shard(layer)
+        return fully_shard(model)
+
+
 PROGRAMS = {
     "generation": Generation,
     "compiled": Compiled,
@@ -210,6 +286,9 @@ PROGRAMS = {
     "cache": Cache,
     "closure": Closure,
     "traceback": Traceback,
+    "ddp": Ddp,
+    "fsdp1": Fsdp1,
+    "fsdp2": Fsdp2,
 }
 
 

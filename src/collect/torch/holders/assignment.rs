@@ -1,5 +1,6 @@
 //! Assigns every allocated block to a holder, and groups the blocks by their holders' names.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tensors::Tensor;
@@ -89,8 +90,9 @@ pub struct HolderCandidate {
 }
 
 impl HolderCandidate {
-    /// Returns the candidate's rank: named tensors, then graph tensors, then all others; whole tensors before views.
-    fn rank(&self) -> (u8, bool, u32) {
+    /// Returns the candidate's rank: named tensors, then graph tensors, then all others; whole tensors before views, and
+    /// large views before small ones.
+    fn rank(&self) -> (u8, bool, Reverse<u64>, u32) {
         let class = match self.class {
             HolderClass::Parameter => 0,
             HolderClass::Gradient => 1,
@@ -104,7 +106,9 @@ impl HolderCandidate {
             HolderClass::Workspace => 9,
             HolderClass::Unknown => 10,
         };
-        (class, self.tensor.is_view(), self.cost)
+        let is_view = self.tensor.is_view();
+        let viewed = if is_view { self.tensor.elements } else { 0 };
+        (class, is_view, Reverse(viewed), self.cost)
     }
 }
 
@@ -339,6 +343,23 @@ mod tests {
             [(HolderClass::Parameter, "model.*.weight", 2), (HolderClass::Workspace, "", 1)]
         );
         assert_eq!(groups[0].tensors[0].aliases, ["copy"]);
+    }
+
+    #[test]
+    fn the_largest_of_several_views_names_their_block() {
+        let mut assignment = BlockAssignment::new(Blocks(vec![block(0x1000, 4_108)]));
+        let view = |name: &str, cost, elements| {
+            let mut view = candidate((0x1000, 4_096), HolderClass::Gradient, name, cost);
+            view.tensor.elements = elements;
+            view
+        };
+        assignment.add(view("model.0.bias.grad", 3, 16));
+        assignment.add(view("model.0.weight.grad", 4, 1_000));
+        assignment.add(view("model.1.bias.grad", 2, 8));
+        let (groups, _) = assignment.into_groups(|_| true);
+        let held = &groups[0].tensors[0];
+        assert_eq!(held.name, "model.0.weight.grad");
+        assert_eq!(held.aliases, ["model.0.bias.grad", "model.1.bias.grad"]);
     }
 
     #[test]

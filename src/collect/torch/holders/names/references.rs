@@ -86,6 +86,8 @@ impl<M: Memory> Names<'_, M> {
             }
             Kind::Tensor => {
                 self.expand_attributes(parent, class);
+                // The local part of a distributed tensor is in a slot.
+                self.expand_slots(parent, class, 1);
                 self.expand_gradient(parent);
             }
             Kind::Instance => {
@@ -217,15 +219,19 @@ impl<M: Memory> Names<'_, M> {
         }
     }
 
+    fn expand_slots(&mut self, parent: &Parent, class: &TypeInfo, extra: u16) {
+        for &(offset, name) in &class.members {
+            if let Some(value) = self.python.reader.pointer(parent.object.wrapping_add(offset)) {
+                self.push(value, parent, parent.edge(extra, Step::Slot(name)));
+            }
+        }
+    }
+
     /// Adds references from an instance's slots, and from words that point to objects, such as the fields of a type
     /// written in C.
     fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
         let python = self.python;
-        for &(offset, name) in &class.members {
-            if let Some(value) = python.reader.pointer(parent.object.wrapping_add(offset)) {
-                self.push(value, parent, parent.edge(5, Step::Slot(name)));
-            }
-        }
+        self.expand_slots(parent, class, 5);
         if class.basic_size > MAX_OPAQUE_BYTES {
             return;
         }

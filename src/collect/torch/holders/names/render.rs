@@ -66,13 +66,13 @@ impl<M: Memory> Names<'_, M> {
                 let root = self.roots.get(root as usize);
                 root.map_or_else(String::new, |root| visible(root.text.as_bytes(), MAX_NAME))
             }
-            Step::Attribute(name) | Step::Local(name) => match python.text(name) {
-                // Omits `_local_tensor`: the local part of a distributed tensor is shown under the distributed tensor's
-                // own name.
-                Some(name) if &*name == "_local_tensor" => String::new(),
-                name => named(name),
+            Step::Attribute(name) | Step::Local(name) => named(python.text(name)),
+            Step::Slot(name) => match python.reader.text(name, MAX_NAME) {
+                // Omits `_local_tensor`, so that the local part of a distributed tensor has the name of the distributed
+                // tensor.
+                Some(name) if name == "_local_tensor" => String::new(),
+                name => named(name.map(Rc::from)),
             },
-            Step::Slot(name) => named(python.reader.text(name, MAX_NAME).map(Rc::from)),
             Step::Key(key) => match python.type_of(key).map(|class| class.kind) {
                 Some(Kind::Text) => {
                     let text = python.text(key);
