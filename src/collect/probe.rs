@@ -100,7 +100,8 @@ fn with_process(
 const SAMPLES: usize = 12;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Returns the process's allocation pattern from the best source: its trace, the samples, or its current blocks.
+/// Returns the process's allocation pattern from the best available source: the allocation trace, the samples, or the
+/// current blocks, in this order.
 fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     let source = format!("PID {}", process.pid);
     let Some(last) = seen.last() else {
@@ -115,8 +116,8 @@ fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     })
 }
 
-/// Returns at least one map of the process's pool on `gpu`. If the pool's GPU is unknown, uses the pool with the most
-/// reserved memory.
+/// Returns at least one map of the process's pool on `gpu`. If no pool is known to be on `gpu`, uses the pool with the
+/// most reserved memory.
 fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
@@ -208,7 +209,7 @@ fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, S
 fn not_enough_free(free: Bytes, least: Bytes, others: bool) -> String {
     let because = if others { ", larger because other processes use the GPU," } else { "" };
     format!(
-        "only {free} is free, but the probe needs {least}: the headroom{because} plus its own context. Lower it with --headroom, or use half of the free memory with --force"
+        "only {free} is free, but the probe needs {least}: the headroom{because} plus its own context. Lower the headroom with --headroom, or use half of the free memory with --force"
     )
 }
 

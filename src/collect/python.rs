@@ -1,6 +1,6 @@
 //! Reads the Python stack of another process with the py-spy library.
 //!
-//! By default, py-spy stops the process while it reads; gputop uses the non-blocking mode. Such a read may be
+//! By default, py-spy stops the process while it reads; gputop uses the non-blocking mode. A read in this mode may be
 //! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The `python` thread attaches
 //! to a process once (about 10 ms) and remains attached while the process is watched. One read takes about 1 ms.
 //!
@@ -35,7 +35,7 @@ const MAX_TEXT: usize = 200;
 const MAX_LAG: Millis = Millis(1_000);
 /// Maximum number of attached Python processes. Each needs a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// The /proc directory, whose path py-spy does not let callers change.
+/// Path of the /proc directory. Callers of py-spy cannot change this path.
 const PROC: &str = "/proc";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,7 +67,8 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts the stack reader's thread. It calls `answer` for user requests and for event stacks read in time.
+    /// Starts the stack reader's thread. The thread calls `answer` with each stack that a user requested, and with each
+    /// event stack that it read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
         std::thread::Builder::new().name("python".into()).spawn(move || {
@@ -106,7 +107,7 @@ impl PythonReader {
         self.attached.retain(|key, _| processes.contains(key));
     }
 
-    /// Reads a Python stack. Returns `None` for an event if it is too late or the read fails.
+    /// Reads a Python stack. For an event, returns `None` if the stack cannot be read in time or the read fails.
     pub fn take(&mut self, request: StackRequest) -> Option<Stack> {
         let is_by_user = request.why == StackTrigger::Request;
         let is_late = |at: Mono| !is_by_user && at.since(request.since) > MAX_LAG;
@@ -136,7 +137,7 @@ impl PythonReader {
             spy = attach(key)?;
             read = read_stable(&mut spy, key);
         }
-        // Checks that the PID still belongs to this process, so that the stack does too.
+        // Checks that the PID still belongs to this process. Otherwise, the stack may be from another process.
         check(key)?;
         if read.as_ref().map_or_else(|failure| failure.is_changing, |_| true) {
             if self.attached.len() >= MAX_ATTACHED {
@@ -167,7 +168,7 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 fn config() -> Config {
     Config {
         blocking: LockingStrategy::NonBlocking,
-        // Prevents py-spy from searching the program's directories for `__init__.py`, which may hang.
+        // Prevents py-spy from searching the program's directories for `__init__.py`, because such a search may hang.
         full_filenames: true,
         ..Config::default()
     }
@@ -194,7 +195,8 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // These errors affect the whole process, unlike inconsistent data, which causes reads of unmapped addresses.
+        // These errors affect the whole process. Inconsistent data instead causes reads of unmapped addresses, which
+        // fail with other errors.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));

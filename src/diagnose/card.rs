@@ -13,12 +13,12 @@
 //! follows = ["assert-*"]           # this error is a consequence if one of these cards came before
 //! needs = [
 //!   "Run `CUDA_LAUNCH_BLOCKING=1 python train.py` to see which kernel failed.",
-//!   # omitted if there is such evidence:
+//!   # omitted if this evidence is present:
 //!   { says = "`gputop run` measures the largest free block.", unless = "largest-free-block-too-small" },
 //! ]
 //! not_helpful = ["Calling empty_cache(): memory is not full"]
 //!
-//! [error]                          # an error of CUDA: the signatures and extracts of assets/shared-rules.toml
+//! [error]                          # a CUDA error: adds the signatures and extracts in assets/shared-rules.toml
 //! words = 'an illegal memory access was encountered'
 //! names = 'cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS'
 //! codes = '700'
@@ -52,8 +52,8 @@
 //! [[fix]]                          # the flag or the code of the program that failed
 //! remedy = "match_free_memory"     # from assets/remedies.toml
 //! value = "free-share"             # formula of `values`
-//! when = ["in-load"]               # evidence that is required
-//! only = ["server", "!vllm"]       # kinds of programs, or workloads; `!` excludes one; causes can have both keys too
+//! when = ["in-load"]               # required evidence
+//! only = ["server", "!vllm"]       # kinds of programs, or workloads; `!` excludes one; causes can also have `when` and `only`
 //! proven = true                    # only with evidence for the cause in `for`
 //!
 //! [[example]]
@@ -111,7 +111,7 @@ pub struct Card {
     pub needs: Vec<CheckHint>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
-    /// Search terms.
+    /// Additional terms by which users can find the card in a search.
     #[serde(default)]
     pub aliases: Vec<String>,
     #[serde(default, rename = "signature")]
@@ -142,7 +142,8 @@ pub struct Signature {
     /// Expressions that prevent a match if found between the start of the line and 400 bytes after the match.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// True if ordinary prose can contain the signature's words. In that case, only machine-printed text matches.
+    /// True if ordinary prose can contain the signature's words. In that case, text that looks like a sentence, a
+    /// quotation or a list item does not match.
     #[serde(default)]
     pub plain_words: bool,
     /// True if the signature shows the error but no details. Another match for the same card is then preferred as the
@@ -157,7 +158,8 @@ pub struct Signature {
     pub further_needles: Vec<Vec<String>>,
 }
 
-/// An expression for fields near a match. A repeated group uses all occurrences, other groups only the first.
+/// A regular expression that extracts fields from the text near a match. It uses the first value of each field, but
+/// collects all other processes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -220,7 +222,7 @@ pub struct CauseRule {
     /// Text clues against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
-    /// Verdict on the cause without evidence: `possible`, or `unknown` for a cause that only a measurement can show.
+    /// Verdict on the cause without evidence: `possible`, or `unknown` for a cause that only a measurement can confirm.
     #[serde(default)]
     pub prior: Prior,
     /// Evidence required for the cause to apply.

@@ -1,6 +1,6 @@
 //! Evaluates evidence for and against causes: named predicates over the numbers in a message, the stack above the
 //! message, other incidents of the same crash, and measurements. Cards refer to predicates by name. Each predicate
-//! returns a sentence with its evidence.
+//! returns a phrase that states its evidence.
 //!
 //! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate without
 //! data returns [`Finding::Silent`], so that missing data rules nothing out.

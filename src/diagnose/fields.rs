@@ -47,8 +47,8 @@ pub fn read(name: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// Parses a size and returns it in bytes. Treats all units as binary, because GPU libraries print binary units whatever
-/// the spelling.
+/// Parses a size and returns it in bytes. Treats all units as binary, because GPU libraries use binary units even if
+/// they print `GB`.
 #[must_use]
 pub fn size(text: &str) -> Option<u64> {
     let digits =

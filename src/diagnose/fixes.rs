@@ -6,7 +6,8 @@ use super::fields::FieldMap;
 use super::workload::{self, Setting};
 use crate::model::incident::{Cause, Fix, Incident, Verdict};
 
-/// Remedies for programs to which no fix of the card applies. At least the last one applies to every program.
+/// Remedies to offer if none of the card's fixes applies to the program. At least the last one applies to every
+/// program.
 const LAST_RESORTS: &[&str] = &["more_output", "update", "report"];
 
 /// Returns `incident` with its causes and fixes. Omits advice that does not fit the program.
@@ -121,7 +122,7 @@ mod tests {
     use crate::diagnose::workload::{Action, Workloads};
 
     /// Returns the fixes of every card for every workload, with the IDs of both. Fields remain empty. If `with_causes`
-    /// is true, all causes of the card are likely.
+    /// is true, all causes of the card are treated as likely.
     fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
         let mut all = Vec::new();
         for card in &Catalogue::embedded().cards {

@@ -174,7 +174,7 @@ enum Waited {
     SettingChanged,
 }
 
-/// State of reading an open GPU, retained between ticks.
+/// State for reading one open GPU, retained between ticks.
 struct Reader {
     processes: Timer,
     utilization: Timer,
@@ -183,8 +183,8 @@ struct Reader {
     traffic: Timer,
     buffers: Buffers,
     last_memory: Memory,
-    /// True if the last read found graphics contexts. The list of graphics processes is then read on every change
-    /// instead of periodically.
+    /// True if the last read found graphics contexts. If so, graphics processes are read whenever memory usage changes,
+    /// not only periodically.
     graphics_seen: bool,
     graphics: Timer,
     newest_sample: u64,
@@ -194,7 +194,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // Read utilization only from the second frame on, because the first frame does not need it.
+        // Skips utilization in the first frame, which does not need it.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),

@@ -20,7 +20,7 @@ use super::raw;
 use crate::model::text::visible;
 use crate::model::units::GpuUuid;
 
-/// Timeout of one wait for events, after which the thread checks whether the agent has exited. Shorter than
+/// Timeout for each wait for events. After each wait, the thread checks whether the agent has exited. Shorter than
 /// `RETRY_INTERVAL`, so that a driver reload is detected before a worker retries.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ fn session(
                 let number = match event.event_data {
                     Some(XidError::Value(number)) => number,
                     Some(XidError::Unknown) => UNKNOWN_XID,
-                    // Ignores other events; the thread subscribes only to Xids.
+                    // Ignores other events, which are not expected because the thread subscribes only to Xids.
                     None => continue,
                 };
                 let gpu = events
@@ -107,12 +107,12 @@ fn session(
 struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,
-    /// True if a GPU that may support events did not respond.
+    /// True if events could not be registered for a GPU that may support them.
     is_any_missing: bool,
 }
 
-/// Creates an event set with every GPU that supports events. A failed registration destroys the set, so a new set is
-/// created without that GPU.
+/// Creates an event set with every GPU that supports events. If registering a GPU fails, the set is destroyed, so a new
+/// set is created without that GPU.
 fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
     let mut failed = BTreeSet::new();
     loop {
@@ -123,7 +123,8 @@ fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
     }
 }
 
-/// Returns the index of a GPU that could not be registered as the inner error.
+/// Creates an event set without the GPUs in `failed`. If another GPU cannot be registered, returns its index as the
+/// inner error.
 fn register_without<'n>(
     nvml: &'n Nvml,
     count: u32,

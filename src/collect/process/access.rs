@@ -1,6 +1,6 @@
 //! Explains why a file in /proc cannot be read, and what the user can do about it.
 //!
-//! If /proc is mounted with `hidepid`, another user's process seems not to exist. Without `hidepid`, the same error
+//! If /proc is mounted with `hidepid`, another user's process appears not to exist. Without `hidepid`, the same error
 //! means that the process has exited. The mount options distinguish the two cases.
 
 use std::cell::OnceCell;
@@ -16,13 +16,14 @@ use crate::model::reading::{Missing, Reason};
 
 pub struct Access {
     proc_root: PathBuf,
-    /// Mount option, read on the first failure only: a host with many containers has thousands of mounts.
+    /// The `hidepid` mount option of /proc. It is read only on the first failure, because a host with many containers
+    /// has thousands of mounts.
     hidepid: OnceCell<Option<Hidepid>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 struct Hidepid {
-    /// Value of the `hidepid` mount option: `2`, `invisible`.
+    /// Value of the `hidepid` mount option, such as `2` or `invisible`.
     level: String,
     /// Group whose members can see all processes despite `hidepid`.
     group: Option<String>,
@@ -33,7 +34,7 @@ impl Access {
         Self { proc_root: proc_root.to_owned(), hidepid: OnceCell::new() }
     }
 
-    /// Converts an I/O error to the reason why `what` is missing. `what` is a noun phrase: `the environment`.
+    /// Converts an I/O error to the reason why `what` is missing. `what` is a noun phrase, such as `the environment`.
     pub fn missing(&self, what: &str, error: &io::Error) -> Missing {
         match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EACCES | Errno::EPERM) => self.denied(what),
@@ -47,8 +48,8 @@ impl Access {
         }
     }
 
-    /// Returns an error if the PID no longer belongs to the process `key`. Data read before this check may then belong
-    /// to another process.
+    /// Returns an error if the PID no longer belongs to the process `key`. In that case, data read before this check
+    /// may belong to another process.
     pub fn check(&self, key: ProcessKey, what: &str) -> Result<(), Missing> {
         match stat::start_time(&self.proc_root, key.pid) {
             Ok(start) if start == key.start => Ok(()),

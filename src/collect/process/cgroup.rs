@@ -15,7 +15,8 @@ pub fn slurm_job(cgroup: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the cgroup path to show: that of the unified hierarchy if it is not `/`, or the longest version 1 path.
+/// Returns the cgroup path to show: the path in the unified hierarchy unless it is `/`, or else the longest version 1
+/// path.
 pub fn path(cgroup: &str) -> Option<String> {
     let paths = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));

@@ -12,7 +12,7 @@ use crate::model::units::Pid;
 
 /// Maximum length of a job ID, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;
-/// Maximum length of the allocator options: twice the total length of all options, with values, in one PyTorch version.
+/// Maximum length of the allocator options. Setting every option of a PyTorch version takes about half of this.
 const MAX_CONF_CHARS: usize = 1024;
 
 /// Environment variables for a rank, in order of precedence.

@@ -53,8 +53,8 @@ fn name(dir: &Path) -> String {
     visible(text.trim_ascii_end(), MAX_NAME_CHARS)
 }
 
-/// Returns the user ID of a process. Reads the ID only once, because a GPU process changes it only by an exec, and
-/// `status` is the most expensive file to read.
+/// Returns the user ID of a process. Reads the ID only once, because the user ID of a GPU process changes only with an
+/// exec, and `status` is the most expensive file to read.
 fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
     let uid = match *known {
         Some(uid) => uid,

@@ -106,7 +106,7 @@ fn is_server(dir: &Path) -> bool {
     })
 }
 
-/// Returns the number of running threads in a process, and the minor numbers of their open GPUs.
+/// Returns the number of running threads in a process, and the minor numbers of the GPUs that they have open.
 fn running_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
     let tasks = dir.join("task");
     let (mut running, mut minors) = (0, Vec::new());

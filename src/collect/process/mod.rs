@@ -5,7 +5,7 @@
 //! (`facts.rs`) or on request (`detail.rs`). This module does not use the driver's measurements. It uses the driver's
 //! PIDs only in the initial PID namespace, because in other namespaces they refer to other processes.
 //!
-//! A process that has left the driver's list is watched for some time, because the driver drops an exiting process
+//! A process is watched for a while after it leaves the driver's list, because the driver drops an exiting process
 //! before its parent reaps it. Its exit is therefore still detected, and reported once.
 
 pub(in crate::collect) mod access;

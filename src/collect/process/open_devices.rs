@@ -1,10 +1,10 @@
 //! Finds the local processes with an open GPU device file, for use in a container.
 //!
-//! In a container, the driver reports the host's PIDs, which cannot be matched to the container's processes. But
-//! `/proc/PID/fd` of a process with the same user contains `/dev/nvidia3`. An open device file is only an indication: a
-//! process may have a device open without a context on that GPU, and a forked child inherits its parent's descriptors.
-//! The process's allocator shows the actual use. Processes of other users are skipped, because their descriptors are
-//! not readable.
+//! In a container, the driver reports the host's PIDs, which cannot be matched to the container's processes. But if a
+//! process has the same user, its `/proc/PID/fd` shows open device files, such as `/dev/nvidia3`. An open device file
+//! is only an indication: a process may have a device open without a context on that GPU, and a forked child inherits
+//! its parent's descriptors. The process's allocator shows the actual use. Processes of other users are skipped,
+//! because their descriptors are not readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -71,8 +71,8 @@ pub fn numbers_in(dir: &Path) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the minor numbers of a process's open GPUs, or `None` if the process does not use CUDA or its descriptors
-/// are not readable.
+/// Returns the minor numbers of the GPUs that a process has open, or `None` if the process does not use CUDA or its
+/// descriptors are not readable.
 pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let files: Vec<PathBuf> = fs::read_dir(dir.join("fd"))
         .ok()?

@@ -1,7 +1,7 @@
 //! Reads `/proc/PID/stat`, the only file read for every process on every tick.
 //!
 //! The file is opened once, and every read uses the same descriptor. The descriptor is bound to one process: it never
-//! returns data of another process with the same PID, and reads return ESRCH after the process has exited.
+//! returns data from another process with the same PID, and reads return ESRCH after the process has exited.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,9 +14,10 @@ use crate::model::process::ProcessKey;
 pub use crate::model::stat_line::Stat;
 use crate::model::units::{Pid, StartTicks};
 
-/// Buffer size for a stat file: 52 numbers of up to 20 digits and a name of up to 64 bytes.
+/// Buffer size for a stat file, enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
-/// Maximum number of a process's ancestors. No real process tree is deeper, but a fake one may contain a cycle.
+/// Maximum number of ancestors to follow from a process. No real process tree is deeper, but a fake one may contain a
+/// cycle.
 const MAX_ANCESTORS: usize = 64;
 
 pub struct StatFile(File);
@@ -56,7 +57,7 @@ pub fn start_time(proc_root: &Path, pid: Pid) -> io::Result<StartTicks> {
     Ok(file.read(&mut StatBuffer::new())?.start)
 }
 
-/// Returns true if the process is running: its PID still has the same start time.
+/// Returns true if the process is still running, that is, if its PID still has the same start time.
 pub fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
     start_time(proc_root, key.pid).is_ok_and(|start| start == key.start)
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::model::units::Pid;
 
-/// Buffer size for a statm file: seven numbers of at most 20 digits.
+/// Buffer size for a statm file, enough for seven numbers of up to 20 digits.
 const STATM_BYTES: usize = 160;
 
 /// Returns the number of mapped pages of a process. Does not keep statm open, because it is read only every few seconds

@@ -18,8 +18,8 @@ use crate::open_files::{LongLivedFile, room_for};
 const MAX_NAME_CHARS: usize = 64;
 /// Interval for rereading a process's command line, user and cgroup.
 const FACTS_INTERVAL_MS: u64 = 30_000;
-/// Maximum age of a process whose facts are read more often if its execs cannot be detected. A young `python` process
-/// may still exec another `python` with the same name.
+/// Age up to which the facts of a process are read more often, if its execs cannot be detected. A young `python`
+/// process may still exec another `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
 /// Time range over which the reads of process facts are spread by PID, so that no tick reads the facts of all
@@ -27,8 +27,8 @@ const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    /// Open stat file. `None` if the open-file limit is too low to keep the file open, which is then opened for each
-    /// read.
+    /// Open stat file. `None` if the open-file limit is too low to keep the file open. In that case, the file is opened
+    /// for each read.
     file: Option<StatFile>,
     /// Process name reported by the kernel. A changed name means that an exec happened.
     name: Vec<u8>,
@@ -64,11 +64,11 @@ impl TrackedProcess {
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
-        // Searches for the run command now, while all ancestors are running.
+        // Searches for the run command now, while all ancestors are still running.
         process.run = run_command::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
-        // Confirms that the facts belong to this process: it still exists, so its PID was not reused.
+        // Confirms that the facts belong to this process: if it still exists, its PID was not reused.
         file.read(&mut reading.buffer)?;
         let has_room = room_for(LongLivedFile::Stat, &file).is_ok();
         Ok(Self {
@@ -89,7 +89,7 @@ impl TrackedProcess {
         &self.process
     }
 
-    /// Returns false after a read through the stat descriptor has failed.
+    /// Returns false once a read of the stat file has failed.
     pub fn is_readable(&self) -> bool {
         self.is_readable
     }
@@ -149,8 +149,7 @@ impl TrackedProcess {
     }
 
     fn read_facts(&mut self, now: Mono, reading: &mut Context) {
-        // Keeps the previous command line of a zombie, because a zombie has none but is still identified by its last
-        // one.
+        // Keeps a zombie's last command line, which still identifies it, because the kernel no longer reports one.
         if self.process.state == RunState::Zombie {
             return;
         }
@@ -170,7 +169,7 @@ impl TrackedProcess {
     }
 }
 
-/// Reads the open stat file, or opens the process's file first. Returns ESRCH if the process has exited.
+/// Reads a process's stat file. Opens the file first if `open_file` is `None`. Returns ESRCH if the process has exited.
 fn read_stat<'a>(
     open_file: Option<&StatFile>,
     key: ProcessKey,

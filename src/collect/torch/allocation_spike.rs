@@ -2,8 +2,8 @@
 //!
 //! A training run reaches its memory maximum once per step, and later steps do not exceed the first step's maximum. A
 //! spike is therefore a sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a
-//! minimum step. Each spike triggers a read of the program's stack, so reports are limited to one in 10 s, or one per
-//! second for failed allocations.
+//! minimum step. Each spike triggers a read of the program's stack, so reports are limited to one every 10 s, or one
+//! per second for failed allocations.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
@@ -19,7 +19,7 @@ const OOM_REPORT_INTERVAL: Millis = Millis(1_000);
 pub struct AllocationSpike {
     pub process: ProcessKey,
     pub ordinal: u32,
-    /// `num_ooms` at the last report and now if allocations failed, or `None` for a new maximum.
+    /// If allocations failed, the value of `num_ooms` at the last report and now. `None` for a new maximum.
     pub ooms: Option<(u64, u64)>,
     /// Time of the last sample before the spike.
     pub since: Mono,
@@ -37,7 +37,7 @@ impl AllocationSpike {
 pub struct SpikeDetector {
     last: Bytes,
     highest: Bytes,
-    /// Allocated bytes at the last report, or at the first sample before any report.
+    /// Allocated bytes at the last report, or at the first sample if nothing has been reported yet.
     reported: Bytes,
     reported_ooms: u64,
     /// Time of the last sample before the unreported allocation failures.
@@ -102,8 +102,8 @@ pub struct ReportLimiter {
 impl ReportLimiter {
     /// Returns true if the spike should be reported now, and records the time of the report.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
-        // Limits failures separately, so that a reported maximum does not delay them: memory is at its maximum
-        // immediately before an allocation fails, and the program may exit soon.
+        // Limits reports of failures separately, so that a reported maximum does not delay them: memory is at its
+        // maximum immediately before an allocation fails, and the program may exit soon.
         let (last, interval) = match spike.is_oom() {
             true => (self.oom, OOM_REPORT_INTERVAL),
             false => (self.any, REPORT_INTERVAL),

@@ -74,11 +74,12 @@ impl BlockLayout {
             .filter_map(|block| found.parse(0, *block, false))
             .filter(|block| block.is_plausible(pools, MAX_UNMAPPED_BYTES))
             .count();
-        // Half of the sampled blocks are enough, because some may have been freed since the sample was taken.
+        // Accepts a layout that is valid for more than half of the sampled blocks, because some may have been freed
+        // since the sample was taken.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
     }
 
-    /// Returns the number of bytes of a Block to read.
+    /// Returns the number of bytes to read from a Block.
     pub fn len(&self) -> usize {
         self.pool + 40
     }
@@ -109,8 +110,8 @@ impl BlockLayout {
 }
 
 impl Block {
-    /// Returns true if these bytes are a Block, and not other data in reused memory. `max_size` is the limit for a
-    /// mapped block.
+    /// Returns true if this is plausibly a Block, and not other data in reused memory. `max_size` is the maximum size
+    /// of a mapped block.
     pub fn is_plausible(&self, pools: &HashSet<u64>, max_size: u64) -> bool {
         let max_size = if self.is_mapped { max_size } else { MAX_UNMAPPED_BYTES };
         self.size > 0

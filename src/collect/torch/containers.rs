@@ -2,7 +2,7 @@
 //!
 //! libstdc++'s `std::set` (48 bytes) contains a comparator at 0, then the tree's header: colour 8, root 16, leftmost
 //! 24, rightmost 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The root's parent is the
-//! header, so a set is recognisable regardless of its content. An empty set points to its own header twice.
+//! header, so a set can be recognized regardless of its contents. An empty set points to its own header twice.
 //!
 //! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 at 8, shift 16, max_lookups 17, load factor 20, count
 //! 24. An entry begins with its distance from its ideal slot, or −1 if it is free. There are `slots + max_lookups − 1`
@@ -11,11 +11,11 @@
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
-/// Maximum number of blocks in a container. A larger count is treated as invalid; even 10,000 blocks are many.
+/// Maximum number of blocks in a container. A larger count is treated as invalid; even 10,000 blocks are a lot.
 pub const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of slots of a hash table. A table is at least half full, so this is enough for `MAX_BLOCKS`.
 const MAX_SLOTS: u64 = 1 << 20;
-/// Maximum of a hash table's `max_lookups`, which is log2 of the slots and at least 4.
+/// Maximum plausible value of a hash table's `max_lookups`, which is log2 of the slots and at least 4.
 const MAX_LOOKUPS: u8 = 64;
 /// A hash table's load factor of 0.5, as the bits of an f32.
 const LOAD_FACTOR: u32 = 0x3f00_0000;
@@ -83,9 +83,9 @@ impl Node {
 }
 
 /// Returns the values of all sets in any order. Reads all trees together, one level at a time, so that the number of
-/// system calls depends on the levels instead of the nodes.
+/// system calls depends on the number of levels, not on the number of nodes.
 ///
-/// If a tree is changing or invalid, the walk stops at slightly more nodes than the count stored in the tree.
+/// If a tree is changing or invalid, the walk stops after slightly more nodes than the tree's stored count.
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let occupied = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();
@@ -135,7 +135,8 @@ impl HashTable {
         is_plausible.then_some(table)
     }
 
-    /// Reads the table's occupied entries of `entry` bytes each. `parse` receives an entry without its distance.
+    /// Reads the table's occupied entries, each of which has `entry` bytes. `parse` receives an entry without its
+    /// distance.
     pub fn values<T>(
         &self,
         memory: &impl Memory,

@@ -19,7 +19,7 @@ pub enum Failure {
     CudaMallocAsync,
     #[error("the program uses a pluggable allocator, which gputop cannot read")]
     Pluggable,
-    /// Allocator class unknown to gputop, by its mangled name.
+    /// Mangled name of an allocator class unknown to gputop.
     #[error("unknown allocator class: {0}")]
     OtherBackend(Box<str>),
     /// The layout of this PyTorch build is unknown and could not be verified.

@@ -2,8 +2,8 @@
 //!
 //! The free blocks of an allocator pool are in a tree sorted by stream, then by size. The last node is therefore the
 //! largest block of the last stream. The largest block of any other stream is the last node before the first node of
-//! the next stream. One stream takes three system calls for both pools. Each further stream takes one descent of the
-//! tree.
+//! the next stream. With a single stream, this takes three system calls for both pools. Each additional stream takes
+//! one descent of the tree.
 //!
 //! Private pools are skipped, because allocations outside a private pool cannot use its blocks.
 
@@ -87,7 +87,7 @@ impl<M: Memory> Search<'_, M> {
         Ok(largest)
     }
 
-    /// Returns the largest free block's size in one set. Checks each stream's largest block, starting at the last
+    /// Returns the size of the largest free block in one set. Checks each stream's largest block, starting at the last
     /// stream.
     fn largest_in_set(
         &self,

@@ -43,7 +43,7 @@ pub const FAMILIES: &[Family] = &[
     family(1024, None, "torch 2.13 to 2.15"),
 ];
 
-/// Number of statistics arrays before the hash map that separates the arrays since torch 2.13.
+/// Number of statistics arrays before the hash map, which is between the arrays in torch 2.13 and later.
 const HASH_MAP_AFTER: usize = 6;
 /// Number of bytes to read from a possible DeviceCachingAllocator, and the number of those bytes that must be mapped.
 const DEVICE_BYTES: usize = 4_096;

@@ -25,7 +25,8 @@ const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
 const MAX_IMAGES: usize = 4;
 /// Maximum number of executables to search for the symbol: the interpreter and other mapped non-library code.
 const MAX_EXECUTABLES: usize = 8;
-/// Bytes of the allocator object to search for the vector of devices. Its largest known offset is 35648, on aarch64.
+/// Number of bytes of the allocator object to search for the vector of devices. Its largest known offset is 35648, on
+/// aarch64.
 const OBJECT_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of a library's static data to search. libc10_cuda has 0.2 MiB.
 const MAX_STATIC_BYTES: usize = 4 << 20;
@@ -104,7 +105,7 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
 }
 
 /// Returns the object that the variable `allocator` points to. Returns `None` for torch 1.13, which does not have the
-/// variable, and before the library's initialisers have run.
+/// variable, or if the library's initializers have not run yet.
 fn allocator(
     memory: &impl Memory,
     maps: &[Mapping],
@@ -202,7 +203,8 @@ impl<M: Memory> Search<'_, M> {
             }
         }
         let layout = layouts.swap_remove(0);
-        // Reports a busy allocator if one device looks different: all have the same layout, so that device is changing.
+        // Reports a busy allocator if the devices' layouts differ. All devices have the same layout, so one of them
+        // must be changing.
         let is_same = layouts.iter().all(|other| *other == layout);
         if !is_same || layouts.len() + 1 != devices.len() {
             self.is_busy = true;

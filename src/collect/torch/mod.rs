@@ -8,9 +8,10 @@
 //! because the memory itself does not reveal them. In a container, where the driver's list is not available, comparing
 //! a process with its parent detects a copy ([`Attached::is_forked_copy`]).
 //!
-//! For example, a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list of devices,
-//! and `layout` recognizes "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a segment of 2 MiB.
-//! The walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with the remaining bytes.
+//! For example, suppose that a process with torch 2.6 has allocated one tensor of 1000 bytes. `locate` finds the list
+//! of devices, and `layout` recognizes "torch 2.3 to 2.9". The statistics at +40 report 1024 bytes allocated in a
+//! segment of 2 MiB. The walk finds two blocks: an allocated one of 1024 bytes (1000 requested), and a free one with
+//! the remaining bytes.
 
 pub mod allocation_spike;
 mod block;
@@ -67,7 +68,7 @@ pub struct Attached<M> {
     /// Ordinals of the devices that the process has used.
     in_use: Vec<u32>,
     buffer: Vec<u8>,
-    /// Copy of all devices accepted by the last [`sample`](Self::sample), or empty if there is none.
+    /// Copy of the devices' statistics that the last [`sample`](Self::sample) accepted. Empty if there is none.
     accepted: Vec<u8>,
 }
 
@@ -105,8 +106,8 @@ impl Attached<Live> {
 const MAX_ATTACH_TRIES: usize = 40;
 const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
-/// Returns true if the program's initial environment disables caching. If instead the program sets the variable itself,
-/// its pool looks empty.
+/// Returns true if the program's initial environment disables caching. If the program sets the variable itself, this is
+/// not detected, and its pool looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
@@ -183,17 +184,17 @@ impl<M: Memory> Attached<M> {
         Ok(stats)
     }
 
-    /// Returns true if a device was in use at the last call of [`stats`](Self::stats). Otherwise, sampling is
+    /// Returns true if a device was in use at the last call to [`stats`](Self::stats). Otherwise, sampling is
     /// unnecessary.
     pub fn is_in_use(&self) -> bool {
         !self.in_use.is_empty()
     }
 
-    /// Reads the statistics of the devices that were in use at the last call of [`stats`](Self::stats). Does not
+    /// Reads the statistics of the devices that were in use at the last call to [`stats`](Self::stats). Does not
     /// validate the list of devices, which halves the cost. A copy that equals the last accepted one is accepted
     /// without a second copy, which halves the cost again while the program changes nothing. If the allocator no longer
-    /// exists, the memory rarely contains valid statistics; the next `stats` call detects this at the latest. Returns
-    /// [`Failure::Changed`] if a device has moved.
+    /// exists, the memory rarely contains valid statistics; the next `stats` call detects this if no earlier read does.
+    /// Returns [`Failure::Changed`] if a device has moved.
     pub fn sample(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         if self.in_use.is_empty() {
             return Ok(Vec::new());
@@ -318,7 +319,7 @@ impl<M: Memory> Attached<M> {
                 Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
-                        "too many streams have free blocks to check on every tick; see the block map",
+                        "too many streams have free blocks, so not all can be checked on every tick; see the block map",
                     );
                 }
                 Err(UnknownReason::Memory(error)) => {

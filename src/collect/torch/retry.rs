@@ -1,9 +1,10 @@
 //! Schedules retries for processes without a readable allocator.
 //!
 //! A check for an allocator reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use
-//! PyTorch and never will, unless they map its library later. Such a process is therefore checked when the size of its
-//! address space has changed since the last check, and periodically in case two sizes are equal by chance. Failures
-//! that rarely go away (no permission, a different allocator) are retried at increasing intervals.
+//! PyTorch and never will. A process that starts to use it must map its library first. A waiting process is therefore
+//! checked when the size of its address space has changed since the last check, and periodically in case two sizes are
+//! equal by chance. Failures that rarely go away (no permission, a different allocator) are retried at increasing
+//! intervals.
 
 use super::Failure;
 use crate::collect::memory::MemoryError;

@@ -48,7 +48,7 @@ enum State {
     Waiting(Waiting),
 }
 
-/// One pool with its minimum and maximum since the last request.
+/// One pool with the minimum and maximum of its values since the last request.
 struct Sampling {
     pool: Pool,
     detector: SpikeDetector,
@@ -163,7 +163,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the worst allocation spike detected at this sample time, if it should be reported.
+    /// Returns the most severe allocation spike in the sample taken at `now`, if it should be reported.
     pub fn spike(&mut self, now: Mono) -> Option<AllocationSpike> {
         let spikes = self.pools.iter_mut().filter_map(|sampling| {
             let is_new = sampling.pool.at == now;

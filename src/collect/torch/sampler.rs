@@ -67,8 +67,8 @@ impl Sampler {
         let _ = self.commands.send(SamplerCommand::Watch(processes));
     }
 
-    /// Enables the detection of forked copies, needed in a container, where the driver's list is not available. Each
-    /// process is compared with its parent, and forked copies are not read.
+    /// Enables the detection of forked copies. This is needed in a container, where the driver's list is not available.
+    /// Each process is compared with its parent, and forked copies are not read.
     pub fn detect_copies(&self) {
         let _ = self.commands.send(SamplerCommand::DetectCopies);
     }

@@ -131,7 +131,8 @@ impl DeviceStats {
         self.arrays().all(StatArray::is_valid)
             && self.num_alloc_retries >= 0
             && self.num_ooms >= 0
-            // The requested bytes still include a block that waits for another stream.
+            // Compares with the active bytes, because the requested bytes still include blocks that wait for another
+            // stream.
             && requested <= self.active_bytes.all.current
             && self.allocated_bytes.all.current <= self.active_bytes.all.current
             && self.active_bytes.all.current <= self.reserved_bytes.all.current

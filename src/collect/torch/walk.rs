@@ -48,7 +48,7 @@ pub struct Walk {
     pub pools: Pools,
     /// Blocks ordered by device memory address.
     pub blocks: Vec<Block>,
-    /// Number of block addresses without a valid Block.
+    /// Number of block addresses at which no valid Block was found.
     pub lost: usize,
 }
 

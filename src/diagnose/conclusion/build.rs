@@ -145,7 +145,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
     }
 }
 
-/// Returns an incident for a plain exception as the cause, with the later failure as its consequence.
+/// Returns an incident whose cause is a plain exception, with the later failure as its consequence.
 pub(super) fn program(
     diagnosis: &Diagnosis<'_>,
     log: usize,

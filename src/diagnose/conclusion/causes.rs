@@ -46,7 +46,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
-        // Keeps the verdict of a cause that is likely without evidence, because hints do not lower the verdict.
+        // Keeps `Likely` for a cause that is likely even without evidence, because hints must not lower the verdict.
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }

@@ -26,7 +26,8 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             None => jobs.push(Job::of(log)),
         }
     }
-    // Adds the launcher's log, which reports worker failures, to the job in the same directory if there is only one.
+    // Adds the launcher's log, which reports worker failures, to the job in the same directory, if that directory has
+    // only one job.
     for log in reports {
         let folder = folder(&log.file);
         let mut beside = jobs.iter_mut().filter(|job| {
@@ -58,8 +59,8 @@ impl Job {
         self.logs.push(log);
     }
 
-    /// Returns true if `log` differs from the job's logs only in numbers, and contains other ranks at about the same
-    /// time.
+    /// Returns true if the path of `log` differs from the job's log paths only in numbers, and its time is about the
+    /// same. The log must also contain other ranks or be another output stream.
     fn includes(&self, log: &LogFindings) -> bool {
         let ranks = ranks(log);
         let is_second_stream = self.logs.iter().any(|known| {

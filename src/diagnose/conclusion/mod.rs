@@ -31,7 +31,8 @@ pub(super) struct Item<'a> {
 }
 
 impl Item<'_> {
-    /// Returns true if this item reports a repetition of the event, rather than another message about the same event.
+    /// Returns true if this item reports that the event happened again. Otherwise, it is another message about the same
+    /// event.
     fn repeats(&self, first: &Self) -> bool {
         self.card == first.card && self.sighting.wording == first.sighting.wording
     }
@@ -55,7 +56,8 @@ pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured
         let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
-        // Counts repeated incidents, because a retry loop reports the same error repeatedly.
+        // Counts repeated incidents instead of listing each one, because a retry loop can report the same error many
+        // times.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
             None => incidents.push(incident),

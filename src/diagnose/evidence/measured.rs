@@ -12,7 +12,7 @@ use crate::model::units::{Bytes, Millis};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
-    /// Time span in which the process was watched.
+    /// Duration for which the process was watched.
     pub watched: Option<Millis>,
     /// Growth of the process's minimum allocated memory, in bytes per minute.
     pub allocated_growth: Option<f64>,
@@ -33,7 +33,7 @@ pub struct Measured {
     /// Size of the largest cached free block usable for the failed request.
     #[serde(rename = "largest_hole")]
     pub largest_free_block: Option<Bytes>,
-    /// Lower bound of the request's size: the request did not fit in a free block of this size.
+    /// Lower bound on the request's size: the request did not fit in a free block of this size.
     #[serde(rename = "wanted_over")]
     pub request_over: Option<Bytes>,
     /// Maximum time between the failure and the read of `largest_free_block`. `None` if the hook read the size at the
@@ -43,7 +43,7 @@ pub struct Measured {
     /// Size of the largest free block that only other streams can use.
     #[serde(rename = "largest_hole_elsewhere")]
     pub largest_free_block_other_streams: Option<Bytes>,
-    /// Summary of the free blocks, if they were read before any change after the failure.
+    /// Summary of the free blocks, or `None` if they changed between the failure and the read.
     #[serde(rename = "holes")]
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
@@ -81,7 +81,7 @@ pub struct PinnedSegments {
 
 /// Minimum memory growth in bytes per minute; smaller growth is noise.
 const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// Minimum ratio of a memory peak to the highest earlier peak for it to be a spike.
+/// Minimum ratio of a memory peak to the highest earlier peak for the peak to count as a spike.
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -151,8 +151,8 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     Some(attempted as f64 / highest.0 as f64)
 }
 
-/// First step number that certainly follows another step. Logs number steps from 0 or 1, and print the number before or
-/// after the step.
+/// Minimum step number that proves that an earlier step has finished. Logs number steps from 0 or 1, and print the
+/// number before or after the step.
 const MIN_LATER_STEP: u64 = 3;
 
 fn first_step(case: &Case<'_>) -> Finding {
@@ -165,7 +165,7 @@ fn first_step(case: &Case<'_>) -> Finding {
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
-            // The memory holders show directly what fills the memory.
+            // Ignores that memory has fallen, because the memory holders show directly what fills the memory.
             Some(true) if case.measured.holders.is_some() => Finding::Silent,
             Some(true) => {
                 Finding::Against("allocated memory had fallen after earlier steps".into())
@@ -222,7 +222,7 @@ fn others_grew(case: &Case<'_>) -> Finding {
 /// Compares the largest free block with the request. The hook reads the block's size at the failure; the sampler reads
 /// it shortly afterwards.
 fn free_block_too_small(case: &Case<'_>) -> Finding {
-    // Uses a lower bound of the request if no error message contains the request's size.
+    // Uses a lower bound on the request's size if no error message contains the exact size.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
         && blocks.largest <= request
@@ -232,7 +232,7 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
             "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
             blocks.count, blocks.bytes, blocks.largest, blocks.lag.0
         );
-        // Every failed request is larger than the largest free block, which alone proves nothing.
+        // Every failed request is larger than the largest free block, so this fact proves nothing by itself.
         return match requested(case) {
             Some(_) => Finding::For(clause),
             None => Finding::Hint(clause),
@@ -260,7 +260,7 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Evaluates nearly empty segments, which could be released if their few live blocks were freed.
+/// Checks for nearly empty segments, which could be released if their few live blocks were freed.
 fn pinned_segments(case: &Case<'_>) -> Finding {
     let Some(pinned) = case.measured.free_blocks.map(|blocks| blocks.pinned) else {
         return Finding::Silent;
@@ -323,7 +323,7 @@ fn held_by_activations(case: &Case<'_>) -> Finding {
 fn held_by_states(case: &Case<'_>) -> Finding {
     let names = "parameters, gradients and optimizer state";
     share(case, names, |holders| {
-        // During the forward pass gradients may not exist, so a small sum excludes nothing.
+        // During the forward pass, gradients may not exist yet, so a small sum rules nothing out.
         let minimum = holders.training_minimum().unwrap_or_default();
         let all = Bytes(minimum.0.max(holders.class(HolderClass::Parameter).0));
         (holders.percent(all) >= MIN_MAIN_PERCENT).then_some(all)
@@ -342,7 +342,7 @@ fn held_by_retained_tensors(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Evaluates the share of allocated memory that the holders of one kind have.
+/// Evaluates the share of allocated memory that holders of one kind use.
 fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<Bytes>) -> Finding {
     let Some(holders) = &case.measured.holders else {
         return Finding::Silent;

@@ -9,8 +9,8 @@ use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// Upper bound in bytes for the memory of a CUDA context and its libraries, used if the message does not contain the
-/// actual size. Measured: 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
+/// Upper bound, in bytes, on the memory used by a CUDA context and its libraries, used if the message does not contain
+/// the actual size. Measured: 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -42,7 +42,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 /// Numbers in an out-of-memory message, each `None` if it is not in the message.
 pub(super) struct Oom {
     pub(super) requested: Option<u64>,
-    /// Lower bound of the request's size if the size itself is unknown, in bytes.
+    /// Lower bound on the request's size in bytes, if the exact size is unknown.
     request_over: Option<u64>,
     /// Total memory of the GPU in bytes.
     total: Option<u64>,
@@ -393,7 +393,8 @@ fn mig_device(case: &Case<'_>) -> Finding {
     when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
 }
 
-/// Without text, nothing shows what the live tensors are, so the evidence is only a hint.
+/// Checks whether live tensors fill the GPU. Without log text, returns only a hint, because nothing shows what these
+/// tensors are.
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
@@ -409,10 +410,10 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Checks whether neither output nor a stack of the program is known.
+/// Checks whether both the program's output and its stack are unknown.
 fn no_text(case: &Case<'_>) -> Finding {
     let is_unknown = case.context.is_empty() && case.frames.is_empty();
-    when(Some(is_unknown), || Some("the output of the program was not readable".into()))
+    when(Some(is_unknown), || Some("the program's output was not readable".into()))
 }
 
 fn gpu_full(case: &Case<'_>) -> Finding {

@@ -166,7 +166,8 @@ impl Case {
         is_first
     }
 
-    /// Adds a reading of the memory holders if the process ran out of memory. Returns true if the reading was added.
+    /// Stores a reading of the memory holders if the process ran out of memory and no better reading is stored. Returns
+    /// true if the reading was stored.
     pub fn take_holders(&mut self, summary: &HolderSummary) -> bool {
         let Some(member) = self.members.get_mut(&summary.process).filter(|m| m.is_out_of_memory())
         else {
@@ -202,8 +203,8 @@ impl Case {
         is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// Returns true if the elapsed time requires a new diagnosis: the process survived, or no owner of the Xid was
-    /// found.
+    /// Returns true if the elapsed time requires a new diagnosis, because the process survived or no owner of the Xid
+    /// was found.
     pub fn settles(&mut self, now: Mono) -> bool {
         let is_unclaimed =
             self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
@@ -212,7 +213,7 @@ impl Case {
         is_unclaimed || (is_due && self.published.is_some())
     }
 
-    /// Returns true if the case consists of Xids not attributed to a process.
+    /// Returns true if the case consists only of Xids that are not attributed to a process.
     pub fn is_unmatched_xid(&self) -> bool {
         matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
     }
@@ -230,7 +231,7 @@ impl Case {
         self.xids.iter().any(is_match)
     }
 
-    /// Returns the GPU of a case with Xids not attributed to a process.
+    /// Returns the GPU of a case whose Xids are not attributed to a process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
     }
@@ -240,7 +241,7 @@ impl Case {
         own.any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
     }
 
-    /// Returns true if a GPU kernel of one of the processes failed.
+    /// Returns true if a GPU kernel launched by one of the processes failed.
     pub fn is_fault(&self) -> bool {
         let published = self.published.as_ref();
         let family = published.map(|revision| revision.incident.family.as_str());

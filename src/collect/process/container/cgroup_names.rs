@@ -42,8 +42,8 @@ fn with_id(path: &[&str]) -> Option<ContainerMatch> {
     Some(ContainerMatch { runtime, id: id.to_owned(), shown: id[..SHORT_DIGITS].to_owned(), pod })
 }
 
-/// Returns the container runtime identified by the prefix of a container ID or by a parent directory in the cgroup
-/// path.
+/// Returns the container runtime that `word` identifies. `word` is the prefix of a container ID or a parent directory
+/// in the cgroup path.
 fn runtime(word: &str) -> Option<Runtime> {
     Some(match word {
         "docker" | "ecs" => Runtime::Docker,

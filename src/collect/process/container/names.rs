@@ -6,7 +6,7 @@
 //! | Podman, CRI-O | `…/containers/storage/overlay-containers/containers.json`, of root or in the user's home | `"names": ["train"]` |
 //! | Kubernetes | the file name `/var/log/containers/POD_NAMESPACE_CONTAINER-ID.log` | `POD/CONTAINER` |
 //! | | else the directory `/var/log/pods/NAMESPACE_POD_UID` | `POD` |
-//! | | else `HOSTNAME` of the process's environment | `POD` |
+//! | | else `HOSTNAME` in the process's environment | `POD` |
 //!
 //! In Kubernetes, Docker and CRI-O use the name `k8s_CONTAINER_POD_NAMESPACE_UID_N`, which is shown as `POD/CONTAINER`.
 

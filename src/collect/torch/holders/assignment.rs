@@ -52,8 +52,8 @@ impl Blocks {
         (address - block.address < block.bytes).then_some(index)
     }
 
-    /// Returns the index of the block that was allocated for a tensor storage. If a tensor was freed before the blocks
-    /// were read, a new block often has its address, but seldom the same size.
+    /// Returns the index of the block that was allocated for a tensor storage. Also compares the sizes: if the tensor
+    /// was freed before the blocks were read, a new block often has its address, but rarely its size.
     fn index_of_storage(&self, address: u64, bytes: u64) -> Option<usize> {
         let index = self.index_of(address)?;
         let block = self.0.get(index)?;
@@ -128,7 +128,8 @@ impl BlockAssignment {
         &self.blocks
     }
 
-    /// Assigns a block to the candidate that holds its tensor, unless another holder has a lower rank.
+    /// Makes the candidate the holder of the block that contains its tensor, unless the block's current holder has a
+    /// lower rank.
     pub fn add(&mut self, candidate: HolderCandidate) {
         let (address, bytes) = (candidate.tensor.data, candidate.tensor.storage_bytes);
         let Some(index) = self.blocks.index_of_storage(address, bytes) else {
@@ -161,8 +162,8 @@ impl BlockAssignment {
         index.is_some_and(|index| self.candidates.get(index).is_some_and(Option::is_some))
     }
 
-    /// Returns the groups of blocks, largest first, and the sum of their bytes. `is_known` returns whether a block
-    /// without a tensor was already allocated before the read.
+    /// Returns the groups of blocks, largest first, and the sum of their bytes. `is_known` is called for blocks without
+    /// a tensor, and returns whether the block at an address was already allocated before the read.
     pub fn into_groups(self, is_known: impl Fn(u64) -> bool) -> (Vec<HolderGroup>, Bytes) {
         let allocated = Bytes(self.blocks.bytes());
         let mut groups: BTreeMap<(u32, HolderClass, String), HolderGroup> = BTreeMap::new();
@@ -218,7 +219,7 @@ fn keep_largest(tensors: &mut Vec<HeldTensor>) {
     tensors.truncate(MAX_LISTED);
 }
 
-/// Sorts the groups of blocks by size. Beyond the maximum number, merges the smallest into one group per class.
+/// Sorts the groups of blocks by size. If there are too many groups, merges the smallest ones into one group per class.
 fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     let by_size = |a: &HolderGroup, b: &HolderGroup| {
         b.bytes.cmp(&a.bytes).then_with(|| (a.class, &a.name).cmp(&(b.class, &b.name)))

@@ -55,8 +55,8 @@ enum Referred {
 }
 
 impl<'a, M: Memory> Autograd<'a, M> {
-    /// Walks from the `grad_fn` of each tensor in `roots`, in their order. Returns the saved tensors, and whether the
-    /// walk was complete.
+    /// Walks the graph from the `grad_fn` of each tensor in `roots`, in order. Returns the saved tensors, and whether
+    /// the walk was complete.
     pub fn walk<'t>(
         classes: &'a Classes<'a, M>,
         python: &'a Python<'a, M>,

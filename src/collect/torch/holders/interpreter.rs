@@ -36,7 +36,8 @@ pub struct PythonLayout {
     pub previous_frame: u64,
     pub frame_code: u64,
     pub frame_locals: u64,
-    /// Offsets in PyCodeObject of the tuples of local variable names, in the order of the variables' values.
+    /// Offsets in PyCodeObject of the tuples with the names of local variables, in the same order as the variables'
+    /// values.
     pub local_names: &'static [u64],
     pub code_name: u64,
     /// Offset of the frame in a generator object: a pointer in Python 3.10 and earlier, embedded since 3.11.
@@ -223,8 +224,8 @@ impl Interpreter {
     }
 }
 
-/// Returns Python's minor version in a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. CPython has exported
-/// its version only since 3.11.
+/// Returns Python's minor version from a path such as `/usr/lib/python3.10/lib-dynload/_json.so`. Needed because
+/// CPython exports its version only in 3.11 and later.
 fn minor_from_files(maps: &[Mapping]) -> Option<u32> {
     maps.iter().find_map(|map| {
         let (_, rest) = map.file.split_once("python3.")?;

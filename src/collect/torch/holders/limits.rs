@@ -13,7 +13,7 @@ pub struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Maximums {
-    /// Maximum number of heap words that may belong to a tensor.
+    /// Maximum number of candidates: heap words that may belong to a tensor.
     pub candidates: usize,
     pub tensors: usize,
     pub interpreters: usize,

@@ -396,7 +396,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 "Tensors saved by autograd are not attributed: the program does not use glibc malloc.",
             );
         }
-        // Reports an exceeded time limit, because all later reads fail, including the checks of named tensors.
+        // Reports that the time limit was exceeded, because all later reads fail, including the checks of named
+        // tensors.
         if budget.is_beyond(100) {
             limits.add_end("The time limit stopped the read, so some names are missing.");
         }
@@ -409,8 +410,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
     }
 
-    /// Searches for the names of all tensors. Intermediate results kept alive only by the graph do not prolong the
-    /// search.
+    /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
+    /// keeps alive.
     fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
         let reader = self.tensors.classes.reader;
         let (budget, blocks) = (reader.budget, assignment.blocks());
@@ -446,7 +447,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
     }
 
     /// Returns the bytes that each tensor's graph keeps alive, by tensor address. Bytes shared by several graphs are
-    /// added to the first one.
+    /// counted only for the first one.
     fn graph_bytes(&self, blocks: &Blocks) -> AddressMap<u64> {
         let mut graphs: AddressMap<u64> = AddressMap::default();
         let mut counted: AddressMap<()> = AddressMap::default();

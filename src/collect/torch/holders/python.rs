@@ -1,7 +1,7 @@
-//! Reads Python objects: their types, texts and numbers, and the references in dictionaries and instances.
+//! Reads Python objects: their types, strings and numbers, and the references in dictionaries and instances.
 //!
 //! A Python object begins with its reference count and, at +8, its type. Every type inherits the flags that distinguish
-//! dictionaries, lists and text. The layouts are those of CPython 3.8 to 3.15 on x86_64.
+//! dictionaries, lists and strings. The layouts are those of CPython 3.8 to 3.15 on x86_64.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -198,7 +198,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
         let reader = self.reader;
         let words = reader.words(address, TYPE_WORDS)?;
-        // Checks that the address is a type: the type of every type is derived from `type`.
+        // Checks that the object at the address is a type: its own type must be derived from `type`.
         let meta = reader.word(words.get(1)?.checked_add(TYPE_FLAGS)?)?;
         if meta & TYPE_SUBCLASS == 0 {
             return None;
@@ -237,7 +237,7 @@ impl<'a, M: Memory> Python<'a, M> {
         })
     }
 
-    /// Reads the `__slots__` added by a class to those of its bases.
+    /// Reads the `__slots__` that a class defines in addition to those of its bases.
     fn read_members(&self, class: u64, into: &mut Vec<(u64, u64)>) {
         let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else {
             return;
@@ -412,7 +412,7 @@ impl<'a, M: Memory> Python<'a, M> {
         self.reader.budget.options.maximums.items
     }
 
-    /// Adds a sentence about the limit if a container has more items than the maximum.
+    /// Adds a message about the limit if a container has more items than the maximum.
     fn note_items(&self, count: u64) {
         let max = self.max_items();
         if count > max {
@@ -522,14 +522,14 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             block = self.reader.word(block.checked_add(8 + BLOCK_ITEMS * 8)?)?;
             index = 0;
-            // Counts empty blocks too, so that the loop terminates for a damaged deque.
+            // Counts empty blocks too, so that the loop terminates even if the deque is corrupted.
             count += 1;
         }
         self.note_items(count.saturating_add(u64::from(block != last)));
         Some(())
     }
 
-    /// Returns a dictionary's value for a text key.
+    /// Returns a dictionary's value for a string key.
     pub fn value_of(&self, dict: u64, wanted: &str) -> Option<u64> {
         let mut found = None;
         self.dict_entries(dict, &mut |key, value| {

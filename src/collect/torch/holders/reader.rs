@@ -174,7 +174,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         found.filter(|&(start, _)| start <= address)
     }
 
-    /// Returns the cached chunk that contains the address. An unreadable chunk may end before the address.
+    /// Returns the cached chunk that contains the address. The chunk is empty if its memory cannot be read.
     fn chunk(&self, address: u64) -> Option<Chunk> {
         let (map_start, map_end) = self.mapping(address)?;
         let aligned = address & !(CHUNK_BYTES - 1);

@@ -17,7 +17,7 @@ const PAGE_BYTES: u64 = 4 << 10;
 /// Number of entries in the filter that precedes the exact comparison.
 const FILTER: usize = 4_096;
 
-/// Pages of a process that exist. Reading any other page would create it in the target.
+/// Pages of a process that are in memory or in swap. Reading any other page would allocate it in the target.
 #[derive(Debug)]
 pub struct PresentPages(Option<File>);
 

@@ -298,7 +298,7 @@ fn majority<T: Copy + Ord>(votes: &BTreeMap<T, usize>) -> Option<T> {
     (count * 3 >= all * 2).then_some(*winner)
 }
 
-/// Returns the offsets suggested by one tensor, and its AutogradMeta.
+/// Returns the offsets suggested by one tensor, and the address of its AutogradMeta, if it has one.
 fn layout_of<M: Memory>(
     classes: &Classes<'_, M>,
     object: u64,
@@ -343,7 +343,7 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
     })
 }
 
-/// Decoder for a process's tensors after their offsets are known.
+/// Decoder for a process's tensors, for use once their offsets are known.
 #[derive(Debug)]
 pub struct Tensors<'a, M> {
     pub classes: &'a Classes<'a, M>,
@@ -422,8 +422,8 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
     (is_live && storage.data != 0).then_some(storage)
 }
 
-/// Decodes tensor storages without known offsets. Of the two known layouts, uses the one with more addresses for which
-/// `is_block` is true.
+/// Decodes tensor storages without known offsets. Of the two known layouts, uses the one that yields more addresses for
+/// which `is_block` returns true.
 pub fn storages_by_vote<M: Memory>(
     classes: &Classes<'_, M>,
     candidates: &[u64],

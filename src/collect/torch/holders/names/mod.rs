@@ -21,7 +21,7 @@ use super::wanted::WantedTensors;
 use crate::collect::memory::{Memory, is_pointer};
 use crate::model::holders::HolderClass;
 
-/// Number of different path costs. Longer paths get the highest cost.
+/// Number of distinct path costs. More expensive paths get the highest cost.
 const COSTS: usize = 600;
 /// Approximate memory of one node in bytes, including its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
@@ -62,7 +62,7 @@ enum Step {
     Index(u64),
     /// Address of a local variable's name.
     Local(u64),
-    /// State of an optimizer for one tensor, whose address is the key.
+    /// An optimizer's state for one tensor. The key is the tensor's address.
     StateOf(u64),
     Field(&'static str),
     /// Reference that is not shown in the name, such as the content of a closure's cell.

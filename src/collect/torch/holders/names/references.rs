@@ -1,4 +1,5 @@
-//! Adds the references of Python objects. Their extra costs decide which of several names a tensor gets.
+//! Adds the references from Python objects to the search. Each reference has an extra cost, which helps to decide which
+//! of several names a tensor gets.
 
 use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
 use crate::collect::memory::Memory;
@@ -27,8 +28,8 @@ impl Parent {
 impl<M: Memory> Names<'_, M> {
     /// Adds a reference, unless its target cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
-        // Skips modules, which are roots. Following `import torch` would give PyTorch's objects the same low cost as
-        // the program's objects.
+        // Skips modules, which are already roots. Following `import torch` would give PyTorch's objects the same low
+        // cost as the program's objects.
         let is_leaf = matches!(
             self.python.kind_of(object),
             None | Some(Kind::Leaf | Kind::Text | Kind::Int | Kind::Code | Kind::Module)
