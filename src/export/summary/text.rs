@@ -181,7 +181,7 @@ mod tests {
         let text = short(&run, None, 80);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            words.ends_with("20.00 GiB reserved, plus 2.00 GiB outside the allocator."),
+            words.ends_with("reserves at most 20.00 GiB, and 2.00 GiB are outside the allocator."),
             "{text}"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
