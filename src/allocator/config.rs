@@ -143,7 +143,7 @@ fn valid_values(key: &str) -> &'static str {
     }
 }
 
-/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns each part, and its key and value.
+/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns each part with its key and value.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
     let mut depth = 0_i32;
     let parts = text.split(move |c| {

@@ -4,9 +4,9 @@
 //! Addresses matter only for the choice between free blocks of the same size (up to torch 2.11, see `TieBreak`), but
 //! that choice can matter. In the script `growing` of benches/hardware/whatif/scripts.py under
 //! `roundup_power2_divisions`, many blocks have the same size. The real allocator then reserves between 296 and 336
-//! MiB, depending only on the addresses of its segments. The addresses under settings that were not recorded are
-//! unknown, but the driver's behaviour can be imitated. NVIDIA's addresses descend: in the built-in recording, each of
-//! eighty segments of 1200 MiB lies directly below the previous one. [`Simulated`] does the same, and reuses a freed
+//! MiB, depending only on the addresses of its segments. The addresses that the driver would return under other
+//! settings are unknown, but its behaviour can be imitated. NVIDIA's addresses descend: in the built-in recording, each
+//! of eighty segments of 1200 MiB lies directly below the previous one. [`Simulated`] does the same, and reuses a freed
 //! segment for a request of equal size, highest address first. tests/fake_cuda/runtime.cpp behaves identically, so that
 //! the real allocator's choices can be compared.
 

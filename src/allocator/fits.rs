@@ -1,5 +1,5 @@
-//! FITS: the largest request that would succeed now under the allocator's rules, with the steps in the order in which
-//! the allocator tries them.
+//! FITS: the largest request that would succeed now under the allocator's rules. The allocator tries these steps in
+//! order:
 //!
 //! 1. *From the cache*: the smallest free block of the same stream and pool that is large enough (`get_free_block`).
 //!    Requests up to 1 MiB search the small pool, all others the large one. Private pools serve only their owner.
@@ -29,8 +29,8 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FitConditions {
     pub driver_free: Option<Bytes>,
-    /// Further memory that this process may reserve under `set_per_process_memory_fraction`, or `None` if there is no
-    /// limit.
+    /// Additional memory that this process may reserve under `set_per_process_memory_fraction`, or `None` if there is
+    /// no limit.
     pub allowed_more: Option<Bytes>,
     pub max_split: Option<Bytes>,
     /// Whether `expandable_segments` is on. If `None`, derived from the map: one expandable segment means that the
@@ -111,7 +111,7 @@ impl Fits {
     }
 
     /// Computes the largest requests from statistics alone, as the overview does every second. Statistics do not
-    /// contain the free tail of expandable segments, so the true value may be larger by less than that tail.
+    /// contain the free tail of expandable segments, so the true value may be larger, but by less than that tail.
     pub fn of_stats(stats: &PoolStats, conditions: &FitConditions) -> Self {
         let expandable = conditions.expandable.unwrap_or(false);
         let step = |back| Some(from_driver(conditions.budget(back)?, expandable));
@@ -261,8 +261,8 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
     runs
 }
 
-/// Returns the size of the largest part of a run of free ranges that can be mapped within `budget`. The last gap may be
-/// mapped in part.
+/// Returns the size of the largest free block that a run of free ranges can provide if at most `budget` bytes are newly
+/// mapped. The last gap may be mapped in part.
 fn widest(run: &[FreeRange], budget: u64) -> u64 {
     let (mut best, mut end) = (0_u64, 0);
     let (mut free, mut gaps) = (0_u64, 0_u64);
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(conditions.max_split, Some(Bytes::mib(64)));
         let fits = Fits::of_stats(&PoolStats::default(), &conditions);
         assert_eq!(fits.driver, Some(Bytes::mib(100)));
-        // The pool already exceeds the limit, so the pool must not reserve more memory.
+        // The pool already exceeds the limit, so it cannot reserve any more memory.
         let above = FitConditions::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
         // Without the device's size or the option, the limit is unknown.
@@ -601,8 +601,7 @@ mod tests {
         fn one_more_free_segment_never_lowers_it(
             map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
         ) {
-            // The option applies to the whole process, so an additional segment does not change whether the option is
-            // on.
+            // The option applies to the whole process, so an additional segment does not change it.
             let conditions = FitConditions { expandable: Some(expandable), ..free(driver) };
             let before = Fits::of_map(&map, &conditions);
             let mut more = map;

@@ -3,8 +3,9 @@
 //! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver by
 //! itself. *Stuck*: it shares a segment with a live block, so that only smaller requests of the same stream can use it.
 //! *Kept*: a wholly free segment of a private pool, which only the pool's CUDA graph or MemPool can use. With
-//! expandable segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so pages
-//! instead of segments are returnable or not. PyTorch counts no inactive split bytes in expandable segments.
+//! expandable segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so each page,
+//! rather than each segment, is either returnable or not. PyTorch counts no inactive split bytes in expandable
+//! segments.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +51,7 @@ pub struct Fragmentation {
     /// Bytes in fully free segments of private pools.
     pub kept: Bytes,
     pub allocated: Bytes,
-    /// Freed blocks that another stream may still use.
+    /// Bytes in freed blocks that another stream may still use.
     pub active: Bytes,
     /// Bytes by which blocks of live tensors are larger than requested, where known.
     pub rounding: Bytes,
@@ -233,8 +234,7 @@ fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-/// Groups sizes by powers of two. Returns the number of sizes and the total bytes in each group, including empty
-/// groups.
+/// Groups sizes by power of two. Returns the number of sizes and the total bytes in each group, including empty groups.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
     let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
@@ -257,7 +257,7 @@ pub(crate) mod tests {
 
     pub const MIB: u64 = 1 << 20;
 
-    /// Returns a segment from `(state, size)` pairs. State letters: `a`llocated, `f`ree, `w`aiting for another stream,
+    /// Builds a segment from `(state, size)` pairs. State letters: `a`llocated, `f`ree, `w`aiting for another stream,
     /// `u`nmapped.
     pub fn segment(
         address: u64,

@@ -15,8 +15,8 @@
 //!    and try again (a *retry*); then fail with out of memory.
 //! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
-//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block. The trace length does not
-//! matter.
+//! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block. Neither depends on the length
+//! of the trace.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -119,7 +119,7 @@ enum State {
     Allocated,
     Waiting,
     Free,
-    /// An expandable range of addresses to which no memory is mapped.
+    /// A part of an expandable address range to which no memory is mapped.
     Unmapped,
     Vacant,
 }
@@ -190,8 +190,8 @@ impl BlockRequest {
 }
 
 impl Model {
-    /// Creates the allocator for a GPU with `card` bytes, of which `available` can be reserved. The CUDA context,
-    /// libraries and other programs use the rest.
+    /// Creates a simulated allocator for a GPU with `card` bytes, of which `available` can be reserved. The CUDA
+    /// context, libraries and other programs use the rest.
     pub fn new(rules: Rules, card: Bytes, available: Bytes) -> Self {
         let limit = rules.limit(card);
         Self {
@@ -363,8 +363,8 @@ impl<D: Driver> Model<D> {
         let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
-                // Ranks a free block followed by a gap by their combined size, so that blocks that cannot grow are used
-                // first.
+                // If a gap follows a free block, rank the block by their combined size, so that blocks that cannot grow
+                // are used first.
                 let size = |key: &FreeKey| {
                     let next = blocks[key.4 as usize].next;
                     let gap = blocks.get(next as usize);
@@ -563,7 +563,7 @@ impl<D: Driver> Model<D> {
         self.put_free(at);
         if block.range == NONE {
             let split = if self.is_split(at) { self.block(at).size } else { 0 };
-            // Updates the statistic only once, so that its peak never includes an intermediate value.
+            // Update the statistic only once, so that its peak never includes an intermediate value.
             let before: u64 = taken.iter().sum();
             if split >= before {
                 self.stats.inactive_split.add(split - before);
@@ -636,7 +636,8 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Finds the stream's lowest address at which free blocks and gaps together are large enough, or adds a new range.
+    /// Finds the stream's lowest address where adjacent free blocks and gaps are large enough together. If there is
+    /// none, reserves a new range.
     fn find_range(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
@@ -816,8 +817,8 @@ impl<D: Driver> Model<D> {
         self.limit.is_some() && self.rules.garbage_collection_threshold > 0.0
     }
 
-    /// Releases fully free segments of the large pool, those above the mean age first, until the reserved memory is
-    /// below the threshold.
+    /// Releases fully free segments of the large pool, starting with those at or above the mean age, until the reserved
+    /// memory is below the threshold.
     fn collect_garbage(&mut self) {
         let limit = self.limit.unwrap_or(u64::MAX) as f64;
         let threshold = (self.rules.garbage_collection_threshold * limit) as u64;

@@ -8,7 +8,8 @@ use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::Bytes;
 
 /// Settings to replay: every setting that an explanation recommends and that can be replayed (a test in `diagnose`
-/// finds missing ones). A failure is replayed once for all readers, on the host that has its trace.
+/// finds missing ones). Each failure is replayed only once, on the host that has its trace, and all readers share the
+/// result.
 pub const REMEDIES: &[&str] = &[
     "expandable_segments:True",
     "expandable_segments:False",
@@ -32,7 +33,7 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 
 /// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
 /// supports. The caller identifies the failure in the result. Returns a message if the replay under the program's own
-/// setting does not fail where the program did. In that case, the program did something that the model does not know
+/// settings does not fail where the program did. In that case, the program did something that the model does not know
 /// about, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);

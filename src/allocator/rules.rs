@@ -23,7 +23,8 @@ pub struct Rules {
     pub max_split: Option<Bytes>,
     /// `max_non_split_rounding_mb`.
     pub non_split_rounding: Bytes,
-    /// Share of the memory limit above which garbage is collected; 0 is off. Has no effect without a memory fraction.
+    /// Share of the memory limit above which garbage is collected; 0 means off. Has no effect without a memory
+    /// fraction.
     pub garbage_collection_threshold: f64,
     pub roundup: Roundup,
     /// `large_segment_size_mb`.
@@ -52,8 +53,8 @@ impl Rules {
     }
 
     /// Returns true if an allocation from a private pool counts as graph capture (torch 2.12 and earlier). Later
-    /// releases check whether the stream is being captured. A trace does not contain this, so a private pool is assumed
-    /// to be a `MemPool`, outside of a capture.
+    /// releases check whether the stream is being captured. A trace does not record captures, so a private pool is
+    /// assumed to be a `MemPool` that is used outside of a capture.
     pub(super) fn private_pools_capture(&self) -> bool {
         self.torch < (2, 13)
     }
@@ -63,8 +64,8 @@ impl Rules {
         self.torch >= (2, 5)
     }
 
-    /// Returns true if the allocator releases the address range reserved for a request that is larger than the range.
-    /// Such requests fail in all releases, but releases up to 2.14 keep the range.
+    /// Returns true if the allocator releases a newly reserved address range that turns out to be smaller than the
+    /// request. Such requests fail in all releases, but releases up to 2.14 keep the range.
     pub(super) fn releases_short_ranges(&self) -> bool {
         self.torch >= (2, 15)
     }
@@ -114,8 +115,8 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     size.next_multiple_of(step)
 }
 
-/// `roundup_power2_divisions` for sizes from 1 MiB, 2 MiB, 4 MiB … to 32 GiB and above; smaller sizes use the first.
-/// Values of 0 and 1 have no effect.
+/// `roundup_power2_divisions` for sizes from 1 MiB, 2 MiB, 4 MiB … to 32 GiB and above; smaller sizes use the first
+/// value. Values of 0 and 1 have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roundup(pub [u32; 16]);
 

@@ -3,8 +3,8 @@
 //!
 //! Every source (a memory snapshot's `device_traces`, the hook's trace, the current blocks of a running process) is
 //! converted to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty the cache.
-//! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`] to compare the
-//! replay under the program's own settings with what really happened.
+//! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`], so that a
+//! replay under the program's own settings can be compared with what really happened.
 //!
 //! The events of a snapshot map to operations as follows:
 //!
@@ -22,8 +22,8 @@
 pub use crate::model::pool::PoolId;
 use crate::model::units::Bytes;
 
-/// Identifier of an operation's block: any number that no other *live* block has. The block's address, if the trace
-/// contains addresses.
+/// Identifier of an operation's block: any number that no other *live* block has. This is the block's address if the
+/// trace contains addresses.
 pub type BlockId = u64;
 
 /// One event of an allocation trace.
@@ -87,7 +87,7 @@ pub struct Trace {
     /// allocation order.
     pub start: Vec<Live>,
     pub ops: Vec<Op>,
-    /// True if earlier events are missing because the recording is limited.
+    /// True if earlier events are missing because the source retains only a limited number of events.
     pub cut: bool,
     pub recorded: Recorded,
 }

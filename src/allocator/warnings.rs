@@ -208,7 +208,8 @@ impl Packed {
     }
 }
 
-/// Merges two samples of the same interval: keeps both extremes, and the newer of all other values.
+/// Merges two samples of the same interval: keeps the overall minimum and maximum, and takes all other values from the
+/// newer sample.
 fn merge(last: Sample, next: Sample) -> Sample {
     let (low, high) = last.allocated;
     Sample {
@@ -232,7 +233,7 @@ fn increase(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u6
     let mut sum = 0_u64;
     for pair in samples.windows(2) {
         let (before, after) = (counter(&pair[0]), counter(&pair[1]));
-        // A counter that decreased was reset, so its whole new value was counted after the reset.
+        // If the counter decreased, it was reset, so its whole new value was counted since the reset.
         let added = after.checked_sub(before).unwrap_or(after);
         if added > 0 {
             first.get_or_insert(pair[1].at);
@@ -271,11 +272,11 @@ fn retries(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Minimum time for which the GPU must have been full before a warning.
+/// Minimum time for which the GPU must have been full before a warning is shown.
 const MIN_FULL_TIME: Millis = Millis(120_000);
 
 /// Returns a warning if the cache fills the GPU although tensors never came near that size. Other processes or larger
-/// requests could use that memory. A cache that an evaluation filled causes no warning.
+/// requests could use that memory. A cache that was filled during an evaluation causes no warning.
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
@@ -321,8 +322,8 @@ fn is_flat(samples: &[Sample], max: Bytes) -> bool {
 const WINDOW: Millis = Millis(10_000);
 /// Minimum number of time windows for a growth warning, equal to 4 minutes.
 const MIN_WINDOWS: usize = 24;
-/// Number of later time windows that confirm a low point: it is used only if memory did not fall below it for a minute
-/// afterwards.
+/// Number of later time windows that confirm a low point: it counts only if memory does not fall below it in the
+/// following minute.
 const CONFIRMING_WINDOWS: usize = 6;
 /// Number of equal parts of the observed time. Low points must rise in each part to count as steady growth.
 const PARTS: usize = 4;
@@ -357,8 +358,8 @@ pub struct Growth {
 }
 
 /// Returns the growth of memory retained at every training step: the low points increase steadily while other tensors
-/// come and go. Loading a model also increases memory, but frees nothing. An evaluation is a single jump that comes
-/// down again.
+/// come and go. Loading a model also increases memory, but frees nothing. An evaluation causes a single, temporary
+/// jump.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     steady_growth(windows).filter(|_| rises_and_falls(windows))
 }

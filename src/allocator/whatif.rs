@@ -1,8 +1,8 @@
 //! Replays an allocation trace under other settings: how much memory is reserved, and whether the requests fit.
 //!
-//! [`replay`] goes through a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures,
-//! and a [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay,
-//! the replay stops, because the program's reaction is unknown. A request that also failed in the recording
+//! [`replay`] plays a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures, and a
+//! [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay, the
+//! replay stops, because the program's reaction is unknown. A request that also failed in the recording
 //! ([`Op::Refused`]) is tried, and the replay continues with the recorded operations.
 
 use serde::ser::SerializeStruct;
@@ -163,7 +163,7 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
-/// Maximum memory that a segment needs beyond its request, in bytes.
+/// Maximum number of bytes by which a segment can exceed the request for which it is allocated.
 const MAX_OVERHEAD: u64 = 20 << 20;
 
 /// Returns the total memory available to the allocator: its reserved memory plus the driver's free memory at the last
@@ -257,7 +257,7 @@ mod tests {
         Room { card: Bytes::mib(mib), outside: Bytes(0) }
     }
 
-    /// Trace of growing sequence lengths: no freed buffer is large enough for the next one.
+    /// Trace of a program with growing sequence lengths: no freed buffer is large enough for the next one.
     fn growing() -> Trace {
         let mut ops = Vec::new();
         for step in 0..40_u64 {
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
-        // The driver had plenty of memory, so the limit was a memory fraction of at least the memory reserved before.
+        // The driver had plenty of memory, so the request failed because of a memory fraction. That limit is at least
+        // the memory reserved before.
         if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
             *driver_free = Some(Bytes::gib(100));
         }

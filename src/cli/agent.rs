@@ -33,7 +33,7 @@ const DEFAULT_INTERVAL: Millis = Millis(1_000);
 pub fn run(args: &Args) -> Result<u8> {
     if io::stdout().is_terminal() {
         bail!(
-            "cannot run the agent: stdout is a terminal. Run `gputop HOST`, which starts it on the remote host"
+            "cannot run the agent: stdout is a terminal. Run `gputop HOST`, which starts the agent on the remote host"
         );
     }
     let runtime = runtime()?;

@@ -83,7 +83,7 @@ struct Pause {
 struct Device {
     ordinal: u32,
     gpu: Reading<GpuUuid>,
-    /// True if the memory map shows a single point in time.
+    /// True if the memory map shows the state at a single point in time.
     exact: bool,
     stats: DeviceStats,
     largest_free_block: Reading<Bytes>,
@@ -321,7 +321,7 @@ impl Pause {
         let ms = |us: u64| format!("{}.{} ms", us / 1_000, us / 100 % 10);
         let mut text = format!("paused {} threads for {}", self.threads, ms(self.total_us));
         if self.times > 1 {
-            let _ = write!(text, ", {} times, at most {}", self.times, ms(self.longest_us));
+            let _ = write!(text, ", {} times, at most {} each", self.times, ms(self.longest_us));
         }
         if self.cut_short {
             text.push_str("; resumed at the time limit before everything was read");
@@ -353,7 +353,7 @@ fn text(document: &Document) -> String {
     let mut text = format!("PID {}  {}\n", document.pid, document.library);
     let _ = match &document.pause {
         Some(Reading::Value(pause)) => writeln!(text, "{}", pause.text()),
-        Some(Reading::Missing(why)) => writeln!(text, "{why}; read while the process ran"),
+        Some(Reading::Missing(why)) => writeln!(text, "{why}; read while the process was running"),
         None => Ok(()),
     };
     for device in document.devices.value().into_iter().flatten() {

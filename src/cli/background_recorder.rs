@@ -68,7 +68,7 @@ impl BackgroundRecorder {
         self.stop()?;
         let path = self.path.display().to_string();
         let recording = Recording::open(&self.path)?;
-        let process = process.ok_or_eyre("the process of the command was not found in /proc")?;
+        let process = process.ok_or_eyre("the command's process was not found in /proc")?;
         let mut run = summarize(&recording, &path)?.of_run(process);
         let mut unproven = traces.map(|_| "the program saved no allocation trace".to_owned());
         for trace in traces.unwrap_or_default() {

@@ -30,7 +30,7 @@ enum Command {
     Path(ConfigArgs),
 }
 
-/// Runs `gputop config`. `before` are the options before the subcommand.
+/// Runs `gputop config`. `before` holds the options given before the subcommand.
 pub fn run(args: &Args, before: Flags) -> Result<u8> {
     let path = |flags: &Flags| ConfigPath::find(flags.config.as_deref());
     match &args.command {

@@ -1,5 +1,5 @@
-//! Prepares connections to remote hosts before a screen opens: ssh prompts for what it needs, and gputop offers to copy
-//! itself to a host that lacks it.
+//! Prepares connections to remote hosts before a screen opens: ssh shows its prompts, and gputop offers to copy itself
+//! to a host that lacks it.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};

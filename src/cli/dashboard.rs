@@ -60,12 +60,12 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 #[cfg(not(local))]
 fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
-        "cannot show this host: {}. Name a host, `gputop HOST`, or run `gputop demo`",
+        "cannot show this host: {}. Name a host (`gputop HOST`), or run `gputop demo`",
         super::NO_COLLECTORS
     )
 }
 
-/// Shows this host, or the built-in recording and the reason if no GPU can be read.
+/// Shows this host. If no GPU can be read, shows the reason and plays the built-in recording.
 #[cfg(local)]
 fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {

@@ -18,7 +18,7 @@ use crate::tui::incidents::IncidentInbox;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Show what gputop can do in six stops, each with the key to press
+    /// Show gputop's main features in six steps, each with the key to press
     #[arg(long)]
     tour: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         repeats: true,
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };
-    // Pause the tour at the opening, because its sentences describe that time.
+    // Pause the tour at the opening, because the text of the tour describes that time.
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });

@@ -184,7 +184,7 @@ fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
         return String::new();
     }
     format!(
-        "These cards share words with the text, and may not apply. `gputop cards ID` shows one:\n{}",
+        "These cards share words with the text, but may not apply. `gputop cards ID` shows one:\n{}",
         cards::list(&found)
     )
 }

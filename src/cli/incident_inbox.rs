@@ -13,7 +13,7 @@ use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of the newest incidents to show even if they have been read. Each includes its scene, about 10 KB.
+/// Number of newest incidents to show even if they have been read. Each includes its scene, about 10 KB.
 const MAX_NEWEST: usize = 32;
 /// Maximum time on exit to mark the most recently opened incidents as read.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     store.each(|entry| {
         count += 1;
         let time = entry.record.key.time;
-        // Omit the scene of old incidents, which remains in the store.
+        // Omit the scenes of old incidents. They remain in the store.
         if count <= MAX_NEWEST || !entry.is_read {
             let with_scene = count <= MAX_NEWEST;
             let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);

@@ -62,7 +62,7 @@ pub struct Args {
 }
 
 const DEFAULT_TOP: usize = 20;
-/// Maximum size of a saved reading, and of the memory to parse it. The largest reading takes a few megabytes.
+/// Maximum size of a saved reading, and of the memory used to parse it. The largest reading takes a few megabytes.
 const MAX_SAVED_BYTES: usize = 64 << 20;
 
 /// JSON document for one memory reading.
@@ -318,8 +318,7 @@ mod tests {
             .args
     }
 
-    /// Returns the output after `readings` further readings, 10 s apart, in each of which `trainer.history[*]` is 20
-    /// MiB larger.
+    /// Returns the output after `readings` more readings, 10 s apart. `trainer.history[*]` grows by 20 MiB in each.
     fn output(line: &str, readings: u64) -> String {
         let mut growth = HolderGrowth::default();
         let mut holders: Holders = serde_json::from_str(TRANSFORMER).expect("a reading");

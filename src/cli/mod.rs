@@ -208,7 +208,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if !is_agent {
         log::start();
     }
-    // Apply options before the subcommand as well: `gputop --config FILE once`.
+    // Also apply options given before the subcommand: `gputop --config FILE once`.
     let before = || cli.settings.flags();
     // Read settings only in subcommands that use them, so that `gputop explain` works with a broken configuration.
     let settings = |flags: Flags| {
@@ -230,7 +230,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
         Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
-            // Complete no host groups if the configuration is invalid.
+            // Do not offer host groups if the configuration is invalid.
             settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]
@@ -292,7 +292,7 @@ fn write_out(text: &str) -> Result<bool> {
     }
 }
 
-/// Prints a message to standard error, escaped as by `print`. A closed standard error is not a failure.
+/// Prints a message to standard error, escaped in the same way as by `print`. A closed standard error is not a failure.
 pub fn say(text: &str) {
     say_styled(&Escaped(text).to_string());
 }

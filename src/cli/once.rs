@@ -136,7 +136,7 @@ pub(super) fn frame(
 
 fn no_answer(timeout: Duration) -> String {
     format!(
-        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
+        "no answer from the NVIDIA driver within {} s: it may be hung, and `nvidia-smi` may hang too. Check `dmesg` for Xid errors",
         timeout.as_secs()
     )
 }
@@ -178,7 +178,7 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
     frames >= 2 && (!is_waiting || frames > 5)
 }
 
-/// Returns the terminal's width, or enough for all columns if the output is a pipe.
+/// Returns the terminal's width, or a width that fits all columns if the output is a pipe.
 fn width() -> u16 {
     let size = if has_terminal() { crossterm::terminal::size().ok() } else { None };
     size.map_or(160, |(width, _)| if width == 0 { 160 } else { width.max(60) })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// Time after which progress is shown; shorter reads show none.
+/// Time after which progress is shown; shorter reads do not show any.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -50,7 +50,8 @@ pub struct Args {
     force: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Set the time between maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed 6 MB a day]
+    /// Set the time between memory maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed
+    /// 6 MB a day]
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<MapPeriod>,
     /// Stop after this time: 90s, 8h
@@ -142,7 +143,7 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
 }
 
-/// Removes a recording without frames. Keeps the path if it is a device.
+/// Removes a recording without frames. Does not remove a device.
 fn discard(path: &Path) {
     if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);
@@ -193,7 +194,7 @@ impl HostRecording {
         })
     }
 
-    /// Handles one update or incident of the recorded host. Returns false when the source ends. Safe to cancel.
+    /// Handles one update or incident from the recorded host. Returns false when the source ends. Safe to cancel.
     async fn advance(&mut self) -> Result<bool> {
         let update = tokio::select! {
             update = self.source.next() => update,
@@ -314,7 +315,7 @@ fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentK
     }
 }
 
-/// Reports a lost connection once, and its restoration once.
+/// Reports once that the connection was lost, and once that it was restored.
 fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
     match link {
         Link::Lost { why, .. } if !std::mem::replace(is_disconnected, true) => {
@@ -334,7 +335,7 @@ pub(super) fn date() -> String {
     jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Waits until the recording time is over, a signal asks to stop, or, if `until_eof`, standard input is closed.
+/// Waits until the recording time is over, a stop signal arrives, or standard input is closed (only with `until_eof`).
 pub(super) async fn stop_requested(
     length: Option<SignedDuration>,
     until_eof: bool,
@@ -353,7 +354,7 @@ pub(super) async fn stop_requested(
     Ok(())
 }
 
-/// Waits until standard input is closed. The waiting thread ends with the process.
+/// Waits until standard input is closed. The waiting thread may run until the process exits.
 async fn end_of_input() {
     let (closed, is_closed) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

@@ -37,7 +37,7 @@ pub struct Args {
     /// Print a self-contained HTML file with charts
     #[arg(long)]
     html: bool,
-    /// Allocation trace from `gputop run --trace-allocs`, to find the smallest GPU on which the program would have fitted
+    /// Allocation trace from `gputop run --trace-allocs`, to find the smallest GPU on which the program would have fit
     #[arg(long, value_name = "FILE", conflicts_with = "other")]
     trace: Vec<PathBuf>,
 }

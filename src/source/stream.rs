@@ -23,7 +23,7 @@ const MAX_FAILURE_MAPS: usize = 8;
 /// Maximum number of unread summaries of memory holders.
 const MAX_HOLDER_SUMMARIES: usize = 64;
 
-/// Number of unread updates at which [`Feed::wait_for_room`] waits.
+/// [`Feed::wait_for_room`] waits while at least this many updates are unread.
 const MAX_WAITING: usize = 4_096;
 
 #[derive(Debug)]
@@ -189,8 +189,8 @@ impl Source {
         Some(update)
     }
 
-    /// Sets the maximum number of unread frames. A reader of a hundred sources cannot buffer a minute of frames for
-    /// each source.
+    /// Sets the maximum number of unread frames. A reader with a hundred sources cannot buffer a minute of frames for
+    /// each of them.
     pub fn set_max_frames(&self, max_frames: usize) {
         self.shared.queue().max_frames = max_frames;
     }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::model::units::{Bytes, Millis};
 
-/// Base-2 logarithm of the number of buckets per power of two. A bucket is at most 0.4 % wide.
+/// Base-2 logarithm of the number of buckets per power of two. The width of a bucket is at most 0.4 % of its values, or
+/// 1 byte.
 const PRECISION: u32 = 8;
 
 /// Peak and percentiles of a memory size.
@@ -32,7 +33,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Adds a sample that represents `time`, and the maximum since the previous sample.
+    /// Adds a sample that covers a duration of `time`. `max` is the maximum since the previous sample.
     pub fn add(&mut self, value: Bytes, max: Bytes, time: Millis) {
         self.peak = self.peak.max(value).max(max);
         let bucket = self.buckets.entry(bucket(value.0)).or_default();

@@ -18,14 +18,15 @@ const CARDS: &[u64] =
 pub struct ProvenFit {
     #[serde(rename = "card_bytes")]
     pub card: Bytes,
-    /// Memory reserved for use outside the allocator. Equals the process's peak memory use outside it.
+    /// Memory assumed to be in use outside the allocator: the process's peak use outside it, plus the driver's own
+    /// reserve.
     #[serde(rename = "outside_bytes")]
     pub outside: Bytes,
     #[serde(rename = "peak_reserved_bytes")]
     pub peak_reserved: Bytes,
 }
 
-/// Reason why a trace replay could not prove a GPU size.
+/// Reason why trace replays could not determine the smallest GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnprovenFit {
     #[error("the trace does not reach back to the start of the program")]

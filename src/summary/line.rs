@@ -20,11 +20,11 @@ use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMil
 
 /// Maximum memory for the processes parsed from one line.
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;
-/// Maximum number of PyTorch pools in a frame. The same maximum applies to the other pools.
+/// Maximum number of PyTorch pools in a frame. The same limit applies separately to the pools of other frameworks.
 const MAX_POOLS: usize = 16_384;
 /// Maximum number of processes on one GPU.
 const MAX_GPU_PROCESSES: usize = 4_096;
-/// Minimum age, relative to its frame, at which a section is stale.
+/// Maximum age of a section relative to its frame. Older sections are stale, unless the sampling interval is long.
 const STALE: Millis = Millis(15_000);
 
 /// Content of one line of a recording.
@@ -146,8 +146,8 @@ pub fn read<'a>(line: &'a [u8], buffer: &'a mut Vec<u8>) -> serde_json::Result<R
     Ok(RecordedLine::Frame(frame))
 }
 
-/// Splits a line into the text before the process list, the list, and the text after it. The list is half of a line and
-/// is rarely needed, and skipping it with a JSON parser takes much longer. Returns `None` if the fields are in a
+/// Splits a line into the text before the process list, the list, and the text after it. The list is about half of the
+/// line and is rarely needed. A JSON parser would take much longer to skip it. Returns `None` if the fields are in a
 /// different order.
 fn split_processes(line: &[u8]) -> Option<[&[u8]; 3]> {
     const KEY: &[u8] = b",\"processes\":";

@@ -49,7 +49,7 @@ pub struct RunSummary {
     /// Number of minutes with unreadable parts.
     #[serde(skip_serializing_if = "is_zero")]
     pub damaged_minutes: u64,
-    /// Memory that the driver reserves for itself, as the maximum over all GPUs.
+    /// Memory that the driver reserves for itself on one GPU (the maximum over all GPUs).
     #[serde(skip)]
     pub driver_reserved: Option<Bytes>,
     /// GPUs, sorted by index.
@@ -59,7 +59,7 @@ pub struct RunSummary {
     /// Number of processes omitted because of the process limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_processes: u64,
-    /// Oldest first.
+    /// Incidents, oldest first.
     pub incidents: Vec<IncidentSummary>,
 }
 
@@ -76,7 +76,7 @@ pub struct GpuSummary {
     pub total: Option<Bytes>,
     /// GPU memory in use, including the driver's part.
     pub used: Option<Percentiles>,
-    /// GPU memory that was free for the whole recording.
+    /// GPU memory that remained free throughout the recording.
     #[serde(rename = "unused_bytes")]
     pub unused: Option<Bytes>,
     /// Share of time without a running kernel and without a process on the GPU.
@@ -100,7 +100,7 @@ pub struct ThrottleShare {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Energy {
     pub joules: f64,
-    /// Time covered by the energy integral, without gaps.
+    /// Time covered by the energy integral, not counting gaps.
     #[serde(rename = "covered_ms")]
     pub covered: Millis,
 }
@@ -163,7 +163,7 @@ impl PoolSummary {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WarningSummary {
-    /// `flushing`, `growing`.
+    /// Kind of warning, such as `flushing` or `growing`.
     pub kind: &'static str,
     pub ordinal: u32,
     /// Time of the first occurrence, as an offset from the start of the recording.
@@ -179,7 +179,7 @@ pub struct IncidentSummary {
     pub severity: Severity,
     pub title: String,
     pub time: UnixMillis,
-    /// Offset from the start of the recording.
+    /// Time of the incident, as an offset from the start of the recording.
     #[serde(rename = "after_ms")]
     pub after: Millis,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -221,7 +221,7 @@ impl IncidentSummary {
 }
 
 impl RunSummary {
-    /// Reduces the summary to one command, the processes that it started, and the GPUs that they used.
+    /// Limits the summary to one command, the processes that it started, and the GPUs that they used.
     #[must_use]
     pub fn of_run(mut self, run: ProcessKey) -> Self {
         self.processes.retain(|process| process.process == run || process.run == Some(run));

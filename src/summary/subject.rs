@@ -42,12 +42,12 @@ impl Serialize for Quantity {
     }
 }
 
-/// A figure of a summary: a value with its names.
+/// A figure in a summary: a value with its JSON name and its table title.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
-    /// Figure name in JSON: `used_peak_bytes`.
+    /// Name in JSON, such as `used_peak_bytes`.
     pub name: &'static str,
-    /// Figure name in a table: `peak used`.
+    /// Name in a table, such as `peak used`.
     pub title: &'static str,
     pub value: Option<Quantity>,
 }

@@ -21,7 +21,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 /// Maximum number of processes with totals. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
 const MAX_POOLS: usize = 64;
-/// Recording time between two checks, which evaluate the warnings and update the process descriptions.
+/// Recording time between two checks. Each check evaluates the warnings and updates the process descriptions.
 const CHECK_INTERVAL: Millis = Millis(10_000);
 /// Retention time of pool samples. Equals the longest time span that a warning examines.
 pub const RETENTION: Millis = Millis(600_000);
@@ -111,7 +111,7 @@ struct InFrame<'a> {
 }
 
 impl Totals {
-    /// Returns empty totals for the next part of the recording, with the recent state of these totals.
+    /// Returns empty totals for the next part of the recording. They inherit the recent state of these totals.
     #[must_use]
     pub fn continued(self) -> Self {
         Self { recent: self.recent, ..Self::default() }
@@ -526,7 +526,7 @@ impl ProcessTotals {
             let gpu = pool.gpu.as_ref().and_then(index);
             pools.push(pool.summary(gpu));
         }
-        // PyTorch creates a pool for each visible device.
+        // Omit pools that were always empty, because PyTorch creates a pool for each visible device.
         let is_empty = |pool: &PoolSummary| {
             let peaks = [pool.reserved, pool.allocated].map(|sizes| sizes.map(|sizes| sizes.peak));
             peaks.into_iter().flatten().all(|peak| peak == Bytes(0))

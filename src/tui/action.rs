@@ -1,8 +1,8 @@
 //! Defines all actions that keys can trigger: name, default keys, scope, label, help and handler. The keymap, help
 //! screen, footer, dispatch and reference are generated from this table.
 //!
-//! Each action is passed to the overlay and the screen first. The table's handler runs if neither handles the action,
-//! and does the same on every screen.
+//! Each action is passed first to the overlay, then to the screen. If neither handles it, the table's handler runs,
+//! which does the same on every screen.
 
 use super::app::App;
 use super::effect::Effect;
@@ -20,7 +20,7 @@ pub enum Scope {
     Screens,
     /// Only while a recording is playing.
     Recording,
-    /// Everywhere, even over a menu and, for keys with Ctrl, while text is being typed.
+    /// Everywhere, even over a menu. Keys with Ctrl also work while text is being typed.
     Program,
 }
 
@@ -93,7 +93,7 @@ actions! {
         View::back;
     Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
         View::open_memory;
-    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what leaks; press again to refresh",
+    Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what is leaking; press again to refresh",
         View::open_holders;
     Stack: Screens, "stack", ["S"], "read stack", "Read the Python stack of the process without stopping it",
         View::read_stack;
@@ -101,7 +101,7 @@ actions! {
         View::open_log;
     NextError: Screens, "next_error", ["n"], "next error", "Go to the next error in a log, or the next failed request in a snapshot",
         View::pass;
-    PreviousError: Screens, "previous_error", ["N"], "previous error", "Go to the previous error in a log, or failed request in a snapshot",
+    PreviousError: Screens, "previous_error", ["N"], "previous error", "Go to the previous error in a log, or the previous failed request in a snapshot",
         View::pass;
     Watch: Screens, "watch", ["w"], "follow log", "Follow a file as the log of the process under the cursor; asks for its path",
         View::name_log;
@@ -113,7 +113,7 @@ actions! {
         View::list_incidents;
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored",
         |_, _| Effect::Hosts;
-    Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; if ssh prompts, leaves the dashboard until you have answered",
+    Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input",
         |_, _| Effect::Connect(None);
     Probe: Screens, "probe", ["P"], "probe", "Probe how much memory the GPU under the cursor can allocate; shows the cost and asks first",
         View::ask_to_probe;
@@ -153,7 +153,7 @@ actions! {
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
         |_, app| { app.time_window.zoom_by(1, app.now()); Effect::Done };
-    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Go back in the history: rewind charts and tables by a quarter of the charts' range",
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll charts and tables back in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Back, app);
     ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
         |view, app| view.scroll(ScrollDirection::Forward, app);
@@ -173,7 +173,7 @@ actions! {
         View::save;
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;
-    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to now, or go to the start of a recording",
+    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to its start",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
         |view, app| view.skip(-10_000, app);

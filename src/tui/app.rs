@@ -44,11 +44,11 @@ use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::protocol::{Position, Update};
 
-/// Maximum number of exited processes to list. An exited process is listed for a day, but if there are too many, those
-/// that used little memory and exited long ago are dropped first.
+/// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
+/// used little memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
 
-/// Maximum time by which an incident of a recording may be later than the playback position.
+/// Maximum time by which an incident in a recording may be ahead of the playback position.
 const MAX_AHEAD: Millis = Millis(5_000);
 
 /// Time after which the samples of a pool that is no longer read are dropped.
@@ -73,7 +73,7 @@ pub struct App {
     /// The displayed history. It does not change while the display is paused.
     pub history: History,
     /// The live history, which continues while `history` is paused. A separate copy is required, because later samples
-    /// would be merged into the newest bucket and old buckets expire.
+    /// would be merged into the newest bucket, and old buckets would expire.
     live_history: Option<History>,
     pub ended: Vec<Arc<ExitedProcess>>,
     /// All processes on all GPUs, in the default order.
@@ -145,7 +145,7 @@ pub struct Recording {
     /// The reason why gputop plays the built-in recording without being asked to.
     pub reason: Option<String>,
     pub position: Position,
-    /// True if playback restarts at the end of the recording.
+    /// True if playback starts again from the beginning after the recording ends.
     pub repeats: bool,
     /// Guidance for new users.
     pub guide: Option<Guide>,
@@ -270,7 +270,7 @@ impl App {
         self.time_window = self.time_window.reset();
     }
 
-    /// Handles a jump within a recording. `summaries` contain the recorded history from `from` up to the next frame.
+    /// Handles a jump within a recording. `summaries` contains the recorded history from `from` up to the next frame.
     /// Existing history is retained if there is no gap, because its resolution is higher.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.forget_map();
@@ -636,7 +636,7 @@ impl App {
         }
     }
 
-    /// Converts a monotonic time to wall-clock time, assuming an unchanged wall clock since then.
+    /// Converts a monotonic time to wall-clock time, assuming that the wall clock has not been adjusted since then.
     fn clock_of(&self, time: Mono) -> UnixMillis {
         let back = i64::try_from(self.now().since(time).0).unwrap_or(i64::MAX);
         UnixMillis(self.current.time.0.saturating_sub(back))
@@ -652,7 +652,7 @@ impl App {
     }
 
     /// Returns the earliest time to which the display can be scrolled back. In a recording, tables can show any time.
-    /// On a live host, tables need a retained frame, and charts need history for their whole length.
+    /// On a live host, tables need a retained frame, and charts need history for their whole time range.
     fn first_scrolled(&self) -> Mono {
         let (now, oldest) = (self.now(), self.oldest());
         let tables = match self.recording {
@@ -663,8 +663,8 @@ impl App {
         tables.unwrap_or(now).max(oldest).min(charts).min(now)
     }
 
-    /// Scrolls the charts, and also the tables as far as their frames are retained. `from` is the end of charts that
-    /// are not yet scrolled, or `None` if these charts end now.
+    /// Scrolls the charts, and also the tables as far as their frames are retained. `from` is the time at which
+    /// unscrolled charts end, or `None` if they end at the current time.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
         if self.time_window.scroll(direction, from, now, first) {

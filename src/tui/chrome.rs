@@ -78,7 +78,7 @@ fn replay_text(recording: &Recording) -> String {
 /// Help entry for hosts read through nvidia-smi.
 pub const NVIDIA_SMI_HELP: (&str, &str) = (
     "reduced",
-    "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
+    "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs or incidents. \
      `gputop --push HOST` copies gputop to it.",
 );
 
@@ -235,7 +235,8 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     };
     let room = usize::from(right.saturating_sub(x));
     let words = incident_text(app, incident);
-    // Choose the longest variant that fits. The first variant also fits if truncating its title is enough.
+    // Choose the longest variant that fits. The first variant also counts as fitting if its title can be truncated to
+    // fit.
     let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
     let fits = |(words, minimum): &(&String, usize)| {
         columns(words) <= room || (*minimum > 0 && *minimum <= room)
@@ -247,8 +248,8 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// Describes an incident in variants, longest first: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` to
-/// `!! 12:03 OUT OF MEMORY`.
+/// Returns four descriptions of an incident, longest first, from `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did
+/// not fit` to `!! 12:03 OUT OF MEMORY`.
 fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
@@ -281,7 +282,7 @@ pub fn filter_text(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// Describes all settings that affect the process table, as a reminder for the user.
+/// Describes the settings in effect for the process table: filter, grouping, tags and sort order.
 fn arrangement(app: &App) -> String {
     let mut words = Vec::new();
     if !app.filter.is_empty() {

@@ -1,20 +1,21 @@
-//! Copies a short text to the clipboard of the user's terminal, which may be several ssh hops away.
+//! Copies short text to the clipboard of the user's terminal, which may be several ssh hops away.
 //!
 //! The terminal never confirms that it received the text, so the message only says that the text was sent. The text
 //! takes one of two paths:
 //!
 //! - Inside tmux, `tmux load-buffer -w -` stores it in a paste buffer. tmux also forwards it to its own terminal if its
 //!   option `set-clipboard` allows it (tmux 3.2; older versions only fill the buffer).
-//! - Otherwise the escape sequence OSC 52 sends it to the terminal. Many terminals accept it, some ask, some ignore it.
+//! - Otherwise, gputop sends it to the terminal in an OSC 52 escape sequence. Many terminals accept it, some ask the
+//!   user, and some ignore it.
 
 use super::tmux;
 use crate::model::text::visible;
 
-/// Maximum length of a copied text, sufficient for any command line. xterm accepts about 70 KB, other terminals less.
+/// Maximum length of copied text, enough for typical command lines. xterm accepts about 70 KB, other terminals less.
 const MAX_BYTES: usize = 8 << 10;
 const MAX_LINE: usize = 4096;
 
-/// A text to copy, with its description.
+/// Text to copy, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
     /// Description of the copied text, a noun phrase: `PID 418 and its command line`.
@@ -23,7 +24,7 @@ pub struct Copied {
 }
 
 impl Copied {
-    /// Makes a text safe to paste: removes control characters except line endings, and limits the length.
+    /// Makes text safe to paste: removes control characters except line endings, and limits the length.
     pub fn new(what: impl Into<String>, text: &str) -> Self {
         let mut what = what.into();
         let mut safe = String::new();

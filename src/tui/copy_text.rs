@@ -1,4 +1,4 @@
-//! Clipboard texts for items that appear on several screens: a process, a group of processes, a GPU.
+//! Clipboard text for items that appear on several screens: a process, a group of processes, a GPU.
 
 use super::app::App;
 use super::clipboard::Copied;

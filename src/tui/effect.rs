@@ -1,4 +1,4 @@
-//! Effects of a key or click beyond the screen or menu that handles it.
+//! Effects that a key or click has outside the screen or menu that handles it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum Effect {
     Fold(String),
     Message(String),
     Request(Request),
-    /// Sends a text to the clipboard.
+    /// Sends text to the clipboard.
     Copy(Copied),
     Write(Box<Document>),
     /// Saves the theme with this name in the configuration file.

@@ -24,11 +24,11 @@ const FATAL: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// Escape sequences also written by `terminal::restore`: mouse reports off, synchronized update off, main screen,
+/// The same escape sequences that `terminal::restore` writes: mouse reports off, synchronized update off, main screen,
 /// cursor visible.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
-/// Saved terminal modes while the dashboard owns the screen, or null at other times.
+/// Terminal modes saved while the dashboard owns the screen, or null at other times.
 static MODES: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
 /// Previous signal actions, in the order of [`FATAL`]. For SIGSEGV and SIGBUS these include the standard library's
@@ -39,7 +39,7 @@ static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] =
 /// Saves the terminal modes, so that a fatal signal can restore them. Must be called before raw mode is entered.
 pub(super) fn arm() {
     static INSTALLED: Once = Once::new();
-    // SAFETY: Rust's runtime opens a closed standard output before `main`, and nothing here closes it.
+    // SAFETY: Rust's runtime opens a closed standard output before `main`, and gputop never closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
         // Leak the previous copy of the modes, because a handler may be reading it. This leaks one copy per suspension.
@@ -81,7 +81,8 @@ extern "C" fn restore(
 ) {
     let modes = MODES.swap(ptr::null_mut(), Ordering::SeqCst);
     if !modes.is_null() {
-        // SAFETY: the bytes are a constant; the modes were written once, before the pointer was, and are never freed.
+        // SAFETY: the bytes are a constant; the modes were written once, before the pointer was stored, and are never
+        // freed.
         unsafe {
             libc::write(libc::STDOUT_FILENO, RESTORE.as_ptr().cast(), RESTORE.len());
             libc::tcsetattr(libc::STDOUT_FILENO, libc::TCSANOW, modes);

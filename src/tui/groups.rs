@@ -121,8 +121,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Sums up process rows. A process has one row per GPU: GPU memory is added for each row, host values only once per
-    /// process.
+    /// Sums up process rows. A process has one row per GPU: GPU memory is added for each row, but host values are added
+    /// only once per process.
     fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
         let mut sums = Self::default();
         let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Guidance line of the demo: the keys to try first, or the stops of a tour.
+//! Guidance line in the demo: the keys to try first, or the stops of a tour.
 
 use super::action::Action;
 use super::keymap::Keymap;
@@ -21,14 +21,15 @@ struct Stop {
     goal: Goal,
 }
 
-/// The condition that completes a stop of the tour. A key that was refused or handled by a menu completes no stop.
+/// The condition that completes a stop of the tour. A key that was refused or handled by a menu does not complete a
+/// stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// The screen with this ID is on top.
     Screen(&'static str),
-    /// A text was copied.
+    /// Text was copied.
     Copy,
-    /// The action of the stop was performed.
+    /// The stop's action was performed.
     Action,
 }
 

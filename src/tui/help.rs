@@ -79,7 +79,7 @@ impl Help {
         self.draw_edge(below, inner, app, buffer);
     }
 
-    /// Returns the help rows that match the search term, wrapped for an area.
+    /// Returns the help rows that match the search term, wrapped to fit an area.
     fn page(&self, app: &App, screen: &dyn Screen, area: Rect) -> Page {
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
         let lines = lines(app, screen, self.shows_all || self.search.is_open());
@@ -133,7 +133,7 @@ struct Page {
     rows: Vec<(String, String)>,
 }
 
-/// A line of the help: a heading if it has no text, blank if it has neither name nor text.
+/// A line in the help. It is a heading if it has no text, or blank if it has neither name nor text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct HelpLine {
     name: String,

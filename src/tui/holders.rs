@@ -25,7 +25,7 @@ const MAX_PROCESSES: usize = 8;
 
 type ReadingResult = Arc<Result<Holders, Missing>>;
 
-/// The newest holder reading of each process, newest process first.
+/// The newest holder reading of each process, most recently read process first.
 #[derive(Debug, Default)]
 pub struct HolderReadings {
     list: Vec<ProcessReading>,
@@ -70,7 +70,8 @@ impl HolderReadings {
         self.list.clear();
     }
 
-    /// Returns the holder that grows on a GPU, according to the current readings: `grows: losses[*], 2.10 GiB/h`.
+    /// Returns a note about the holder that grows on a GPU, according to the current readings: `grows: losses[*], 2.10
+    /// GiB/h`.
     pub fn growth_note(&self, gpu: &Gpu, frame: &Frame) -> Option<String> {
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
         let on_gpu: Vec<_> = pools
@@ -171,11 +172,11 @@ pub fn class_shape(class: HolderClass, theme: &Theme) -> (&'static str, Role) {
     }
 }
 
-/// Describes in sentences the references that keep a tensor alive, and the other names of the tensor.
+/// Returns sentences about the references that keep a tensor alive, and about the tensor's other names.
 pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
     let path = match path_text(tensor) {
         Some(path) => format!("Kept alive by {path}"),
-        None => "No path of references is known".into(),
+        None => "No reference path known".into(),
     };
     let mut words = vec![path];
     if !tensor.aliases.is_empty() {

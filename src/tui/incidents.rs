@@ -30,8 +30,8 @@ pub struct ListedIncident {
     pub scene: Option<Arc<Scene>>,
 }
 
-/// Maximum number of incidents that are not in the store, per host and for the host list. Each takes about 10 KB. The
-/// store has its own limit.
+/// Maximum number of incidents that are not in the store. Applies to each host, and separately to the host list. Each
+/// takes about 10 KB. The store has its own limit.
 const MAX_UNSTORED: usize = 64;
 
 /// The dashboard's connection to the incident store.
@@ -93,7 +93,8 @@ impl ListedIncident {
         }
     }
 
-    /// Returns the process that failed first if the incident includes other processes of the job.
+    /// Returns the incident's process. If the incident includes several processes of a job, returns the one that failed
+    /// first.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
         let pid = self.incident.fields.pid;

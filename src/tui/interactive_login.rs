@@ -62,7 +62,7 @@ pub(super) async fn run(
             let _ = writeln!(io::stderr(), "gputop: cannot start the login command: {error}");
         }
     }
-    // Start a new line for the shell's further output.
+    // Start a new line for the shell's subsequent output.
     let _ = writeln!(io::stderr());
     terminal.resume()?;
     *keys = Some(Input::start()?);

@@ -14,7 +14,7 @@ pub enum KeymapError {
     #[error("unknown action `{name}`; {instead}")]
     Action { name: String, instead: String },
     #[error(
-        "`{key}` of action `{action}` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x"
+        "`{key}`, bound to action `{action}`, is not a valid key; use a character, or a name such as enter, pgup, f5, ctrl-x"
     )]
     Key { key: String, action: String },
     #[error(
@@ -178,8 +178,8 @@ fn parse_key(name: &str) -> Option<Key> {
     Some(Key { code, control })
 }
 
-/// Returns the key for Control and a character, ignoring case. Terminals send three of these combinations as different
-/// keys.
+/// Returns the key for Control and a character, ignoring case. Ctrl-I, Ctrl-M and Ctrl-[ become Tab, Enter and Esc,
+/// because terminals send them as these keys.
 fn controlled(character: char) -> Option<Key> {
     let plain = |code| Key { code, control: false };
     Some(match character.to_ascii_lowercase() {
@@ -332,7 +332,7 @@ mod tests {
         // Bindings conflict if a terminal cannot distinguish their keys.
         assert!(error(&[own("up", &["ctrl-m"])]).contains("both `up` and `open`"));
         assert!(error(&[own("up", &["ctrl-C"])]).contains("both `up` and `quit_now`"));
-        assert!(error(&[own("up", &["\u{1b}"])]).contains("is not a key"));
+        assert!(error(&[own("up", &["\u{1b}"])]).contains("is not a valid key"));
         assert_eq!(
             error(&[own("quit", &[]), own("quit_now", &[])]),
             "no key quits gputop; bind one to `quit` or `quit_now`"
@@ -360,7 +360,8 @@ mod tests {
         let error = |binding| Keymap::with(&[binding]).expect_err("wrong").to_string();
         assert_eq!(error(own("quti", &["q"])), "unknown action `quti`; did you mean `quit`?");
         assert!(
-            error(own("quit", &["hyper-q"])).starts_with("`hyper-q` of action `quit` is not a key")
+            error(own("quit", &["hyper-q"]))
+                .starts_with("`hyper-q`, bound to action `quit`, is not a valid key")
         );
         assert_eq!(
             error(own("open", &["q"])),

@@ -107,8 +107,8 @@ impl Menu {
         matches!(self.subject, Subject::SendSignal(..) | Subject::Probe(_))
     }
 
-    /// Handles two kinds of keys: `y`, the only key that confirms a question, regardless of the keymap, and the first
-    /// letter of a column to sort by. Returns `None` if the key is an action.
+    /// Handles two kinds of keys: `y`, which confirms a question regardless of the keymap, and the first letter of a
+    /// column to sort by. Returns `None` if the key is an action.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         let KeyCode::Char(letter) = key.code else {
             return None;

@@ -129,7 +129,7 @@ pub async fn run(
     run_host(Host::new(app, source), environment, inbox).await
 }
 
-/// Like [`run`], for a host from which updates have already been received.
+/// Like [`run`], but for a host from which updates have already been received.
 pub async fn run_host(
     host: Host,
     environment: Environment,
@@ -277,7 +277,7 @@ impl Dashboard {
         Ok(None)
     }
 
-    /// Takes all updates that hosts have sent so far.
+    /// Processes all updates that hosts have sent so far.
     fn take_updates(&mut self, first: (usize, Arrival)) {
         self.sessions.take(first);
         while let Some(arrival) = self.sessions.try_next() {

@@ -174,7 +174,7 @@ pub fn panel(
     inner
 }
 
-/// Terms shown while the filter is empty. The help lists all of them.
+/// Example terms shown while the filter is empty. The help lists all terms.
 const FILTER_EXAMPLES: &str = " train  user:me  gpu:0  vram>10g  -state:dead ";
 
 fn draw_filter(
@@ -186,10 +186,13 @@ fn draw_filter(
 ) {
     let note = match error {
         Some(error) => (format!(" {error} "), Role::Bad),
-        None if field.text().is_empty() => (FILTER_EXAMPLES.into(), Role::Dim),
         None => {
             let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
-            (shows, Role::Dim)
+            let has_room = usize::from(area.width) >= FILTER_EXAMPLES.len() + shows.len() + 20;
+            match field.text().is_empty() && has_room {
+                true => (format!("{FILTER_EXAMPLES}{shows}"), Role::Dim),
+                false => (shows, Role::Dim),
+            }
         }
     };
     draw_input(app, " filter: ", field, note, area, buffer);

@@ -1,7 +1,7 @@
 //! Retains the frames of the last ten minutes, so that tables can be rewound together with the charts.
 //!
-//! At most one frame per second is retained. A frame of 8 GPUs and 64 processes takes about 0.1 MiB in memory, or a
-//! tenth of that compressed.
+//! At most one frame per second is retained. A frame with 8 GPUs and 64 processes takes about 0.1 MiB in memory, or a
+//! tenth of that when compressed.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ const COMPRESSION_LEVEL: i32 = 1;
 
 #[derive(Debug, Default)]
 pub struct PastFrames {
-    /// Oldest first.
+    /// Compressed frames, oldest first.
     frames: VecDeque<PackedFrame>,
     bytes: usize,
 }
@@ -34,7 +34,7 @@ struct PackedFrame {
 }
 
 impl PastFrames {
-    /// Adds a frame, unless it follows the previous one by less than `MIN_DISTANCE`.
+    /// Adds a frame, unless less than `MIN_DISTANCE` has passed since the previous one.
     pub fn push(&mut self, frame: &Frame) {
         let is_soon = |last: &PackedFrame| frame.mono < Mono(last.at.0 + MIN_DISTANCE.0);
         if self.frames.back().is_some_and(is_soon) {

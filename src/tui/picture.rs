@@ -20,7 +20,8 @@ pub fn svg(buffer: &Buffer) -> String {
     out
 }
 
-/// Renders buffers of the same size as an animated SVG that repeats. Each buffer is shown for its number of seconds.
+/// Renders buffers of equal size as a looping animated SVG. Each buffer is shown for the number of seconds given with
+/// it.
 pub fn animated_svg(frames: &[(Buffer, u32)]) -> String {
     let area = frames.first().map_or(Rect::ZERO, |(buffer, _)| buffer.area);
     let total: u32 = frames.iter().map(|(_, seconds)| seconds).sum();

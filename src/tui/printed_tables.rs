@@ -9,7 +9,7 @@ use super::screens::gpu_columns::{GpuRow, draw_gpus};
 use super::screens::process_table::draw_processes;
 use super::widgets::cells::replace_non_ascii;
 
-/// Returns the table of GPUs, an empty line and the table of processes, without trailing blanks.
+/// Returns the table of GPUs, an empty line and the table of processes, without trailing spaces.
 pub fn text(app: &App, width: u16) -> String {
     let gpus = GpuRow::of_frame(&app.frame);
     let heights =

@@ -15,7 +15,7 @@ pub enum Role {
     Warn,
     /// An error that needs attention.
     Bad,
-    /// A state shown explicitly as good.
+    /// A good state that is shown explicitly.
     Good,
     /// A permanent notice, for example that a recording is playing.
     Banner,

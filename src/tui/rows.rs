@@ -19,7 +19,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
-/// An exited process that had used a GPU.
+/// An exited process that used a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExitedProcess {
     pub key: ProcessKey,
@@ -389,7 +389,7 @@ impl ProcessRow {
         )
     }
 
-    /// Returns the run time, up to the exit of an exited process. Uses the monotonic clock, like the start time.
+    /// Returns the run time. For an exited process, it ends at the exit. Uses the monotonic clock, like the start time.
     pub fn shown_age(&self) -> Option<Millis> {
         // Return no run time if the start time is unknown because the process could not be opened.
         let start = self.facts()?.key.start;

@@ -122,7 +122,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         ("[keys]\nqiut = \"x\"", "line 2: unknown action `qiut`; did you mean `quit`?"),
         (
             "[keys]\n\nup = \"hyper-x\"",
-            "line 3: `hyper-x` of action `up` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x",
+            "line 3: `hyper-x`, bound to action `up`, is not a valid key; use a character, or a name such as enter, pgup, f5, ctrl-x",
         ),
         (
             "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",

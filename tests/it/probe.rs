@@ -228,7 +228,7 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
     refused.assert_refused(
         1,
         "not probed: only 1024.00 MiB is free, but the probe needs 1.62 GiB: the headroom plus its own context. \
-         Lower it with --headroom, or use half of the free memory with --force",
+         Lower the headroom with --headroom, or use half of the free memory with --force",
     );
     assert_eq!(card.holders(), []);
     let probe = card.probe(&["--force", "--limit", "30s"]);

@@ -75,7 +75,7 @@ pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
         None => (false, "requires the NVIDIA driver".to_owned()),
         Some((0, _)) => (
             false,
-            "not reported by the driver for these GPUs; the kernel log may have them".to_owned(),
+            "not reported by the driver for these GPUs; the kernel log may contain them".to_owned(),
         ),
         Some((some, all)) => (true, format!("reported by the driver for {some} of {all} GPUs")),
     };

@@ -82,8 +82,8 @@ fn check_path(program: &Path, folders: &[PathBuf]) -> Check {
     Check::new("PATH", works, found, &fix)
 }
 
-/// Returns the folders that may contain completions and man pages: folders beside the program, of the user, and of the
-/// system.
+/// Returns the folders that may contain completions and man pages: folders beside the program, the user's folders, and
+/// the system's.
 fn shares(program: &Path) -> Vec<PathBuf> {
     let prefix = program.parent().and_then(Path::parent);
     let user = env::home_dir().map(|home| home.join(".local/share"));

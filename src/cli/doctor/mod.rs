@@ -184,7 +184,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 fn check_namespace() -> Check {
     let (works, found, fix) = match hello().namespace {
         PidNamespace::Host => {
-            (true, "in the host's PID namespace, which the driver's PIDs refer to", "")
+            (true, "in the host's PID namespace, to which the driver's PIDs refer", "")
         }
         PidNamespace::Container => (
             false,

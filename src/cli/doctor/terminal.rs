@@ -1,4 +1,4 @@
-//! Checks of the terminal: size, colours, characters and clipboard, with a command that fixes each limit.
+//! Checks of the terminal: size, colours, characters and clipboard, with a command to fix each limitation.
 
 use ratatui::layout::Rect;
 
@@ -57,7 +57,7 @@ fn check_colours(environment: &TerminalEnvironment) -> Check {
         Palette::None => (false, "none, because NO_COLOR is set".to_owned(), "unset NO_COLOR"),
         Palette::Sixteen => (
             true,
-            format!("16 colours of the terminal (TERM={term})"),
+            format!("the terminal's 16 colours (TERM={term})"),
             "export COLORTERM=truecolor    (if the terminal supports 24-bit colours)",
         ),
         _ => (true, format!("24-bit (TERM={term})"), ""),

@@ -10,7 +10,7 @@ use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// Maximum number of files read from a directory; exceeds the number of ranks of any job.
+/// Maximum number of files read from a directory; more than the number of ranks in any job.
 const MAX_FILES: usize = 4096;
 /// Maximum depth of the search for logs in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;
@@ -100,7 +100,7 @@ fn feed(
     }
 }
 
-/// Returns the regular files in a directory and its subdirectories, sorted by name. Does not follow links.
+/// Returns the regular files in a directory and its subdirectories, sorted by name. Does not follow symbolic links.
 fn files_of(folder: &Path, faults: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(folder, 0, &mut files, faults);

@@ -1,6 +1,6 @@
 //! Reads hosts from `~/.ssh/config` for completions: `Host` lines without patterns, also in included files.
 //!
-//! Reads only one level of includes and limits the input, because the user waits for the completion.
+//! Reads only one level of includes and limits the input size, because the user is waiting for the completion.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -62,7 +62,7 @@ pub(super) fn text(record: &Record) -> String {
         ("Evidence", serde_json::to_string_pretty(&record.evidence)),
     ];
     for (title, json) in evidence {
-        // Remove the user from process events later, in `anonymous`.
+        // User names in process events are removed later, in `anonymous`.
         let json = json.unwrap_or_default();
         let _ = writeln!(out, "\n## {title}\n\n{}", fenced("json", &json));
     }

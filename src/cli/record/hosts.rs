@@ -30,7 +30,8 @@ use crate::source::map_schedule::MapPeriod;
 use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
 
-/// Maximum number of hosts for which each recording uses the large compression window of a single-host recording.
+/// Maximum number of hosts whose recordings use the large compression window. With more hosts, all recordings use a
+/// smaller one.
 const MAX_LARGE_WINDOWS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 

@@ -9,7 +9,8 @@ use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
-/// State of the conversion of remote incidents: start of the recording, and number of events so far.
+/// Converter from remote incidents to recording events, with the start of the recording and the number of events so
+/// far.
 #[derive(Debug, Default)]
 pub struct RemoteIncidentEvents {
     boot_id: String,
@@ -41,7 +42,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: key.boot_id.clone(),
-            // Cannot be an agent's ID, because these never begin with a plus sign.
+            // This is not the ID of any agent, because agent IDs never begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,

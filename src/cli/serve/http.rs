@@ -1,4 +1,4 @@
-//! The HTTP server: one request for each connection, with limits on connections, request size and time.
+//! The HTTP server: one request per connection, with limits on connections, request size and time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for one HTTP connection, including slow readers.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay after a failed `accept`, for example because no descriptors are free.
+/// Delay after a failed `accept`, for example because no file descriptors are free.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves the metrics page until an error occurs. Without a listener, never returns.
@@ -48,7 +48,7 @@ pub async fn serve(listener: Option<TcpListener>, page: Arc<Page>) -> Result<()>
     }
 }
 
-/// Answers one HTTP request. Ignores connection errors, which concern only the client.
+/// Answers one HTTP request. Ignores connection errors, which affect only the client.
 async fn answer(stream: TcpStream, page: Arc<Page>) {
     let service = service_fn(|request| {
         let response = respond(&request, &page);

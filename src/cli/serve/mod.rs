@@ -55,7 +55,7 @@ pub struct Args {
     /// Choose the labels that describe a process, separated by commas
     #[arg(long, value_name = "LABEL", value_delimiter = ',', value_parser = label_names())]
     labels: Option<Vec<String>>,
-    /// Set the number of processes per host with their own metrics; the others are summed
+    /// Set how many processes per host have their own metrics; the others are summed
     #[arg(long, value_name = "N", default_value_t = 200)]
     processes: usize,
     #[command(flatten)]

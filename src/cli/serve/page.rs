@@ -1,4 +1,4 @@
-//! Latest state of each host, and the metrics page made from these states.
+//! Latest state of each host, and the metrics page generated from these states.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl HostStatus {
                 false => HostState::Waiting,
             };
         };
-        // Allow for skipped frames of a busy host.
+        // Allow a busy host to skip frames.
         let limit = Duration::from_millis(frame.interval.0.saturating_mul(3) + 2_000);
         if self.is_disconnected {
             HostState::Disconnected
@@ -75,7 +75,8 @@ impl HostStatus {
         true
     }
 
-    /// Counts an incident under the card of its first diagnosis, so that no counter falls if the diagnosis is revised.
+    /// Counts an incident under the card of its first diagnosis, so that no counter decreases if the diagnosis is
+    /// revised.
     fn count(&mut self, record: &Record) -> bool {
         let (key, incident) = (&record.key, &record.incident);
         if self.counted.iter().any(|counted| counted.is_same(key)) {

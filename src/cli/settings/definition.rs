@@ -87,7 +87,7 @@ pub const ON_INCIDENT: SettingDef = SettingDef {
     flag: "--on-incident",
     default: "not set",
     example: "\"jq -r .title | mail -s gputop ana\"",
-    help: "Command to run once for each incident with `sh -c`; it gets the incident's JSON on standard input and is stopped after 10 s",
+    help: "Command to run with `sh -c`, once for each incident; it gets the incident's JSON on standard input and is stopped after 10 s",
 };
 
 pub const ON_IDLE: SettingDef = SettingDef {
@@ -107,7 +107,7 @@ pub const ON_EXIT: SettingDef = SettingDef {
     flag: "--on-exit",
     default: "false",
     example: "true",
-    help: "Run the command of `on_incident` also for each GPU process that exits",
+    help: "Also run the command of `on_incident` for each GPU process that exits",
 };
 
 pub const RECORD_NAMES: SettingDef = SettingDef {
@@ -117,7 +117,7 @@ pub const RECORD_NAMES: SettingDef = SettingDef {
     flag: "--record-names",
     default: "false",
     example: "true",
-    help: "Store the names of the tensors that hold memory with incidents and in recordings",
+    help: "In incidents and recordings, store the names of the tensors that hold memory",
 };
 
 pub const PROBE_INTERVAL: SettingDef = SettingDef {

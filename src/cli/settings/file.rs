@@ -57,7 +57,7 @@ impl fmt::Display for Origin {
 pub enum SettingError {
     #[error("cannot read {what} {}: {why}", path.display())]
     Unreadable {
-        /// `configuration`, `theme`
+        /// Kind of the file, as named in the message: `configuration` or `theme`.
         what: &'static str,
         path: PathBuf,
         why: io::Error,

@@ -92,7 +92,7 @@ pub fn maps_argument(text: &str) -> Result<MapPeriod, String> {
     Ok(period.map_or(MapPeriod::Never, MapPeriod::Period))
 }
 
-/// Minimum size accepted without a unit. A smaller number is more likely to lack its unit than to be a number of bytes.
+/// Minimum size accepted without a unit. A smaller number is probably missing its unit.
 const MIN_BYTES_WITHOUT_UNIT: f64 = (1 << 20) as f64;
 
 /// Parses a memory size such as `512M`, `1.5GiB` or `0`: a number with a binary unit, or a number of bytes.

@@ -133,7 +133,7 @@ impl Player {
         }
     }
 
-    /// Reads ahead to the end of the current minute at most, so that requests are handled even if the file is damaged.
+    /// Reads ahead, at most to the end of the current minute, so that requests are handled even if the file is damaged.
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
         self.send_notices();
@@ -171,8 +171,8 @@ impl Player {
         let due = self
             .shown
             .map(|shown| shown.due + self.playback_duration(frame.mono.since(shown.mono)));
-        // Continue playback from the current time after a long delay, such as a suspended laptop, instead of catching
-        // up.
+        // After a long delay, for example because the laptop was suspended, continue playback from the current time
+        // instead of catching up.
         due.filter(|due| *due <= now && now - *due < Duration::from_secs(1)).unwrap_or(now)
     }
 
@@ -180,7 +180,7 @@ impl Player {
         self.shown = Some(Shown { position, mono: frame.mono, interval: frame.interval, due });
     }
 
-    /// Completes a frame: sends the replay position, and whether this frame is the last one.
+    /// Completes a frame: sends the replay position, which includes whether this frame is the last one.
     pub fn finish_frame(&mut self) {
         if matches!(self.reader.next_frame(), NextFrame::Unread) {
             self.reader.read_ahead();

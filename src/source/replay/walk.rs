@@ -2,7 +2,7 @@
 //!
 //! Each zstd frame contains the lengths of its blocks, so the search reads only a few bytes per second of recording and
 //! decompresses nothing. Unparsable data is skipped up to the next possible start of a minute. Bytes that only look
-//! like a start contain no frame, and are dropped when the length of their minute is determined.
+//! like a start contain no frames, so `measure` drops them.
 //!
 //! Example of a zstd block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed),
 //! size = 0x804.
@@ -20,8 +20,8 @@ const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// Maximum length of the uncompressed first line of a note. Real first lines are far shorter.
 const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 /// Minutes without a note are decompressed to find their times: a crash leaves one such minute, damage leaves a few.
-/// The total size is limited to this number of bytes plus a multiple of the file size. Minutes beyond the limit are
-/// skipped, so that a malicious file does not take long to open.
+/// Their total decompressed size is limited to this number of bytes plus a multiple of the file size. Minutes beyond
+/// the limit are skipped, so that a malicious file does not take long to open.
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 

@@ -31,7 +31,7 @@ pub enum Kind {
 pub enum Matching {
     Prefix,
     Contains,
-    /// Like [`Prefix`](Self::Prefix), with `me` for the current user.
+    /// Like [`Prefix`](Self::Prefix), but `me` stands for the current user.
     User,
     /// Like [`Prefix`](Self::Prefix), but also matches the name and runtime of the container.
     Container,

@@ -19,11 +19,11 @@ use super::rows::ProcessRow;
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
-        "Text in the PID, user, command, job or container, or exactly gpu0 or rank3; use quotes for text with spaces.",
+        "Text in the PID, user, command, job or container, or exactly gpu0 or rank3; put text with spaces in quotes.",
     ),
     (
         "user:me sm>50",
-        "Terms are combined with AND. Units of sizes: k, m, g (default), t; of times: s, m, h, d.",
+        "Terms are combined with AND. Size units: k, m, g (default), t; time units: s, m, h, d.",
     ),
     ("gpu:0,2", "Any of the values."),
     ("-user:ana !eval", "Processes that do not match the term."),

@@ -60,7 +60,7 @@ pub enum Test {
 /// Comparison with a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compare {
-    /// For text fields: the value must match one of these texts.
+    /// For text fields: the value must match one of these strings.
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
@@ -75,7 +75,7 @@ pub enum Comparison {
     AtMost,
 }
 
-/// A character, and true if the character is quoted.
+/// A character, and whether it is quoted.
 type Letter = (char, bool);
 
 /// Operators, longest first, so that `>=` is not parsed as `>`.

@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses bytes that arrive in a single read and are the end of the input.
+    /// Parses bytes as if they arrived in a single read at the end of the input.
     fn events(bytes: &[u8]) -> Vec<Event> {
         let events = RefCell::new(Vec::new());
         let push = |event| events.borrow_mut().push(event);

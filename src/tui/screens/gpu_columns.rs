@@ -273,7 +273,7 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
     ),
 ];
 
-/// Returns true if the memory of at least one process on the GPU can be split into the pool and other memory.
+/// Returns true if the memory of at least one process on the GPU can be split into pool memory and other memory.
 pub fn has_pools(split: &Accounting) -> bool {
     split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
 }
