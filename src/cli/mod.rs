@@ -342,7 +342,7 @@ fn parsed<T: Into<OsString> + Clone>(
     Cli::from_arg_matches(&matches)
 }
 
-/// Returns the first option that was given before the subcommand, but that neither the subcommand nor one below it
+/// Returns the first option given before the subcommand that neither the subcommand nor any of its nested subcommands
 /// accepts.
 fn unsupported_option<'c>(
     matches: &ArgMatches,

@@ -82,7 +82,7 @@ impl Quote {
 pub struct Label {
     pub start: usize,
     pub end: usize,
-    /// Label text of a few words: `wanted`.
+    /// Short label text, such as `wanted`.
     #[serde(rename = "text", alias = "says")]
     pub says: String,
 }

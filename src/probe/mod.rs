@@ -38,7 +38,8 @@ use crate::model::units::Millis;
 /// Name of the hidden subcommand for the probe's child process.
 pub const CHILD: &str = "probe-child";
 
-/// Timeout for loading the driver and creating a CUDA context: 0.2 s on an active GPU, seconds on eight suspended ones.
+/// Timeout for loading the driver and creating a CUDA context. This takes 0.2 s on an active GPU, and several seconds
+/// with eight suspended GPUs.
 pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Timeout for freeing the probe's memory. Freeing 130 GiB takes 90 ms, so a driver that needs much longer has hung.

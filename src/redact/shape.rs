@@ -51,8 +51,8 @@ const SHAPES: &[Shape] = &[
     shape("eyJ", 16, "-_.="),
 ];
 
-/// Maximum number of bytes to search for a run after a prefix. Without a limit, hostile text would make the search
-/// quadratic.
+/// Maximum number of bytes after a prefix to search for a run of letters and digits. Without a limit, hostile text
+/// would make the search quadratic.
 const MAX_LOOK_AHEAD: usize = 512;
 
 impl Shape {

@@ -49,7 +49,7 @@ impl TextField {
     }
 
     /// Handles a key while a search term is being typed: Enter accepts the term, Esc clears it. Returns false if the
-    /// key is an action instead; movement keys end the typing.
+    /// key must be handled as an action instead. Movement keys also end the input.
     pub fn type_key(&mut self, key: KeyEvent) -> bool {
         if !self.is_typing {
             return false;

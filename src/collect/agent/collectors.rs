@@ -169,7 +169,7 @@ struct HolderReader {
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
-/// Process whose holders to read, and the flag that cancels the reading.
+/// A process whose memory holders are to be read, and the flag that cancels the reading.
 type HolderJob = (ProcessKey, Arc<AtomicBool>);
 
 fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {

@@ -341,7 +341,7 @@ mod tests {
             assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
-            // One kill explains one exit, so the second process was killed by `kill -9`.
+            // One OOM kill explains only one exit, so the other process must have been killed by `kill -9`.
             assert_eq!(killer.verdict(PID, Some(&group), true, Mono(11)), not_killed());
         }
     }

@@ -10,7 +10,7 @@ use super::LogLine;
 /// Maximum number of prefixes to remove from a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
 
-/// Expressions for line prefixes. The groups `rank` and `writer` identify the writer; `time` is the time.
+/// Regular expressions for line prefixes. The groups `rank` and `writer` identify the writer; `time` is the timestamp.
 const PREFIXES: &[&str] = &[
     // torch 2.3 and later: `[rank3]:`, sometimes without the opening bracket; torchrun: `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",

@@ -28,7 +28,7 @@ use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 /// Maximum number of other processes and of GPUs to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
-/// Maximum number of stack functions to show, starting with the innermost.
+/// Maximum number of stack frames to show, starting with the innermost.
 const MAX_FRAMES: usize = 8;
 /// Maximum number of groups of tensors to show, largest first, and maximum length of a group's name in characters.
 const MAX_GROUPS: usize = 5;

@@ -177,7 +177,7 @@ mod tests {
         }
         let day = series.window(now, DAY, 1_440);
         let gap = day.iter().filter(|span| span.is_none()).count();
-        // The 1,000 seconds from second 20,000 on contain the whole minutes 334 to 349.
+        // The 1,000 seconds starting at second 20,000 contain 16 full minutes, 334 to 349.
         assert_eq!(gap, 16);
     }
 

@@ -3,7 +3,7 @@
 /// Reason why no CUDA context was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextError {
-    /// The driver has too little memory for a CUDA context.
+    /// Too little GPU memory is free to create a CUDA context.
     NoContext,
     /// No CUDA context was created, for a reason other than memory: a phrase without a period.
     Refused(String),
