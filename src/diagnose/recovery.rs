@@ -74,8 +74,8 @@ fn location_of(sentence: &str) -> Option<&str> {
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason for a panic. Omits the text in backticks, which the standard library
-/// quotes after a failed slice: such text is from the user's log and may contain secrets.
+/// Returns "diagnosis restarted: " with the reason for a panic. Omits text in backticks: if slicing a string panics,
+/// the standard library quotes the string, which is from the user's log and may contain secrets.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

@@ -79,7 +79,7 @@ struct Rule {
     weak: bool,
     /// Literals from the build script. An empty list means that the expression has no literals.
     needles: Option<Vec<String>>,
-    /// Literals of the other parts of the expression. Every match contains one of each set.
+    /// Sets of literals from the other parts of the expression. Every match contains at least one literal of each set.
     further_needles: Vec<Vec<Vec<u8>>>,
 }
 

@@ -49,7 +49,7 @@ pub enum Framework {
 }
 
 impl Framework {
-    /// Returns the framework's name in its own spelling.
+    /// Returns the framework's name in its official spelling.
     pub fn words(self) -> &'static str {
         match self {
             Self::Jax => "JAX",

@@ -171,7 +171,7 @@ fn traced_process_is_read_without_pause_and_names_the_tracer() {
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("; read while the process ran"), "{text}");
+    assert!(text.contains("; read while the process was running"), "{text}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `gputop doctor`: checks each capability on this host. If a capability does not work, prints the reason and fixes.
+//! `gputop doctor`: checks each capability on this host. If a capability does not work, prints the reason and how to
+//! fix it.
 
 mod exits;
 mod install;

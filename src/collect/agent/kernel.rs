@@ -1,5 +1,5 @@
-//! Reads host and process data from `/proc`, and the hook's spool. Runs on a separate thread, because reading a process
-//! that is stuck in the kernel can block.
+//! Reads host and process data from `/proc`, and hook reports from the spool. Runs on a separate thread, because
+//! reading a process that is stuck in the kernel can block.
 
 use std::sync::mpsc::{Receiver, Sender};
 

@@ -50,7 +50,7 @@ pub struct ProcessExcerpt {
 #[derive(Debug)]
 struct Writer {
     key: ProcessKey,
-    /// Offset of the log when the process was attached. Earlier text is ignored.
+    /// Size of the log in bytes when the process was attached. Earlier text is ignored.
     from: u64,
     exited: bool,
 }

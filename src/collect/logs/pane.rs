@@ -258,7 +258,7 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    /// Returns the new lines in each capture after the first, separated by spaces.
+    /// Returns, for each capture but the first, its new lines joined with spaces.
     fn new_lines(captures: &[&str]) -> Vec<String> {
         let mut seen = LastCapture { lines: lines(captures[0]), held: None };
         let rest = captures[1..].iter();

@@ -1,4 +1,4 @@
-//! The driver's process list of one GPU, and used memory that no listed process explains.
+//! The driver's process list for one GPU, and the used memory that is not attributed to any listed process.
 
 use serde::{Deserialize, Serialize};
 
