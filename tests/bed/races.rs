@@ -4,15 +4,17 @@
 //! marked as inexact. Both are checked against the journal of the churning process.
 
 use std::collections::BTreeMap;
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
 use crate::compare::{differences, invalid_stats, map_violations};
-use crate::harness::{EXPANDABLE, Harness, Launch, Release, releases};
+use crate::harness::{EXPANDABLE, Harness, Launch, Release, newest, releases};
 use crate::journal::{Journal, Record, now};
 use crate::reader::{self, Device, Run};
 
 /// Enough to read every release at many times and at every rate, and few enough to finish within seconds.
 const READS: usize = 8;
+const NOT_READ: &str = "not read";
 
 /// Some thousand permanent blocks, so that a walk takes time, with free blocks between them.
 const SETUP: &[&str] = &["alloc 3000 2048", "alloc 400", "free 0.3"];
@@ -32,6 +34,15 @@ impl Tally {
     fn mismatch(&mut self, what: &str, example: &str) {
         let entry = self.mismatch.entry(what.to_owned());
         entry.or_insert_with(|| (0, example.to_owned())).0 += 1;
+    }
+
+    fn check(&self) {
+        let mismatch: Vec<String> = self
+            .mismatch
+            .iter()
+            .map(|(what, (count, example))| format!("{count} times {what}, first {example}"))
+            .collect();
+        assert!(mismatch.is_empty(), "{} reads:\n{}", self.reads, mismatch.join("\n"));
     }
 }
 
@@ -57,27 +68,73 @@ fn race_all(rate: u32) {
     for release in releases() {
         for conf in ["", EXPANDABLE] {
             if conf.is_empty() || release.at_least(20100) {
-                race(&release, conf, rate, &mut tally);
+                race(&release, conf, Churn { rate, is_starved: false }, &mut tally);
             }
         }
     }
     println!("{rate} operations a second: {} of {} maps exact", tally.exact, tally.reads);
-    let mismatch: Vec<String> = tally
-        .mismatch
-        .iter()
-        .map(|(what, (count, example))| format!("{count} times {what}, first {example}"))
-        .collect();
-    assert!(mismatch.is_empty(), "{} reads:\n{}", tally.reads, mismatch.join("\n"));
+    tally.check();
 }
 
-fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
+/// A thread that has to wait for a CPU keeps the allocator's lock, possibly in the middle of an update, and nothing
+/// changes for a long time. Such a state must not be taken for a consistent one. gputop may fail to read it.
+#[test]
+fn a_process_that_rarely_gets_a_cpu_is_not_read_during_an_update() {
+    let _alone = RACE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(release) = newest() else { return };
+    let mut tally = Tally::default();
+    for _ in 0..5 {
+        race(&release, "", Churn { rate: 200_000, is_starved: true }, &mut tally);
+    }
+    let unread = tally.mismatch.remove(NOT_READ).map_or(0, |(count, _)| count);
+    println!("starved of CPU time: {unread} of {} reads refused", tally.reads);
+    assert!(unread < tally.reads, "no read succeeded");
+    tally.check();
+}
+
+/// A process that keeps the first CPU busy until it is dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", "0", "sh", "-c", "while :; do :; done"]);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+struct Churn {
+    /// Operations per second.
+    rate: u32,
+    /// During the reads, leaves almost no CPU time to the process.
+    is_starved: bool,
+}
+
+fn race(release: &Release, conf: &str, Churn { rate, is_starved }: Churn, tally: &mut Tally) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("journal");
-    let mut harness = Launch::new(release).conf(conf).start();
+    let program = release.dir.join("harness");
+    let launch = if is_starved {
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0", "taskset", "--cpu-list", "0"]).arg(program);
+        Launch::with(command)
+    } else {
+        Launch::program(&program)
+    };
+    let mut harness = launch.conf(conf).start();
     harness.run_all(SETUP);
     harness.run(&format!("churn 1 {rate} {}", file.display()));
+    let busy = is_starved.then(Busy::start);
     let readings: Vec<(u64, Run, u64)> =
         (0..READS).map(|_| (now(), reader::run(harness.pid), now())).collect();
+    drop(busy);
     let churned = harness.run("stop");
     let reached = churned["operations"].as_f64().unwrap() / churned["seconds"].as_f64().unwrap();
     if reached < f64::from(rate) / 2.0 {
@@ -89,7 +146,7 @@ fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
     tally.reads += READS;
     for (start, run, end) in readings {
         if run.code != 0 {
-            tally.mismatch("not read", &format!("{who}: {}", run.message()));
+            tally.mismatch(NOT_READ, &format!("{who}: {}", run.message()));
             continue;
         }
         let device = &run.reading().devices[0];

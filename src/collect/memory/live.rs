@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use procfs::ProcError;
-use procfs::process::Process;
+use procfs::process::{Process, Task};
 
 use super::access;
 use super::maps::Mapping;
@@ -99,6 +99,22 @@ impl Memory for Live {
             return Err(self.read_some(&probe, &mut [0]).err().unwrap_or_else(|| self.denied()));
         }
         Ok(maps.0.into_iter().map(Mapping::from).collect())
+    }
+
+    fn runnable_cpu_time(&self, thread: u32) -> Option<u64> {
+        let thread = i32::try_from(thread).ok()?;
+        let process = Process::new_with_root(self.proc_root.join(self.pid.to_string())).ok()?;
+        let is_thread = |task: &Task| {
+            let ids = task.status().ok().and_then(|status| status.nspid);
+            ids.is_some_and(|ids| ids.last() == Some(&thread))
+        };
+        let task = match process.task_from_tid(thread) {
+            Ok(task) => task,
+            // The process is in another PID namespace.
+            Err(_) => process.tasks().ok()?.flatten().find(is_thread)?,
+        };
+        let is_runnable = task.stat().is_ok_and(|stat| stat.state == 'R');
+        is_runnable.then(|| task.schedstat().ok()).flatten().map(|times| times.sum_exec_runtime)
     }
 }
 

@@ -54,6 +54,12 @@ pub trait Memory {
 
     /// Returns the process's memory mappings, ordered by address.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError>;
+
+    /// Returns the CPU time in nanoseconds of a thread that runs or waits for a CPU. Returns `None` if the thread is
+    /// blocked, stopped or unknown. `thread` is the ID in the thread's own PID namespace.
+    fn runnable_cpu_time(&self, _thread: u32) -> Option<u64> {
+        None
+    }
 }
 
 impl<M: Memory> Memory for &M {
@@ -63,6 +69,10 @@ impl<M: Memory> Memory for &M {
 
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
         (**self).maps()
+    }
+
+    fn runnable_cpu_time(&self, thread: u32) -> Option<u64> {
+        (**self).runnable_cpu_time(thread)
     }
 }
 

@@ -47,9 +47,13 @@ use crate::model::pool::PoolMap;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
 
-const MAX_STATS_TRIES: usize = 10;
+const MAX_STATS_TRIES: usize = 40;
 /// Number of attempts to read the statistics before the first pause.
 const QUICK_TRIES: usize = 5;
+/// Number of attempts to read the statistics of an unlocked allocator before a locked one is considered.
+const UNLOCKED_TRIES: usize = 10;
+/// CPU time in nanoseconds after which a thread has certainly finished an update of the statistics that it had begun.
+const MAX_UPDATE_TIME: u64 = 500_000;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
 const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
@@ -170,8 +174,10 @@ impl<M: Memory> Attached<M> {
         &self.located.devices
     }
 
-    /// Reads consistent statistics of each device, in one system call if the allocator does not change meanwhile. Omits
-    /// a device that changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which
+    /// Reads consistent statistics of each device: two consecutive copies are equal, and the mutex is unlocked. One copy
+    /// between two reads of an unlocked mutex is not enough, because a write may have started and finished in between.
+    /// A locked mutex is accepted if its [`LockHolder`] is not in the middle of an update. Omits a device that changes
+    /// in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which
     /// case the caller must attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
@@ -213,6 +219,7 @@ impl<M: Memory> Attached<M> {
         };
         let len = self.located.layout.stats_end() + MUTEX;
         let mut stats: Vec<Option<DeviceStats>> = vec![None; ordinals.len()];
+        let mut holders = vec![LockHolder::default(); ordinals.len()];
         let mut before = match scope {
             Scope::All => Vec::new(),
             Scope::InUse => std::mem::take(&mut self.accepted),
@@ -223,10 +230,17 @@ impl<M: Memory> Attached<M> {
             for (index, found) in stats.iter_mut().enumerate().filter(|(_, s)| s.is_none()) {
                 let extent = list + index * len..list + (index + 1) * len;
                 let copy = Copy(self.buffer.get(extent.clone()).unwrap_or_default());
-                let is_unchanged = before.get(extent) == Some(copy.0);
-                *found = copy.stats(&self.located.layout, ordinals[index]).filter(|stats| {
-                    copy.is_consistent_copy(stats, attempt == MAX_STATS_TRIES, is_unchanged)
-                });
+                let holder = &mut holders[index];
+                if before.get(extent) != Some(copy.0) {
+                    *holder = LockHolder::default();
+                } else {
+                    let copied = copy.stats(&self.located.layout, ordinals[index]);
+                    *found = copied
+                        .filter(|s| copy.is_unlocked() || (holder.is_settled && s.is_valid()));
+                }
+                if found.is_none() && attempt >= UNLOCKED_TRIES {
+                    holder.update(self.memory.runnable_cpu_time(copy.lock_holder()));
+                }
             }
             if stats.iter().all(Option::is_some) {
                 if scope == Scope::InUse && missing == ordinals.len() {
@@ -390,8 +404,10 @@ impl<M: Memory> Attached<M> {
 
 /// Size of a std::vector in bytes: three words.
 const VECTOR: usize = 24;
-/// Size of the mutex's lock word and the count after it, in bytes.
-const MUTEX: usize = 8;
+/// Number of bytes to read of a mutex: the lock word, the recursion count, the holder, and the number of users.
+const MUTEX: usize = 16;
+/// Offset of `__owner` in glibc's pthread_mutex_t, on both architectures.
+const LOCK_HOLDER: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
@@ -407,13 +423,37 @@ impl Copy<'_> {
         layout.parse(View(self.0), ordinal)
     }
 
-    /// Returns true if the copy is consistent: two consecutive copies are equal and the mutex is unlocked, so nothing
-    /// was written between them. One copy between two reads of an unlocked mutex is not enough, because a write may
-    /// have started and finished in between. If the target is stopped while it holds the lock, it never unlocks it and
-    /// never changes. In that case, the invariants of the statistics are checked instead.
-    fn is_consistent_copy(&self, stats: &DeviceStats, is_last: bool, is_unchanged: bool) -> bool {
+    fn is_unlocked(&self) -> bool {
         let word = |at: usize| View(self.0).int(at);
-        let is_free = word(0) == Some(0) && word(self.0.len() - MUTEX) == Some(0);
-        is_unchanged && (is_free || (is_last && stats.is_valid()))
+        word(0) == Some(0) && word(self.0.len() - MUTEX) == Some(0)
+    }
+
+    /// Returns the ID of the thread that holds the mutex, in the PID namespace of the thread.
+    fn lock_holder(&self) -> u32 {
+        View(self.0).int(LOCK_HOLDER).unwrap_or_default()
+    }
+}
+
+/// What is known about the thread that has held the mutex since the first of several equal copies.
+///
+/// Equal copies of a locked allocator may all show the same unfinished update, because a thread that has to wait for a
+/// CPU keeps the lock. They are consistent if the thread was blocked or stopped between them, or has run for longer than
+/// an update takes.
+#[derive(Debug, Clone, Copy, Default)]
+struct LockHolder {
+    /// CPU time in nanoseconds at the first call to [`update`](Self::update).
+    first_cpu_time: Option<u64>,
+    is_settled: bool,
+}
+
+impl LockHolder {
+    /// Updates the state with the result of [`Memory::runnable_cpu_time`].
+    fn update(&mut self, cpu_time: Option<u64>) {
+        self.is_settled = match cpu_time {
+            None => true,
+            Some(now) => {
+                now.saturating_sub(*self.first_cpu_time.get_or_insert(now)) > MAX_UPDATE_TIME
+            }
+        };
     }
 }
