@@ -47,15 +47,24 @@ pub(super) fn adapted(
         let texts = texts.into_iter();
         texts.filter_map(|text| setting.adapted(&text)).collect()
     };
+    let mut not_helpful: Vec<String> = adapted(incident.not_helpful);
+    not_helpful.retain(|line| !is_recommended(line, &fixes));
     let title = setting.adapted(&incident.title);
     Incident {
         title: title.unwrap_or(incident.title),
         fixes,
         causes,
         needs: adapted(incident.needs),
-        not_helpful: adapted(incident.not_helpful),
+        not_helpful,
         ..incident
     }
+}
+
+/// Returns true if a fix recommends something that a line of the form `SETTING, CALL(): reason` advises against.
+fn is_recommended(line: &str, fixes: &[Fix]) -> bool {
+    let Some((items, _)) = line.split_once(": ") else { return false };
+    let mut items = items.split(", ");
+    items.any(|item| fixes.iter().any(|fix| fix.change.contains(item)))
 }
 
 /// Returns the fixes for an incident. Fixes for likely causes come first, and fixes for ruled-out causes are omitted.

@@ -874,6 +874,43 @@ fn a_tensor_grown_by_concatenation_is_not_blamed_on_the_batch() {
 }
 
 #[test]
+fn a_setting_that_would_free_enough_is_recommended_and_not_advised_against() {
+    let catalogue = Catalogue::embedded();
+    let with_cache = |size: &str| {
+        let log = OOM.replace("8.02 GiB is reserved", &format!("{size} GiB is reserved"));
+        explain(catalogue, "train.log", log.as_bytes()).remove(0)
+    };
+    let has_setting =
+        |texts: &[String]| texts.iter().any(|one| one.contains("expandable_segments"));
+    for (cached, helps) in [("3.00", true), ("0.50", false)] {
+        let incident = with_cache(cached);
+        assert_eq!(incident.id, "oom-capacity");
+        let fixes: Vec<String> = incident.fixes.iter().map(|fix| fix.change.clone()).collect();
+        assert_eq!(has_setting(&fixes), helps, "{fixes:#?}");
+        assert_eq!(has_setting(&incident.not_helpful), !helps, "{:#?}", incident.not_helpful);
+    }
+}
+
+#[test]
+fn a_log_that_reports_no_tpu_is_about_a_gpu() {
+    for line in [
+        "TPU available: False, using: 0 TPU cores",
+        "Unable to initialize backend 'tpu': INTERNAL: none",
+    ] {
+        let incident =
+            explain(Catalogue::embedded(), "train.log", format!("{line}\n{OOM}").as_bytes())
+                .remove(0);
+        assert!(
+            incident.title.contains("GPU 0") || incident.id == "oom-fragmentation",
+            "{}",
+            incident.title
+        );
+        let fixes: Vec<&str> = incident.fixes.iter().map(|fix| fix.change.as_str()).collect();
+        assert!(fixes.iter().any(|fix| fix.contains("_CUDA_ALLOC_CONF")), "{fixes:#?}");
+    }
+}
+
+#[test]
 fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
     let catalogue = Catalogue::embedded();
     let card = catalogue.cards.iter().find(|card| card.id == "oom-capacity").unwrap();

@@ -18,6 +18,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "over-limit", evaluate: over_limit },
     Evidence { name: "free-memory-suffices", evaluate: free_suffices },
     Evidence { name: "cache-suffices", evaluate: cache_suffices },
+    Evidence { name: "cache-exceeds-request", evaluate: cache_exceeds_request },
     Evidence { name: "cache-nearly-suffices", evaluate: cache_nearly_suffices },
     Evidence { name: "free-and-cached-too-small", evaluate: free_and_cached_too_small },
     Evidence { name: "other-processes-hold-most", evaluate: others_hold_most },
@@ -202,6 +203,17 @@ fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
         ));
     }
     Finding::Silent
+}
+
+/// Checks whether the cache exceeds the request, although most of the reserved memory is allocated.
+fn cache_exceeds_request(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
+        return Finding::Silent;
+    };
+    when(Some(cached >= requested && fragmented(&oom) == Some(false)), || {
+        Some(format!("{} cached in fragments, {} requested", b(cached), b(requested)))
+    })
 }
 
 fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
