@@ -13,7 +13,7 @@
 //! - `allocator`: pure functions that derive facts from a memory pool.
 //! - `collect`: reads the host, and does not depend on the screen.
 //! - `tui`: draws the data from a source, and does not depend on NVML.
-//! - `probe`: allocates GPU memory briefly, in a child process that is the only one to load CUDA.
+//! - `probe`: allocates GPU memory briefly, in a child process. No other gputop process loads CUDA.
 //! - `run`: runs a command and explains its failure.
 //! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
 //! - `summary`: summarizes one recording, or compares two.

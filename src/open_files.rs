@@ -10,7 +10,7 @@ use std::process::Command;
 #[cfg(local)]
 pub use self::local::{Limit, LongLivedFile, limit, raise, room_for};
 
-/// Makes a child process inherit the open files limit with which gputop was started.
+/// Makes a child process inherit the limit on open files that gputop was started with.
 pub fn restore_in(command: &mut Command) -> &mut Command {
     #[cfg(local)]
     local::restore_in(command);
@@ -29,10 +29,11 @@ mod local {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// Target for raising the open files limit: about ten files for each of a few thousand processes.
+    /// Highest value to which gputop raises the limit on open files: about ten files for each of a few thousand
+    /// processes.
     const MAX_LIMIT: u64 = 65_536;
 
-    /// Open files limit before gputop raised it.
+    /// Limit on open files before gputop raised it.
     static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +42,8 @@ mod local {
         pub now: u64,
     }
 
-    /// Purpose of a long-lived file. The files of each purpose may use only a share of the open files limit. The last
-    /// quarter is reserved for the terminal, the driver and short-lived files.
+    /// Purpose of a long-lived file. The files of each purpose may use only a share of the limit on open files. The
+    /// last quarter is reserved for the terminal, the driver and short-lived files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum LongLivedFile {
         /// `/proc/PID/stat`, kept open to avoid opening the file for each read.
@@ -82,8 +83,8 @@ mod local {
         Limit { original: soft(*ORIGINAL.get().unwrap_or(&now)), now: soft(now) }
     }
 
-    /// Fails if a newly opened file exceeds the share of its purpose. The kernel assigns the lowest free descriptor, so
-    /// its number shows how many files are open.
+    /// Fails if a newly opened file exceeds the share for its purpose. The kernel assigns the lowest free descriptor,
+    /// so the descriptor number shows how many files are open.
     pub fn room_for(purpose: LongLivedFile, file: impl AsFd) -> io::Result<()> {
         let number = u64::from(file.as_fd().as_raw_fd().unsigned_abs());
         let limit = limit().now;
@@ -99,7 +100,7 @@ mod local {
         let Some(&original) = ORIGINAL.get() else {
             return;
         };
-        // SAFETY: between fork and exec the closure makes one system call. It does not allocate or lock.
+        // SAFETY: between fork and exec, the closure makes a single system call. It does not allocate or lock.
         unsafe {
             command.pre_exec(move || Ok(setrlimit(Resource::Nofile, original)?));
         }

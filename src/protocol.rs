@@ -61,7 +61,8 @@ pub enum Update {
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
-    /// The reply to [`Request::Stacks`], or a Python stack read at a new memory maximum or a failed allocation.
+    /// The reply to [`Request::Stacks`], or a Python stack read when memory reached a new maximum or an allocation
+    /// failed.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The reply to [`Request::Holders`]. Never recorded, because tensor names are private.
     Holders(ProcessKey, Arc<Result<Holders, Missing>>),
@@ -72,12 +73,12 @@ pub enum Update {
     Watched(ProcessKey, Result<String, Missing>),
     Signalled(Signalled),
     Probed(Arc<Probe>),
-    /// Contents of the incident store of the remote host, newest first. Sent again after each change.
+    /// Contents of the remote host's incident store, newest first. Sent again after each change.
     IncidentList(Vec<IncidentFile>),
     /// An incident requested from the remote incident store. It may be older than the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// Playback jumped. Readers discard all data from time `from` on and use the summaries, oldest first, instead.
-    /// Events follow as usual.
+    /// Playback jumped. Readers discard all data from time `from` onward and use the summaries instead. Summaries are
+    /// sorted oldest first. Events follow as usual.
     Jump {
         from: Mono,
         summaries: Vec<Summary>,
@@ -128,7 +129,8 @@ pub enum Request {
     },
     /// Allocate GPU memory briefly and free all of it. The user has confirmed the request.
     Probe(ProbeRequest),
-    /// Select the GPU shown full screen. The source collects its expensive values until the selection changes.
+    /// Select the GPU to show in full screen. The source collects expensive values for this GPU until the selection
+    /// changes.
     Focus(Option<GpuUuid>),
     Interval(Millis),
     /// Reconnect now after a lost connection. This request is not sent to the remote host.
@@ -169,7 +171,7 @@ pub enum RequestLine {
     Request(Request),
     /// Number of frames received since the connection started.
     Frames(u64),
-    /// Asks for the listed incident with this name.
+    /// Requests the incident with this name. The incident list contains the names.
     Incident(String),
 }
 
@@ -188,7 +190,7 @@ pub enum Play {
     /// Jump to a time in the recording.
     To(Mono),
     Start,
-    /// Send the data of the 15 minutes before this time without changing the playback position.
+    /// Send the data for the 15 minutes before this time without changing the playback position.
     Past(Mono),
 }
 
@@ -200,7 +202,7 @@ pub struct Position {
     pub now: Mono,
     pub speed: f32,
     pub paused: bool,
-    /// True after the last frame was shown.
+    /// True once the last frame has been shown.
     pub at_end: bool,
 }
 

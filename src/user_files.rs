@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::model::text::visible;
 
-/// A base directory of the XDG specification.
+/// A base directory from the XDG specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     Config,

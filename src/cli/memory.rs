@@ -400,7 +400,7 @@ mod tests {
         let output = |line| args(line).output(&holders, &growth, Some(&earlier));
         let text = output("").expect("text");
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in ["Since the reading 1m30s earlier:", "No longer there: ", "+1024"] {
+        for part in ["Since the reading 1m30s earlier:", "No longer allocated: ", "+1024"] {
             assert!(words.contains(part), "{part}\n{text}");
         }
         let json: serde_json::Value =

@@ -13,7 +13,8 @@ use crate::source::remote::slurm::{Step, names};
 /// Output format of `squeue`. Each running task of a job array has its own line: `81234|RUNNING|None|node[1-2]`.
 const FORMAT: &str = "%A|%T|%r|%N";
 
-/// Returns each node of the Slurm job once. Fails if the job has no nodes at present, or if Slurm is not available.
+/// Returns the nodes of the Slurm job, without duplicates. Fails if the job currently has no nodes, or if Slurm is not
+/// available.
 pub fn targets(job: &str) -> Result<Vec<Target>> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     // Valid job IDs: `81234`, `81234_7` in a job array, `81234+1` in a heterogeneous job.
@@ -81,7 +82,9 @@ fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
     match not_running {
         _ if !steps.is_empty() => Ok(steps),
         Some((state, reason)) if state == "PENDING" => {
-            bail!("job {job} has no nodes yet: it is pending ({reason}). Try again when it runs")
+            bail!(
+                "job {job} has no nodes yet: it is pending ({reason}). Try again once it is running"
+            )
         }
         Some((state, _)) => bail!("job {job} has no nodes: it is {}", state.to_lowercase()),
         None => bail!("job {job} has no nodes: it has ended"),
@@ -106,7 +109,7 @@ mod tests {
         let why = |lines| steps("7", lines).expect_err("no nodes").to_string();
         assert_eq!(
             why("7|PENDING|Priority|\n"),
-            "job 7 has no nodes yet: it is pending (Priority). Try again when it runs"
+            "job 7 has no nodes yet: it is pending (Priority). Try again once it is running"
         );
         assert_eq!(why("7|COMPLETING|None|n1\n"), "job 7 has no nodes: it is completing");
         assert_eq!(why(""), "job 7 has no nodes: it has ended");

@@ -31,14 +31,14 @@ pub struct Args {
     /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
-    /// Show only this device, by its number in the process
+    /// Show only the device with this number in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     #[command(flatten)]
     pub screen: ScreenArgs,
 }
 
-/// Shows or prints the snapshot. Reads gputop's settings only to open a screen.
+/// Shows or prints the snapshot. Reads gputop's settings only if it opens a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     if let Some(other) = &args.other {
         return compare(args, other, settings);
@@ -115,7 +115,7 @@ fn device_list(numbers: &[String]) -> String {
     }
 }
 
-/// Reads a snapshot from a file. Errors are messages for the user.
+/// Reads a snapshot from a file. Errors are user-facing messages.
 pub fn read(path: &Path) -> Result<Snapshot> {
     let name = name(path);
     let fault = |error: io::Error| match error.kind() {

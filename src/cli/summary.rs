@@ -42,7 +42,7 @@ pub struct Args {
     trace: Vec<PathBuf>,
 }
 
-/// Maximum number of threads that read a recording. Each needs 16 MiB to decompress a minute.
+/// Maximum number of threads that read a recording. Each thread needs 16 MiB to decompress one recorded minute.
 const MAX_THREADS: usize = 4;
 /// Minimum number of recorded minutes per thread.
 const MIN_MINUTES: usize = 30;
@@ -88,7 +88,7 @@ fn name(path: &Path) -> String {
     visible(name, 60)
 }
 
-/// Reads a recording once, in several threads. Diagnoses the minutes with events.
+/// Summarizes a recording. Reads it once, in several threads, and diagnoses the minutes that contain events.
 pub fn summarize(recording: &Recording, name: &str) -> Result<RunSummary> {
     let minutes = recording.minute_count();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -118,7 +118,7 @@ pub fn summarize(recording: &Recording, name: &str) -> Result<RunSummary> {
     Ok(whole.totals.finish(name, hello, whole.damaged, &incidents))
 }
 
-/// Totals and events of a part of a recording.
+/// Totals and events from one part of a recording.
 #[derive(Default)]
 struct Part {
     totals: Totals,
@@ -168,7 +168,7 @@ impl Part {
     }
 }
 
-/// Diagnoses the recorded minutes with events, and the earlier minutes to which the diagnosis looks back.
+/// Diagnoses the recorded minutes that contain events. Also reads the minutes around them that may affect the result.
 fn diagnose(recording: &Recording, with_events: &[usize]) -> Vec<Record> {
     let mut diagnosis = RecordingDiagnosis::default();
     diagnosis.see(Update::Hello(Arc::new(recording.hello().clone())));
@@ -207,7 +207,7 @@ pub fn add_fit(run: &mut RunSummary, path: &Path) -> Result<()> {
     let snapshot = super::snapshot::read(path)?;
     // Exclude memory that the driver reserves, because it is not available on a smaller GPU either.
     let reserved = run.driver_reserved.unwrap_or(Bytes(0));
-    let mut result = Err(eyre!("the trace contains no device"));
+    let mut result = Err(eyre!("the trace contains no devices"));
     for device in &snapshot.devices {
         let trace = snapshot.trace(device);
         let torch = trace.recorded.torch.unwrap_or(NEWEST);

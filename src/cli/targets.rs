@@ -1,4 +1,4 @@
-//! Hosts on the command line. Reports misspelled subcommands and file names given as hosts.
+//! Hosts on the command line. Reports misspelled subcommands and file names that were passed as hosts.
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub struct HostArgs {
     /// configuration
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// Read hosts from a file, one on each line
+    /// Read hosts from a file, one per line
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
-    /// Use the nodes of a Slurm job, connected with `srun --overlap`
+    /// Connect to the nodes of a Slurm job with `srun --overlap`
     #[arg(long, value_name = "JOB")]
     slurm: Option<String>,
 }
@@ -134,7 +134,7 @@ fn is_known(host: &str) -> Option<bool> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Configured {
-    /// True if the ssh configuration maps the host to another name or uses a proxy.
+    /// The ssh configuration maps the host to another name or uses a proxy.
     Address,
     /// `known_hosts` files to search for the host.
     KnownHosts(Vec<PathBuf>),
@@ -164,8 +164,8 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
     known_hosts.exists() && restore_in(&mut command).status().is_ok_and(|status| status.success())
 }
 
-/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. `is_known` looks up
-/// a host, as the function [`is_known`] does.
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. The parameter
+/// `is_known` is the function that looks up a host, normally [`is_known`].
 fn likely_mistake(
     word: &str,
     subcommands: &[String],

@@ -4,8 +4,8 @@
 //! A source is a memory snapshot with its trace, or a running process. For a process, only the current blocks are
 //! known; the replay requests them in address order.
 //!
-//! For a snapshot, the GPU's size and its use by other programs come from the file. For a process, both are read from
-//! its GPU.
+//! For a snapshot, the GPU's size and the memory used by other programs come from the file. For a process, both are
+//! read from its GPU.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay; 2 permission denied, process not found, or an invalid argument.
 
@@ -56,7 +56,7 @@ pub struct Args {
     /// Use the allocator rules of this PyTorch release: 2.8 [default: as recorded, or the newest known]
     #[arg(long, value_name = "VERSION", value_parser = torch_argument)]
     torch: Option<Torch>,
-    /// Show only this device, by its number in the process
+    /// Show only the device with this number in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     /// Print JSON, with sizes in bytes and the curves
@@ -75,8 +75,8 @@ const COMMON_FIXES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// Reciprocal of the maximum share (1/10) of GPU memory used outside the allocator at an OOM. If the share is larger,
-/// the OOM happened on a different GPU.
+/// Maximum share of GPU memory used outside the allocator at an OOM, as a reciprocal: 10 means 1/10. If the share is
+/// larger, the OOM is assumed to have happened on a different GPU.
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// Allocator setting to replay.
@@ -87,7 +87,7 @@ struct Setting {
     rules: Rules,
 }
 
-/// Replays the source and shows the result. Reads gputop's own settings only to open a screen.
+/// Replays the source and shows the result. Reads gputop's own settings only if it opens a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     // Report invalid arguments before reading a large file.
     for conf in &args.conf {
@@ -174,8 +174,8 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
         return Ok(available.map(|card| Room { card, outside: Bytes(0) }));
     };
     let known = args.outside.or(trace.recorded.outside);
-    // Attribute the memory left at an OOM to the CUDA context and other programs, provided that the OOM happened on
-    // this GPU.
+    // If the OOM happened on this GPU, attribute the memory that was not available to the allocator to the CUDA context
+    // and other programs.
     let rest = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
     let inferred = rest.filter(|rest| rest.0 <= card.0 / MAX_OUTSIDE_FRACTION);
     let outside = known.or(inferred).unwrap_or_default();
@@ -188,7 +188,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
 }
 
 impl Setting {
-    /// Returns the reason if an option of the setting has no effect.
+    /// If an option in the setting has no effect, returns the reason.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")

@@ -59,8 +59,8 @@ impl HostReader {
     }
 }
 
-/// Refreshes the CPU usage if enough time has passed. sysinfo computes the difference between two refreshes that are at
-/// least its minimum interval apart. Drops the first value, which is the average since boot.
+/// Refreshes the CPU usage if enough time has passed. sysinfo computes usage from two refreshes, which must be at least
+/// its minimum interval apart. Drops the first value, which is the average since boot.
 fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> Option<Percent> {
     // Require strictly more time than the minimum, because this clock truncates milliseconds and sysinfo's clock does
     // not.

@@ -27,7 +27,7 @@ const MAX_TRACEBACKS: usize = 200;
 const MAX_REPEAT_GAP: u64 = 400;
 /// Number of bytes to store from the start of a log, which identify the program.
 const MAX_START: usize = 16 * 1024;
-/// Maximum length of a text that is treated as a user's question or a single message instead of a log.
+/// Maximum length of a text to treat as a user's question or a single message instead of a log.
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
@@ -37,13 +37,13 @@ const CONTEXT: usize = 6 * 1024;
 pub struct Sighting {
     pub card: usize,
     pub weak: bool,
-    /// Number of messages with the same wording as the first, apart from block, thread and time. Messages with a
+    /// Number of messages with the same wording as the first, ignoring block, thread and time. Messages with a
     /// different wording report the same event again and are not included: Slurm prints three lines for one kill.
     pub count: u32,
     /// Wording of the first message, for comparison with the wording of later messages.
     pub wording: String,
     pub found: FieldMap,
-    /// Card from the table of assertions or Xids.
+    /// ID of the card found in the table of assertions or Xids.
     pub table: Option<Arc<str>>,
     pub first_line: u64,
     pub last_line: u64,
@@ -58,7 +58,7 @@ pub struct Sighting {
 #[derive(Debug, Default)]
 pub struct LogFindings {
     pub file: String,
-    /// Rank in the log's file name, if each rank has its own log.
+    /// Rank from the log's file name, if each rank has its own log.
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,
     pub tracebacks: Vec<Traceback>,
@@ -72,7 +72,7 @@ pub struct LogFindings {
 
 impl LogFindings {
     /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece
-    /// of text, a few KiB of whole lines, first passes through `clean`.
+    /// of text is first passed through `clean`, as a few KiB of whole lines.
     #[must_use]
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
@@ -102,8 +102,8 @@ fn whole_lines(context: &str) -> &str {
     context.get(first..last).unwrap_or(context)
 }
 
-/// Returns the length of the overlap between the end of `text` and the start of `next`. Contexts of nearby sightings
-/// overlap.
+/// Returns the length of the overlap between the end of `text` and the start of `next`. The contexts of nearby
+/// sightings overlap.
 fn overlap(text: &str, next: &str) -> usize {
     /// Minimum length of an overlap in bytes; a shorter one can be coincidence.
     const MIN_OVERLAP: usize = 32;
@@ -130,7 +130,7 @@ pub struct LogReader<'a> {
     /// First bytes of the log, at most [`MAX_START`].
     beginning: Vec<u8>,
     max_sightings: usize,
-    /// Latest excerpts after the limit for sightings was reached.
+    /// Most recent excerpts found after the limit for sightings was reached.
     tail: VecDeque<Excerpt>,
 }
 
@@ -188,7 +188,7 @@ impl<'a> LogReader<'a> {
         self.findings.sightings.len() >= self.max_sightings
     }
 
-    /// Reads an excerpt, or retains it until the end of the log if there are too many sightings. Matching every
+    /// Reads an excerpt. If there are too many sightings, keeps it until the end of the log instead. Matching every
     /// signature in a flood of errors takes seconds per megabyte and adds nothing.
     fn add(&mut self, excerpt: Excerpt) {
         if !self.is_full() {
@@ -216,8 +216,8 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads an excerpt. After a panic, reads its halves separately, so that a line that triggers a bug does not affect
-    /// other lines.
+    /// Reads an excerpt. After a panic, reads its halves separately, so that one line that triggers a bug does not hide
+    /// the others.
     fn read(&mut self, excerpt: &Excerpt) {
         let (sightings, tracebacks) =
             (self.findings.sightings.len(), self.findings.tracebacks.len());
@@ -252,7 +252,7 @@ impl<'a> LogReader<'a> {
             }
         }
         let surplus = self.findings.tracebacks.len().saturating_sub(MAX_TRACEBACKS);
-        // Drops tracebacks in the middle: the first one can be the cause, and users look for the last one.
+        // Drops tracebacks in the middle: the first one can be the cause, and the last one is what users look for.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -343,7 +343,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
     key
 }
 
-/// Returns the first letters of a message, without digits, spaces and punctuation.
+/// Returns the first letters of a message, skipping digits, spaces and punctuation.
 fn wording(message: &str) -> String {
     const MAX_LETTERS: usize = 24;
     let letters = message.chars().filter(|c| c.is_alphabetic());

@@ -1,4 +1,4 @@
-//! Converts text, events and measurements to incidents with causes and fixes. Reads no files and no clock.
+//! Turns text, events and measurements into incidents with causes and fixes. Does not read files or a clock.
 //!
 //! ```text
 //! bytes ─► scan (search for literals) ─► excerpts ─► text (clean lines, one flow per writer)

@@ -1,17 +1,17 @@
 //! Finds literals that a text must contain for a regular expression to match.
 //!
-//! Compiling all signatures costs more than reading a short log. Building a search for their literals is cheap, and the
-//! search selects the few expressions that can match.
+//! Compiling all signatures costs more than reading a short log. Building a search for their literals is cheap, and its
+//! hits show which few expressions can match.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Minimum length of a literal in bytes. Shorter literals occur in every text.
+/// Minimum length of a literal in bytes. Shorter literals occur in almost every text.
 const MIN_LENGTH: usize = 4;
 /// Maximum number of alternative literals of an expression. With more, the filter is useless.
 const MAX_ALTERNATIVES: usize = 48;
 
-/// Maximum number of alternative literals of a further set.
+/// Maximum number of literals in each set returned by [`further_needles`].
 const MAX_FURTHER_ALTERNATIVES: usize = 8;
 
 /// Returns literals such that every match of `expression` contains at least one of them, or `None` if no useful
@@ -43,7 +43,7 @@ fn parsed(expression: &str) -> Option<Hir> {
     parser.build().parse(expression).ok()
 }
 
-/// Adds the literals of each part that every match contains.
+/// Adds one set of literals for each required part of the expression.
 fn collect_required(hir: &Hir, sets: &mut Vec<Vec<Vec<u8>>>) {
     match hir.kind() {
         HirKind::Capture(capture) => collect_required(&capture.sub, sets),

@@ -10,8 +10,8 @@ const MAX_CONTEXT: u64 = 3 << 30;
 const TOLERANCE: u64 = 16 << 20;
 
 /// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container, PyTorch cannot
-/// determine its PID on the host, so it lists its own process as another one. That process uses the memory that PyTorch
-/// reserved, plus at most a context.
+/// determine its PID on the host, so it lists its own process among the others. Its own process uses the memory that
+/// PyTorch reserved, plus at most a context.
 pub(super) fn separate(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;

@@ -1,5 +1,5 @@
-//! Adds replay results to fixes. A fix that changes a setting of PyTorch's allocator then states whether the request
-//! would have succeeded.
+//! Adds replay results to fixes, so that a fix that changes a PyTorch allocator setting states whether it would have
+//! prevented the failure.
 
 use std::cmp::Reverse;
 

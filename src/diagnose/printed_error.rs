@@ -1,8 +1,8 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
 //! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede the error; in
-//! source code, quotes and calls surround it. A match of a plain-word signature is rejected when in doubt. A match of a
-//! signature with numbers is rejected only in source code.
+//! source code, quotes and calls surround it. If in doubt, a match of a signature made of plain words is rejected.
+//! Matches of other signatures are rejected only in clear cases, such as source code.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ const CODE: &[&str] = &[
     "fn ",
 ];
 
-/// Words before an error that is mentioned but not reported: `fixes the error …`, `if you see …`.
+/// Words before an error that is only mentioned, not reported: `fixes the error …`, `if you see …`.
 const HYPOTHETICAL: &[&str] = &[
     "if you see ",
     "if you get ",
@@ -64,7 +64,8 @@ const HYPOTHETICAL: &[&str] = &[
     "error like ",
 ];
 
-/// Words in a table cell that indicate a failed state. A table row with such a word is a report, not documentation.
+/// Words in a table cell that indicate a failed state. A table row with one of these words is program output, not
+/// documentation.
 const FAILED_STATES: &[&str] = &[
     "UNAVAILABLE",
     "INTERNAL",
@@ -78,10 +79,10 @@ const FAILED_STATES: &[&str] = &[
     "failed |",
 ];
 
-/// Prefixes of lines in documents, patches and lists, which are not printed errors.
+/// Prefixes of lines in documents, patches and lists. Text after them is not a printed error.
 const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
-/// Number of bytes to read before and after a match. Lines can be very long and contain thousands of matches.
+/// Number of bytes to read before and after a match. A line can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
 /// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
@@ -177,7 +178,8 @@ fn is_quoted(before: &str, after: &str) -> bool {
 /// Returns true if the match follows ordinary words, without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
     let tail = before.rsplit([':', ']', '|', '>', ';', '=', '!']).next().unwrap_or_default();
-    // Requires lowercase words: a progress bar or another rank's line can precede the match without a line break.
+    // Counts only lowercase words, because a progress bar or another rank's line can precede the match without a line
+    // break.
     let words = tail
         .split_whitespace()
         .filter(|w| w.chars().all(|c| c.is_ascii_lowercase() || "',-".contains(c)));

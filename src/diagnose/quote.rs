@@ -13,7 +13,7 @@ const MAX_TEXT: usize = 1200;
 /// Maximum length of the quoted text before the match on its line. The start of a longer text is omitted.
 const MAX_BEFORE: usize = 200;
 
-/// Start of the line with the name of a CUDA error. PyTorch prints such a line with every error.
+/// Start of the "Search for `cudaError…`" line, which PyTorch prints with every CUDA error.
 const BOILERPLATE: &str = "Search for ";
 
 /// Quotes the match `one`, from the start of its line to the end of the last field. `found` contains the final fields.
@@ -21,7 +21,7 @@ const BOILERPLATE: &str = "Search for ";
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // True if one of the listed processes turned out to be the writer of the message.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    // Does not start in the middle of a long line, because redaction needs the flag or quote before a secret.
+    // Starts at the line or the match, never in between, because redaction needs the flag or quote before a secret.
     let line_start = flow.line_start(one.start);
     let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
@@ -59,7 +59,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     Quote { text: text.to_owned(), labels }
 }
 
-/// Returns at most `MAX_TEXT` bytes of whole words. Half a token would not be redacted.
+/// Returns at most `MAX_TEXT` bytes, cut between words, because redaction does not recognize half a token.
 fn whole_words(text: &str, start: usize, end: usize) -> &str {
     let cut = slice(text, start, end.min(start + MAX_TEXT));
     if start + cut.len() >= end {

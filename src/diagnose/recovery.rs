@@ -1,8 +1,8 @@
-//! Recovers from bugs in the diagnosis: a panic while a log is analysed becomes an error message, and the program
+//! Recovers from bugs in the diagnosis: a panic during log analysis becomes an error message, and the program
 //! continues.
 //!
 //! Logs are untrusted input, and a bug in the diagnosis must not terminate the program. Only this module catches panics
-//! of the diagnosis. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`]
+//! in the diagnosis. Callers show the messages of [`take_failures`] to the user. Panic hooks call [`is_recovered`]
 //! first, so that a caught panic neither restores the terminal nor prints a report.
 
 use std::any::Any;
@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 use crate::model::text::visible;
 
-/// Maximum number of different reasons to store until [`take_failures`] is called.
+/// Maximum number of failure messages to store until [`take_failures`] is called.
 const MAX_FAILURES: usize = 16;
 const MAX_REASON_CHARS: usize = 200;
 
@@ -23,8 +23,8 @@ thread_local! {
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if `work` panicked; [`take_failures`] then returns the reason. Changes made by `work`
-/// before the panic remain.
+/// Runs `work`. Returns `None` if `work` panicked; [`take_failures`] then returns the reason. Changes that `work` made
+/// before the panic are not undone.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(work));
@@ -48,12 +48,13 @@ pub fn is_recovered(panic: &PanicHookInfo<'_>) -> bool {
     is_recovered
 }
 
-/// Returns the panics caught on this thread since the last call, one sentence for each different reason.
+/// Returns one sentence for each distinct panic caught since the last call on this thread.
 pub fn take_failures() -> Vec<String> {
     FAILURES.take()
 }
 
-/// Adds messages of panics caught on this or another thread. Only the first message for each code location is stored.
+/// Adds messages about panics caught on this thread or another one. Only the first message for each code location is
+/// stored.
 pub fn add_failures(failures: impl IntoIterator<Item = String>) {
     FAILURES.with_borrow_mut(|known| {
         for failure in failures {
@@ -74,8 +75,8 @@ fn location_of(sentence: &str) -> Option<&str> {
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason for a panic. Omits text in backticks: if slicing a string panics,
-/// the standard library quotes the string, which is from the user's log and may contain secrets.
+/// Returns "diagnosis restarted: " with the reason for a panic. Cuts the reason at the first backtick: if slicing a
+/// string panics, the message quotes that string, which may contain secrets from the user's log.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

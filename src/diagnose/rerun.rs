@@ -1,18 +1,18 @@
 //! Inserts the failed program's command line into fixes, so that they can be copied unchanged.
 //!
-//! Cards contain `NAME=VALUE python train.py`, where the diagnosis inserts the script's name. The full command is known
-//! for watched processes and for `gputop run`.
+//! A card's fix reads `NAME=VALUE python train.py`, with the script's name inserted by the diagnosis. For watched
+//! processes and `gputop run`, gputop knows the full command.
 
 use crate::model::incident::Incident;
 
 const PYTHON: &str = "python ";
-/// Marks for a redacted secret and for the end of a truncated command.
+/// Markers of a redacted secret and of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
 /// Maximum length of a command to insert. A longer command would hide the change.
 const MAX_COMMAND: usize = 300;
 
-/// Replaces `python SCRIPT` with `command` in each fix. Callers must not pass a single rank's command, because a single
-/// rank would wait for the others.
+/// Replaces `python SCRIPT` with `command` in each fix. Callers must not pass the command of one rank of a job, because
+/// that rank would wait for the others.
 pub fn with_command(incident: &mut Incident, command: &str) {
     let is_whole = !INCOMPLETE.iter().any(|mark| command.contains(mark));
     if !is_whole || command.len() > MAX_COMMAND || command.contains('\n') {

@@ -1,8 +1,8 @@
 //! Finds the parts of a log that can contain errors, quickly and in bounded memory.
 //!
 //! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It
-//! extracts whole lines around each anchor. Only such excerpts are decoded. Scanning a log without errors takes one
-//! search and a count of line breaks.
+//! extracts whole lines around each anchor. Only such excerpts are decoded. A log without errors is only searched for
+//! anchors, and its line breaks are counted.
 
 use std::sync::OnceLock;
 
@@ -18,8 +18,8 @@ const MAX_ANCHORS_PER_SEARCH: usize = 64;
 /// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
-/// Literals, at least one of which occurs in every text that matches a signature. A test checks this for all examples
-/// of the cards. Anchors are rare in ordinary logs.
+/// Literals to search for. Every text that matches a signature contains at least one; a test checks this for all
+/// examples in the cards. Anchors are rare in ordinary logs.
 pub const ANCHORS: &[&str] = &[
     "ut of memory",
     "OutOfMemory",
@@ -382,12 +382,12 @@ impl Excerpt {
 /// Reads a log in pieces and returns the excerpts around anchors.
 #[derive(Debug)]
 pub struct Scanner {
-    /// Bytes of the log that may still become part of an excerpt, and the newest piece.
+    /// The newest piece of the log, and earlier bytes that may still become part of an excerpt.
     buffer: Vec<u8>,
     /// Line number of the first line in the buffer.
     line: u64,
     searched: usize,
-    /// Range in the buffer of the excerpt that is still incomplete.
+    /// Range of the incomplete excerpt in the buffer.
     open: Option<(usize, usize)>,
     /// End of the last returned excerpt, as an offset in the buffer.
     returned: usize,
@@ -416,7 +416,7 @@ impl Scanner {
         done
     }
 
-    /// Returns the last excerpt when the log has ended.
+    /// Ends the log and returns the last excerpt, if one is open.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {
@@ -431,7 +431,7 @@ impl Scanner {
     }
 
     /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
-    /// another excerpt. If `whole_lines` is true, an incomplete last line is held back.
+    /// another excerpt. If `whole_lines` is true, an incomplete last line is not returned yet.
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
@@ -498,7 +498,7 @@ impl Scanner {
         self.returned = end;
     }
 
-    /// Drops bytes from the buffer that are no longer needed for any excerpt.
+    /// Removes bytes that no excerpt needs from the start of the buffer.
     fn drop_unneeded(&mut self) {
         let keep = self.open.map_or_else(
             || {
@@ -509,7 +509,7 @@ impl Scanner {
             },
             |(start, _)| start.saturating_sub(1024),
         );
-        // Waits for more bytes, because moving the buffer for a few is not worthwhile.
+        // Waits until more bytes can be dropped, because moving the buffer to drop a few is not worthwhile.
         if keep < 64 * 1024 {
             return;
         }
@@ -521,7 +521,7 @@ impl Scanner {
     }
 }
 
-/// Returns the offsets of anchors in `text` in order, at most one per line and searcher.
+/// Returns the offsets of anchors in `text` in order, at most one per line from each searcher.
 fn find(text: &[u8]) -> Vec<usize> {
     let mut offsets: Vec<usize> =
         searchers().iter().flat_map(|searcher| searcher.lines(text)).collect();
@@ -547,7 +547,7 @@ impl Searcher {
         }
     }
 
-    /// Returns the offset of the first anchor in each line with an anchor.
+    /// Returns the offset of the first anchor in each line that contains one.
     fn lines(&self, text: &[u8]) -> Vec<usize> {
         let mut offsets = Vec::new();
         let mut at = 0;
@@ -588,7 +588,8 @@ pub fn has_anchor(text: &[u8]) -> bool {
     !find(text).is_empty()
 }
 
-/// Returns the start of the line that contains offset `at`, but not before `from`. Very long lines are truncated.
+/// Returns the start of the line that contains offset `at`, but not before `from`. In a very long line, returns an
+/// offset at most 4096 bytes before `at`.
 fn line_start(text: &[u8], at: usize, from: usize) -> usize {
     let at = at.min(text.len());
     let from = from.min(at).max(at.saturating_sub(4096));
@@ -668,7 +669,7 @@ mod tests {
                 end > (text.find("CUDA error").expect("part of the text") + CONTEXT_AFTER - 8)
                     as u64
             );
-            // The error was returned as soon as its line was complete.
+            // With single-byte pieces, the error is returned as soon as its line is complete.
             if size == 1 {
                 let with =
                     |word: &str| found.iter().position(|e| e.bytes.ends_with(word.as_bytes()));

@@ -17,7 +17,7 @@ use super::printed_error;
 use super::text::Flow;
 use crate::model::text::slice;
 
-/// Number of bytes after a signature that belong to its message.
+/// Maximum number of bytes after a signature to treat as part of its message.
 const MESSAGE_REACH: usize = 2048;
 /// Number of bytes after a signature that are searched for the `unless` expressions.
 const UNLESS_REACH: usize = 400;
@@ -40,7 +40,8 @@ impl From<String> for Pattern {
 }
 
 impl Pattern {
-    /// Creates a pattern from a card: a space matches any white space, and `{SIZE}` matches a number with its unit.
+    /// Creates a pattern from a card's expression, where a space matches any white space, and `{SIZE}` matches a number
+    /// with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
         Self { written: written.to_owned(), compiled: OnceLock::new() }
@@ -77,9 +78,10 @@ struct Rule {
     unless: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
-    /// Literals from the build script. An empty list means that the expression has no literals.
+    /// Literals from the build script. An empty list means that the expression has no required literals.
     needles: Option<Vec<String>>,
-    /// Sets of literals from the other parts of the expression. Every match contains at least one literal of each set.
+    /// Sets of literals from other required parts of the expression. Every match contains at least one literal of each
+    /// set.
     further_needles: Vec<Vec<Vec<u8>>>,
 }
 
@@ -98,11 +100,11 @@ pub struct Signatures {
     filter: OnceLock<Filter>,
 }
 
-/// Selects the rules that can match a text, by the literals that they require.
+/// Uses the rules' required literals to select those that can match a text.
 #[derive(Debug)]
 struct Filter {
     search: Option<AhoCorasick>,
-    /// Index of each literal's rule.
+    /// For each literal, the index of its rule.
     rules: Vec<usize>,
     /// Indices of rules without a required literal.
     always: Vec<usize>,
@@ -128,7 +130,8 @@ impl Filter {
                 None => filter.always.push(index),
             }
         }
-        // Prefers a search that is fast to build, which matters more than search speed for short texts.
+        // Uses the automaton that is fastest to build, because build time matters more than search speed for short
+        // texts.
         let mut search = AhoCorasick::builder();
         filter.search = search.kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&literals).ok();
         filter
@@ -145,7 +148,7 @@ impl Filter {
     }
 }
 
-/// Returns the further literals of a signature. Only the build script computes them in advance.
+/// Returns the further literals of a signature. Computes them for cards that the build script did not process.
 fn further_literals(signature: &Signature) -> Vec<Vec<Vec<u8>>> {
     if signature.needles.is_none() {
         return further_needles(&expanded(&signature.r#match));
@@ -206,13 +209,13 @@ impl Signatures {
             .collect()
     }
 
-    /// Returns all matches in `flow` in order. Of overlapping matches, keeps the one whose card has the lowest `order`.
+    /// Returns all matches in `flow` in order. If matches overlap, keeps the one whose card has the lowest `order`.
     #[must_use]
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
         for index in self.filter().candidates(flow.text.as_bytes()) {
             let rule = &self.rules[index];
-            // Compiling an expression costs more than this search.
+            // Searches for the further literals first, which costs less than compiling the expression.
             if rule.has_further_needles(flow.text.as_bytes()) {
                 self.collect(rule, flow, &mut matches);
             }
@@ -276,7 +279,8 @@ impl Signatures {
         }
     }
 
-    /// Adds the fields extracted for `card`, which was chosen although another card's signature matched.
+    /// Adds the fields that the extracts of `card` find in `text`, for a card that was chosen without a signature
+    /// match.
     pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
@@ -290,8 +294,8 @@ impl Signatures {
     }
 }
 
-/// Fields found by an extract near a match. The surrounding text is the same for all matches of one writer and is read
-/// only once.
+/// Fields found by an extract near a match. All matches of one writer share their surrounding text, so it is read only
+/// once.
 #[derive(Default)]
 struct NearbyFields {
     found: FieldMap,
@@ -327,7 +331,7 @@ impl NearbyFields {
 }
 
 impl Match {
-    /// Adds fields found near the match. Existing fields do not change; other processes are appended.
+    /// Adds fields found near the match. Keeps the values of existing fields; appends to the list of other processes.
     fn add(&mut self, nearby: &NearbyFields) {
         if !nearby.other_processes.is_empty() {
             let others = self.found.entry("other_processes");

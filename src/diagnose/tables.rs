@@ -1,4 +1,4 @@
-//! Parses the tables of device-side assertions, by file and condition, and of Xids, by number.
+//! Parses two tables: device-side assertions, looked up by file and condition, and Xids, looked up by number.
 //!
 //! A table row names its card and contains phrases to insert into the card's sentences.
 
@@ -34,7 +34,7 @@ pub struct Assertion {
 pub struct Xids {
     pub codes: Vec<u64>,
     pub card: String,
-    /// A clause.
+    /// Meaning of the Xid, as a clause.
     pub meaning: String,
     /// Immediate action from the vendor's catalogue, as a phrase.
     pub now: String,
@@ -57,7 +57,7 @@ struct XidFile {
     xid: Vec<Xids>,
 }
 
-/// Both tables.
+/// The tables of assertions and Xids.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
     pub assertions: Vec<Assertion>,
@@ -84,7 +84,8 @@ impl Tables {
             set(found, "assertion_check", &row.check);
             return Some(&row.card);
         }
-        // Uses the earlier Xid: the driver adds "caused by previous Xid 149" to the teardown of the channels (Xid 45).
+        // Prefers the earlier Xid: when the driver tears down the channels (Xid 45), it adds "caused by previous Xid
+        // 149".
         let earlier = found.get("earlier_xid").and_then(Value::as_str);
         let earlier = earlier.and_then(|code| code.parse().ok());
         if let Some(earlier) = earlier.filter(|&code| self.xid(code).is_some()) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fields::FieldMap;
 use crate::model::units::Bytes;
 
-/// Returns `template` with its fields filled in, or `None` if a field is unknown.
+/// Returns `template` with its fields filled in, or `None` if a field without a fallback word is unknown.
 #[must_use]
 pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
@@ -40,7 +40,7 @@ pub fn first(templates: &[String], found: &FieldMap) -> String {
     templates.iter().find_map(|template| fill(template, found)).unwrap_or_default()
 }
 
-/// Returns true for field names. Other braces, as in `{"a": 1}`, `${HOME}` and f-strings, remain unchanged.
+/// Returns true if `name` is a field name. Other text in braces, as in `{"a": 1}` or `${HOME}`, is not replaced.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

@@ -27,7 +27,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Returns true if the frame's file is not part of an installed package or of Python.
+    /// Returns true if the frame's file does not belong to Python or an installed package.
     #[must_use]
     pub fn is_users(&self) -> bool {
         is_users_file(&self.file)
@@ -39,7 +39,7 @@ pub struct Traceback {
     /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before the exception's line.
     pub exception: String,
     pub message: String,
-    /// Outermost first.
+    /// Frames of the traceback, outermost first.
     pub frames: Vec<Frame>,
     pub first_line: u64,
     pub last_line: u64,
@@ -143,7 +143,7 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-/// Parses an exception: `KeyError: 'labels'`. The name is unindented, with an ending that is typical of exceptions.
+/// Parses an exception: `KeyError: 'labels'`. The name must be unindented and end like the name of an exception.
 fn exception(line: &str) -> Option<(&str, &str)> {
     let (name, message) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
     let is_name = !name.is_empty()

@@ -54,7 +54,7 @@ impl Input<'_> {
         if let Some(value) = self.found.get(name) {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
         }
-        // Reads a number in GiB, because some messages print the unit once for several numbers.
+        // Falls back to the field in GiB, because some messages print the unit only once for several numbers.
         let gib = self.found.get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
         let gib: f64 = gib.as_f64().or_else(|| gib.as_str()?.parse().ok())?;
         fields::size(&format!("{gib} GiB"))
@@ -98,7 +98,7 @@ fn free_share(input: &Input<'_>) -> Option<Value> {
     Some(Value { text, formula: format!("({free} free - {margin} margin) / {total} total") })
 }
 
-/// Returns the current share of reserved GPU memory, lowered by the missing memory.
+/// Returns the current share of GPU memory to reserve, minus the missing memory and a margin.
 fn smaller_share(input: &Input<'_>) -> Option<Value> {
     let (requested, total) = (input.figure("requested_bytes")?, input.figure("total_bytes")?);
     let free = input.figure("free_bytes")?;
@@ -114,7 +114,7 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns a larger share of reserved GPU memory that leaves only a small margin.
+/// Returns a larger share of GPU memory to reserve, which leaves only a small margin.
 fn larger_share(input: &Input<'_>) -> Option<Value> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
@@ -175,7 +175,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     (fits >= 1.0).then(|| Value {
         text: format!("{fits}"),
         formula: format!(
-            "{layers} now - {} layers of {:.0} MiB for the {:.0} MiB that failed",
+            "{layers} now - {} layers of {:.0} MiB to free the {:.0} MiB requested",
             layers - fits,
             layer / 1_048_576.0,
             requested / 1_048_576.0
@@ -183,7 +183,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns half of the batch size or maximum number of sequences found in the log.
+/// Returns half of the first batch size or similar limit found in the log.
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
@@ -208,13 +208,13 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Prefix of a library's name, name of its wheel, and CUDA version for each version of the library.
+/// Prefix of a library's name, name of its wheel, and pairs of library version and CUDA version.
 type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
 
 /// Returns the PyPI wheel that contains a CUDA library.
 fn library_wheel(input: &Input<'_>) -> Option<Value> {
-    // The number after `.so` is the CUDA version for libraries without version numbers in this table, and the library's
-    // own version for all others.
+    // The number after `.so` is the library's own version if this table lists versions for it. Otherwise, it is the
+    // CUDA version.
     const WHEELS: &[Wheel] = &[
         ("libcudart", "cuda-runtime", &[]),
         ("libcublas", "cublas", &[]),

@@ -1,8 +1,8 @@
-//! Recognizes workloads, the kinds of programs that fail, and translates remedies to each program's own form.
+//! Recognizes workloads (which program failed) and translates remedies into that program's own flags or code.
 //!
-//! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`), and the workload
-//! translates them to flags or code for its program. Remedies that the workload does not name are not offered.
-//! Platforms and schedulers (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
+//! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`), and the workload says
+//! which flag or code to use for each. Remedies that the workload does not name are not offered. Platforms and
+//! schedulers (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -92,7 +92,7 @@ pub struct Workload {
     /// Expressions that match advice unsuitable for this program.
     #[serde(default)]
     exclude: Vec<Pattern>,
-    /// Pairs of a text in advice and its replacement for this program.
+    /// Pairs of text to replace in advice, and the replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
     #[serde(default)]
@@ -190,7 +190,7 @@ impl Workloads {
         self.remedies.remedy.contains_key(name)
     }
 
-    /// Returns the title of a remedy, for programs without their own title.
+    /// Returns the title of a remedy, for programs that do not define their own title.
     #[must_use]
     pub fn title(&self, remedy: &str) -> &str {
         self.remedies.remedy.get(remedy).map_or("", |remedy| &remedy.title)
@@ -253,7 +253,8 @@ impl Workloads {
         Setting { workloads: self, program: best, around: found, text: text.to_owned(), start }
     }
 
-    /// Recognizes the program as [`Self::recognize`] does. `usual` is the workload that usually prints such errors.
+    /// Like [`Self::recognize`], but uses `usual`, the workload that usually prints such errors, if the log shows
+    /// nothing specific.
     #[must_use]
     pub fn recognize_or<'a>(
         &'a self,
@@ -299,7 +300,7 @@ impl Workloads {
     }
 }
 
-/// Lowest order of programs that are recognized by text that occurs in most logs.
+/// Minimum `order` of generic programs, which are recognized by text that occurs in most logs.
 const GENERIC_ORDER: u32 = 80;
 
 impl Action {
@@ -349,7 +350,7 @@ impl<'a> Setting<'a> {
         self.program.is_none_or(|w| w.kind.is_own_code() || w.own_code)
     }
 
-    /// Returns the command to show for the failed program if its log does not name a script.
+    /// Returns the command to show in fixes if the failed program's log does not name a script.
     #[must_use]
     pub fn usual_command(&self) -> &'static str {
         let kind = self.program.map(|w| w.kind);
@@ -359,8 +360,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Returns true if a rule applies to this program. `only` names kinds and workloads, or with `!` those to which the
-    /// rule does not apply. An empty list means all programs.
+    /// Returns true if a rule applies to this program. `only` lists kinds and workloads to which the rule applies, or
+    /// with a leading `!`, does not apply. An empty list means all programs.
     #[must_use]
     pub fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
@@ -373,7 +374,7 @@ impl<'a> Setting<'a> {
         is_included && !is_excluded
     }
 
-    /// Returns true if the program's platform or scheduler has an action for the fix.
+    /// Returns true if the program's platform or scheduler has its own action for the rule's remedy.
     #[must_use]
     pub fn is_of_surroundings(&self, rule: &FixRule) -> bool {
         let remedy = rule.remedy.as_ref();
@@ -398,7 +399,7 @@ impl<'a> Setting<'a> {
         (!is_excluded).then_some(adapted)
     }
 
-    /// Returns the fix for a card's rule, or `None` if the rule does not apply to this program.
+    /// Builds the fix for a card's rule, or `None` if the rule does not apply to this program.
     #[must_use]
     pub fn fix(&self, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         if !self.is_for(&rule.only) {
@@ -484,10 +485,10 @@ impl<'a> Setting<'a> {
 /// Returns a warning if the command affects more than the failed program.
 #[must_use]
 pub fn warning(change: &str) -> Option<&'static str> {
-    const MACHINE: &str = "WARNING: ends every program on this machine";
-    const GPU: &str = "WARNING: ends every program on the GPU";
-    const DRIVER: &str = "WARNING: changes the driver of the whole machine";
-    const PROCESS: &str = "WARNING: ends a process; check first whose process it is";
+    const MACHINE: &str = "WARNING: kills every program on this machine";
+    const GPU: &str = "WARNING: kills every program on the GPU";
+    const DRIVER: &str = "WARNING: changes the driver for the whole machine";
+    const PROCESS: &str = "WARNING: kills a process; first check whose process it is";
     const SERVICE: &str = "WARNING: affects every program that uses this service";
     const COMMANDS: &[(&str, &str)] = &[
         ("poweroff", MACHINE),

@@ -49,7 +49,7 @@ fn fact(row: &CsvRow<'_>, of: impl FnOnce(&Process) -> String) -> String {
     row.facts.map(of).unwrap_or_default()
 }
 
-/// Returns the GPU figures contained in a single sample. Omits figures that are read only while a screen shows them.
+/// Returns the GPU figures to export. Omits those that are read only while a screen shows them.
 fn figures() -> impl Iterator<Item = &'static GpuFigure> {
     let is_read = |figure: &&GpuFigure| figure.period != Period::WhileShown;
     GPU_FIGURES.iter().filter(is_read)
@@ -89,7 +89,7 @@ pub fn frame(frame: &Frame) -> String {
     out
 }
 
-/// Quotes a field that contains a comma, a quote or a line end. Adds an apostrophe before a formula, so that
+/// Quotes a field that contains a comma, a quote or a line break. Adds an apostrophe before a formula, so that
 /// spreadsheets do not run it.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();

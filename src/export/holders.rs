@@ -12,7 +12,7 @@ use crate::model::units::Bytes;
 
 /// Maximum number of holders in the sentence above the table.
 const MAX_NAMED: usize = 3;
-/// Minimum share in percent at which the sentence names a group of holders instead of the group's class.
+/// Minimum share of memory, in percent, for the sentence to name a group of holders instead of its class.
 const MIN_NAMED_PERCENT: f64 = 5.0;
 /// Minimum growth per minute at which the sentence and the advice name a group of holders.
 const MIN_NAMED_RATE: Bytes = Bytes::mib(1);
@@ -47,7 +47,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     capitalized(&words.collect::<Vec<_>>().join(", ")) + "."
 }
 
-/// Compares the allocated memory with an earlier reading, and names the groups that no longer exist.
+/// Compares the allocated memory in two readings, and names the groups that no longer exist.
 pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
     let (before, after) = (earlier.allocated, now.allocated);
     let change = match after.0.checked_sub(before.0) {
@@ -70,16 +70,16 @@ pub fn difference_lines(earlier: &Holders, now: &Holders) -> Vec<String> {
             let words: Vec<String> = words.collect();
             let others = match groups.len().saturating_sub(MAX_NAMED) {
                 0 => String::new(),
-                others => format!(", and {others} smaller groups"),
+                others => format!(", and {others} other groups"),
             };
-            Some(format!("No longer there: {}{others}.", words.join(", ")))
+            Some(format!("No longer allocated: {}{others}.", words.join(", ")))
         }
     };
     std::iter::once(total).chain(groups).collect()
 }
 
 /// Returns the parts of the sentence about holders, largest first. Large or growing groups kept alive by a variable get
-/// their own part; all others are joined by class.
+/// their own part; all others are added up by class.
 fn parts(holders: &Holders, growth: &HolderGrowth) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for group in &holders.groups {
@@ -111,8 +111,8 @@ fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> 
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns one sentence per growing group about what keeps its memory alive. The fastest growth is first, and sentences
-/// have no period.
+/// Returns one sentence per growing group, fastest growth first, about what keeps its memory alive. The sentences have
+/// no period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -133,7 +133,7 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     };
     let (bytes, batch_size) = (activations.bytes, activations.batch_size);
     let mut sentences = vec![format!(
-        "Activations take {} for each of {batch_size} samples, if the first dimension of the saved tensors is the batch \
+        "Activations take {} per sample at a batch size of {batch_size}, if the first dimension of the saved tensors is the batch \
          size. Parameters, gradients and optimizer state take {}.",
         rounded(activations.per_sample()),
         rounded(training_minimum(holders)),
@@ -165,7 +165,7 @@ pub fn percent_words(percent: f64) -> String {
     if percent > 0.0 && percent < 1.0 { "<1 %".into() } else { format!("{percent:.0} %") }
 }
 
-/// Formats a size with three digits: `120 MiB`, `1.20 GiB`.
+/// Formats a size with three significant digits: `120 MiB`, `1.20 GiB`.
 pub fn rounded(size: Bytes) -> String {
     let text = size.to_string();
     let Some((number, unit)) = text.split_once(' ') else {
@@ -350,8 +350,8 @@ mod tests {
         };
         assert_eq!(
             activations,
-            "Activations take 8.00 MiB for each of 8 samples, if the first dimension of the saved tensors is the batch \
-             size. Parameters, gradients and optimizer state take 100 MiB."
+            "Activations take 8.00 MiB per sample at a batch size of 8, if the first dimension of the saved tensors is the \
+             batch size. Parameters, gradients and optimizer state take 100 MiB."
         );
         assert!(fits.starts_with("A batch size of 12 would just fit, if"), "{fits}");
         assert_eq!(estimates(&holders, None).len(), 1);

@@ -404,7 +404,7 @@ impl Store {
                 break;
             }
             let Some(file) = oldest.next() else { break };
-            // Files written by a newer gputop are left for that version to delete.
+            // Keep files written by a newer gputop: only that version deletes them.
             if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
                 let _ = fs::remove_file(self.path(&file.uid));
             }
@@ -464,7 +464,7 @@ impl Store {
         Ok(file)
     }
 
-    /// Deletes temporary files left by killed writers.
+    /// Deletes temporary files left behind by writers that were killed.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return;
@@ -491,7 +491,8 @@ fn file_name(uid: &Uid) -> String {
     format!("{uid}.json")
 }
 
-/// Returns an unused incident ID. Two subjects (processes or GPUs) may have the same hash.
+/// Returns an unused incident ID. The first choice may be taken, because two subjects (processes or GPUs) may have the
+/// same hash.
 fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
         .map(|offset| Uid::of(&record.key, offset))

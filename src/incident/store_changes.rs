@@ -14,7 +14,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Returns true if the store may have changed since the last call. A store that never existed counts as unchanged.
+    /// Returns true if the store may have changed since the last call. Returns false if the store has never existed.
     pub fn are_new(&mut self, store: &Store) -> bool {
         let modified = || store.folder().metadata().ok()?.modified().ok();
         let now = modified();

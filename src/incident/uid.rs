@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::incident_key::IncidentKey;
 
-/// Digits of an incident ID in byte order, without characters that look alike (Crockford's base 32).
+/// The 32 digits used in incident IDs, sorted by byte value. Characters that look alike are excluded (Crockford's base
+/// 32).
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Number of base-32 digits for the time in seconds since 1970. Sufficient until the year 3058.
 const TIME_LENGTH: usize = 7;
@@ -31,7 +32,7 @@ impl Uid {
         Self(format!("{time}-{}", Self::subject_suffix(key)))
     }
 
-    /// Returns the ID suffix shared by all incidents with the key's subject (process or GPU).
+    /// Returns the ID suffix for the key's subject (process or GPU). All incidents of that subject share it.
     pub(super) fn subject_suffix(key: &IncidentKey) -> String {
         // The IDs of a `gputop run` command and its child processes have the same suffix.
         let process = key.run.or(key.process);

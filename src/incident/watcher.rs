@@ -1,10 +1,11 @@
 //! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
-//! The watcher reports each incident as merged in the store, under its stored name and key, never its own conclusion
-//! alone. Other conclusions arrive in two ways: another gputop process writes to the same store, or a remote agent
-//! sends the incidents of its host's store ([`Update::RemoteIncident`]). The agent sends each incident once, and again
-//! whenever it changes; [`source::remote`](crate::source::remote) requests them again after a lost connection. If
-//! gputop is not running on a remote host when a failure happens there, the failure is not recorded.
+//! The store merges the watcher's conclusion with those of other observers. The watcher then reports the merged
+//! incident, with its stored ID and key. Other conclusions arrive in two ways: another gputop process writes to the
+//! same store, or a remote agent sends the incidents of its host's store ([`Update::RemoteIncident`]). The agent sends
+//! each incident once, and again whenever it changes; [`source::remote`](crate::source::remote) requests them again
+//! after a lost connection. If gputop is not running on a remote host when a failure happens there, the failure is not
+//! recorded.
 //!
 //! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the
 //! drawing task only passes on updates. A recording is watched in the same way, but its incidents are not stored,
@@ -28,7 +29,7 @@ use crate::model::units::Millis;
 use crate::protocol::Update;
 
 /// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer
-/// data. A jump in a recording queues up to 125 frames at once, from which the watcher detects memory growth.
+/// data. A jump in a recording queues up to 125 frames at once, which the watcher uses to detect memory growth.
 pub const MAX_WAITING_FRAMES: usize = 128;
 
 /// The incident store and the user's commands to run for incidents and processes.
@@ -120,7 +121,7 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
 
-    /// Waits for the next result of the watcher thread. Safe to cancel. Never returns after the thread has stopped.
+    /// Waits for the next result from the watcher thread. Safe to cancel. Never returns after the thread has stopped.
     pub async fn next(&mut self) -> WatchResult {
         match self.results.recv().await {
             Some(found) => found,
@@ -152,7 +153,7 @@ impl Watcher {
     }
 }
 
-/// Diagnoses a recording on the calling thread. Drops no frame, so the result is always the same.
+/// Diagnoses a recording on the calling thread. Never drops a frame, so the result is deterministic.
 pub struct RecordingDiagnosis {
     thread: Thread,
     results: channel::UnboundedReceiver<WatchResult>,
@@ -203,7 +204,7 @@ struct Thread {
     activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
-    /// The last diagnosis error, stored to avoid repeating it: the same text may fail again with each frame.
+    /// The last diagnosis error, stored so that it is not reported again if the same text fails with every frame.
     last_failure: Option<String>,
 }
 

@@ -33,11 +33,12 @@ pub struct Accounting {
     pub free: Bytes,
     /// True if the samples are slightly inconsistent, so the parts are approximate. Shown as `~`.
     pub approximate: bool,
-    /// True if the driver's process list or a size in it is missing. `unattributed` then includes processes.
+    /// True if the driver's process list or a size in it is missing. In that case, `unattributed` includes memory held
+    /// by processes.
     pub processes_unknown: bool,
 }
 
-/// Splits a GPU's memory into parts without pool data.
+/// Splits a GPU's memory into parts, without using pool data.
 pub fn account(gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, None)
 }

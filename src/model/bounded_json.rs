@@ -5,7 +5,7 @@
 //! Rust type of every list element and map entry from a budget. It rejects the text when the budget is exceeded. Fields
 //! need no annotation, so no field can be forgotten.
 //!
-//! Strings count with their length, because several copies of a long string are needed to show it. `serde_json` itself
+//! Strings are charged by length, because showing a long string requires several copies of it. `serde_json` itself
 //! limits nesting to 128 levels.
 
 use std::cell::Cell;
@@ -95,7 +95,7 @@ where
     deserializer.deserialize_seq(List::<T, MAX>(PhantomData))
 }
 
-/// Wraps a serde type and charges the memory budget.
+/// Wraps a serde type and charges what it reads to the memory budget.
 struct Metered<'b, T> {
     inner: T,
     budget: &'b Budget,

@@ -76,7 +76,7 @@ pub struct Exit {
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: Box<OomVerdict>,
-    /// Highest device memory of the process, summed over all GPUs.
+    /// Peak device memory of the process, summed over all GPUs.
     pub peak_vram: Reading<Bytes>,
     /// Maximum delay between the exit and this event, measured from the kernel's exit report, or from the last time the
     /// process was seen alive.
@@ -169,9 +169,9 @@ pub struct LogExcerpt {
     /// Log bytes skipped since the previous excerpt.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
-    /// Bytes dropped from this excerpt or earlier unsent ones to stay within the size limit.
+    /// Bytes dropped to stay within the size limit, from this excerpt or from earlier ones that were not sent.
     pub left_out: Bytes,
-    /// Maximum delay between writing the newest log line and sending it.
+    /// Maximum delay between the time the program wrote the newest log line and the time gputop sent it.
     pub lag: Millis,
     /// Watched processes that write to the log, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -185,7 +185,7 @@ pub enum LogOrigin {
     Descriptor,
     /// File written by the program that reads the process's output pipe: `tee`, `multilog`.
     PipeReader,
-    /// tmux pane to whose terminal the process writes.
+    /// tmux pane whose terminal the process writes to.
     Pane,
     Journal,
     Docker,
@@ -316,7 +316,7 @@ pub struct HookException {
     pub message: String,
     /// Origin of the uncaught exception: `program`, `thread`, `multiprocessing`, `cell`.
     pub r#where: String,
-    /// File of the innermost line in the program's own code.
+    /// File that contains the innermost traceback line in the program's own code.
     pub file: String,
     pub line: u32,
     /// The traceback as Python prints it. May contain line breaks.

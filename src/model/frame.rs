@@ -1,4 +1,5 @@
-//! Frames: the state of one host at one time, as printed by `once --json`, stored in a recording and drawn on a screen.
+//! Frames: the state of one host at one point in time, as printed by `once --json`, stored in a recording and drawn on
+//! a screen.
 //!
 //! Example of the data flow: the worker of GPU 0 (`collect/nvml`) reads used memory into `Gpu::memory.used`. The agent
 //! (`collect/agent.rs`) puts that GPU into the next frame and publishes it. A source (`source/`) passes the frame on,
@@ -49,7 +50,7 @@ pub struct Frame {
     pub pools: Option<Pools>,
 }
 
-/// Kernel data on the processes that use a GPU.
+/// Data from the Linux kernel about the processes that use a GPU.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessList {

@@ -87,7 +87,7 @@ pub struct Gpu {
     /// Time of the last read of the processes' utilization, which is read even less often than `processes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
-    /// PCIe and NVLink traffic, read only while a screen shows it because the calls are expensive.
+    /// PCIe and NVLink traffic, read only while a screen shows it, because the calls are expensive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
@@ -256,7 +256,7 @@ pub struct Pcie {
     pub max_width: Reading<u32>,
 }
 
-/// PCIe and NVLink traffic of one GPU, read only while its screen is open because the calls take 2 to 40 ms.
+/// PCIe and NVLink traffic of one GPU, read only while its screen is open, because the calls take 2 to 40 ms.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
@@ -316,7 +316,8 @@ macro_rules! traffic {
     };
 }
 
-/// Traffic before its first reading: the GPU's screen was just opened, or was not open when the recording was made.
+/// Placeholder for traffic not yet read: the GPU's screen was only just opened, or was not open when the recording was
+/// made.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     fn unread<T>() -> Reading<T> {
         Reading::missing(Reason::NotRead, "read while this screen is open")
@@ -350,11 +351,11 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
 
     figure("sm", "SM", Activity, Tick, gpu!(Percent, sm)).dcgm("DCGM_FI_DEV_GPU_UTIL")
         .nvidia_smi(&["utilization.gpu"])
-        .column("SM%", 4, 3, "Share of time in which a kernel ran. It does not show how much of the GPU the kernel used."),
+        .column("SM%", 4, 3, "Share of time during which a kernel ran. It does not show how much of the GPU the kernel used."),
     figure("memory_bandwidth", "memory bandwidth", Activity, Tick, gpu!(Percent, memory_bandwidth))
         .dcgm("DCGM_FI_DEV_MEM_COPY_UTIL")
         .nvidia_smi(&["utilization.memory"])
-        .column("BW%", 4, 8, "Share of time in which device memory was read or written."),
+        .column("BW%", 4, 8, "Share of time during which device memory was read or written."),
     figure("encoder", "encoder", Activity, Slow, gpu!(Percent, encoder)).dcgm("DCGM_FI_DEV_ENC_UTIL")
         .nvidia_smi(&["utilization.encoder"]),
     figure("decoder", "decoder", Activity, Slow, gpu!(Percent, decoder)).dcgm("DCGM_FI_DEV_DEC_UTIL")

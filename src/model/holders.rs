@@ -1,5 +1,5 @@
-//! The holders of a process's GPU memory: the bytes allocated by its PyTorch allocators, by the name of the tensor that
-//! holds them.
+//! The holders of a process's GPU memory: the bytes that its PyTorch allocators have allocated, grouped by the name of
+//! the tensor that holds them.
 //!
 //! One reading scans the process once while it runs. Every allocated block is counted in exactly one group, so the
 //! groups of a reading add up to [`Holders::allocated`]. Tensor names are private data of the program. They are shown
@@ -19,7 +19,7 @@ use super::units::{Bytes, Millis, Mono};
 
 /// Maximum number of tensors listed per group of memory holders.
 pub const MAX_LISTED: usize = 64;
-/// Maximum number of groups. The smallest groups beyond the limit are joined into one group per class.
+/// Maximum number of groups. The smallest groups beyond the limit are merged into one group per class.
 pub const MAX_GROUPS: usize = 2_048;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub enum HolderClass {
     OptimizerState,
     /// A module buffer, such as the running mean of a batch norm.
     Buffer,
-    /// A tensor saved by autograd for the backward pass. The name is that of the tensor that keeps the graph alive.
+    /// A tensor saved by autograd for the backward pass. It is named after the tensor that keeps the graph alive.
     SavedForBackward,
     /// A tensor referenced by a Python variable, container or attribute.
     Variable,
@@ -113,7 +113,7 @@ pub struct HeldTensor {
     pub is_view: bool,
     /// References from a root to the tensor, root first: `__main__`, `.trainer`, `.history`, `[12]`.
     pub path: Vec<String>,
-    /// Other names of the same storage, as for tied weights.
+    /// Other names for the same storage, as with tied weights.
     pub aliases: Vec<String>,
 }
 
@@ -138,8 +138,8 @@ impl Holders {
         }
     }
 
-    /// Returns the tensor at a block address, and its group. Returns `None` for a small tensor of a large group, which
-    /// is not listed.
+    /// Returns the tensor at a block address, and its group. Returns `None` if the tensor is not listed, such as a
+    /// small tensor in a large group.
     pub fn owner(&self, ordinal: u32, block: u64) -> Option<(&HolderGroup, &HeldTensor)> {
         let groups = self.groups.iter().filter(|group| group.ordinal == ordinal);
         groups
@@ -235,7 +235,7 @@ impl HolderClass {
         }
     }
 
-    /// Returns the class name for sentences and legends, in the plural if there is one.
+    /// Returns the class name for sentences and legends, in the plural where one exists.
     pub fn name(self) -> &'static str {
         match self {
             Self::Parameter => "parameters",

@@ -1,4 +1,4 @@
-//! Data on the host that contains the GPUs.
+//! Data about the host that contains the GPUs.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::units::{Bytes, Mono, Percent};
 #[serde(default)]
 pub struct Host {
     pub at: Mono,
-    /// CPU usage over all cores. 100 means that every core is busy.
+    /// CPU usage across all cores. 100 means that every core is busy.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -49,7 +49,7 @@ pub struct Hello {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,
     pub namespace: PidNamespace,
-    /// Inode of the PID namespace of all [`ProcessKey`](super::process::ProcessKey)s.
+    /// Inode of the PID namespace that all [`ProcessKey`](super::process::ProcessKey)s refer to.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub namespace_id: Reading<u64>,
     /// Frequency of [`StartTicks`](super::units::StartTicks) in Hz.
@@ -59,7 +59,7 @@ pub struct Hello {
     pub uid: Option<u32>,
 }
 
-/// Relation of the PID namespaces of gputop and the driver.
+/// How gputop's PID namespace relates to the driver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PidNamespace {

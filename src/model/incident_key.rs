@@ -1,13 +1,13 @@
-//! Incident keys: an incident's subject (process or GPU) and the time of its first observation, the same for every
-//! observer.
+//! Incident keys: an incident's subject (process or GPU) and the time of its first observation. Keys from different
+//! observers of the same incident match.
 
 use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// Maximum time between the first observations of an incident by different observers. Two dashboards sample at
-/// different times.
+/// Maximum time between the first observations of an incident by different observers. They differ because two
+/// dashboards sample at different times.
 const MAX_DISTANCE: Millis = Millis(5_000);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -54,7 +54,7 @@ pub struct Record {
     /// The process's environment variables that are on the allow-list, so their values may be stored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
-    /// Versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`, as far as known.
+    /// Known versions of `gputop`, `kernel`, `driver`, `cuda` and `torch`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
     /// Fields added by later versions, preserved when this version revises the file.
@@ -88,7 +88,7 @@ pub struct Track {
     pub series: String,
     pub start: Mono,
     pub step: Millis,
-    /// Minimum and maximum of each time step. `null` if there was no value.
+    /// Minimum and maximum in each time step, or `null` if there was no value.
     pub values: Vec<Option<Span>>,
 }
 

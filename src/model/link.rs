@@ -2,18 +2,18 @@
 
 use super::units::Millis;
 
-/// State of the connection to a remote host. Frames contain their age; the connection state shows whether more frames
-/// will arrive.
+/// State of the connection to a remote host. A frame's time shows how old the data is; the connection state shows
+/// whether more frames will arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// Waiting for the first bytes from the host.
     Connecting,
-    /// The host's recording starts after the displayed time, by `begins_in`.
+    /// The host's recording starts `begins_in` after the displayed time.
     Later {
         begins_in: Millis,
     },
     Up,
-    /// Nothing was received for longer than a frame should take.
+    /// Nothing has been received for longer than a frame should take.
     Silent {
         since: Millis,
     },

@@ -1,4 +1,4 @@
-//! Permissions for actions on processes and GPUs beyond reading.
+//! Permissions for actions that go beyond reading data about processes and GPUs.
 
 /// Permission for each action, or the reason why it is denied: a phrase without a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Permissions that allow all actions that ask for confirmation.
+    /// Permissions that allow every action.
     pub const ALL: Self = Self { signals: Ok(()), probes: Ok(()), watches: Ok(()) };
 
     /// Returns permissions that deny all actions, with `why` as the reason.

@@ -92,10 +92,10 @@ impl Sampled {
     }
 }
 
-/// PyTorch's DeviceStats for one pool, with small and large blocks added up.
+/// PyTorch's DeviceStats for one pool. Each value is the sum for small and large blocks.
 ///
-/// `peak` is PyTorch's own value since the program started or last called `reset_peak_memory_stats`. Counters restart
-/// at 0 after `reset_accumulated_memory_stats`.
+/// Fields ending in `_peak` are PyTorch's own peaks since the program started or last called `reset_peak_memory_stats`.
+/// Counters restart at 0 after `reset_accumulated_memory_stats`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStats {
@@ -116,13 +116,13 @@ pub struct PoolStats {
     pub segments_peak: u64,
     pub num_alloc_retries: u64,
     pub num_ooms: u64,
-    /// Size of the largest free block of any stream, read from the last node of each tree of free blocks. Only the pool
+    /// Size of the largest free block in any stream, read from the last node of each tree of free blocks. Only the pool
     /// map has the exact value.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub largest_free_block: Reading<Bytes>,
 }
 
-/// All segments and blocks of a pool at one time.
+/// All segments and blocks of a pool at one point in time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolMap {

@@ -15,8 +15,8 @@ use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 pub const DEFAULT_LIMIT: Millis = Millis(500);
 /// Default limit on the memory held under one allocation policy.
 pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
-/// Upper bound for the memory of a CUDA context before its actual size is known. On an H200, NVML counts 518 MiB for a
-/// context with libraries.
+/// Upper bound on the memory of a CUDA context, used before its actual size is known. On an H200, NVML counts 518 MiB
+/// for a context with libraries.
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
 /// Returns the memory that a probe must leave free: 1 GiB, or 2 % of the GPU's memory if that is more. If other
@@ -37,8 +37,8 @@ pub fn min_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
 pub struct ProbeRequest {
     /// UUID of a GPU or MIG device.
     pub gpu: GpuUuid,
-    /// Process that provides the sizes of the pattern, and whose free blocks are compared. If not set, the pattern is
-    /// synthetic.
+    /// Process from which the pattern takes its sizes, and whose free blocks are also reported. If not set, the pattern
+    /// is synthetic.
     pub process: Option<ProcessKey>,
     /// Maximum time for which the probe holds memory.
     pub limit: Option<Millis>,
@@ -112,7 +112,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Histogram bin of memory blocks larger than half of `up_to_bytes` and at most `up_to_bytes`.
+/// Histogram bin for memory blocks larger than half of `up_to_bytes` and at most `up_to_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bin {
@@ -139,8 +139,9 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Returns true if the driver served every size while enough memory was free. The blocks of a clean fill correspond
-    /// to the binary digits of the amount of free memory: at most one block of each size, except for the largest size.
+    /// Returns true if the fill was completed and the driver never refused a request while enough memory was free. The
+    /// blocks of a clean fill correspond to the binary digits of the amount of free memory: at most one block of each
+    /// size, except for the largest size.
     pub fn is_clean(&self) -> bool {
         !self.cut_short && self.latency.iter().all(|size| size.failed == 0)
     }
@@ -233,7 +234,7 @@ pub struct PatternResult {
     pub missing: Option<String>,
 }
 
-/// Free blocks in a process's own allocator cache.
+/// Free blocks in a process's own allocator, for comparison with the policies.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessFragmentation {

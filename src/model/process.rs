@@ -23,7 +23,7 @@ impl ProcessKey {
     }
 }
 
-/// Data on a GPU process, as shown in a table row.
+/// Data about a GPU process, as shown in a table row.
 ///
 /// All text in a process is already escaped for display, limited in length, and free of secrets.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -57,7 +57,7 @@ pub struct Process {
     /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries. The program may change it later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
-    /// Value of PYTORCH_CUDA_ALLOC_CONF, or of PYTORCH_ALLOC_CONF if that is not set, at the start of the process.
+    /// Value of PYTORCH_CUDA_ALLOC_CONF when the process started, or of PYTORCH_ALLOC_CONF if the former was not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
     /// Process that started this process or later adopted it.
@@ -122,7 +122,7 @@ pub struct ProcessDetail {
     pub executable: Reading<String>,
     /// Environment variables. Only those on the allow-list have a value.
     pub environment: Reading<Vec<Variable>>,
-    /// Parent processes, nearest ancestor first.
+    /// Ancestor processes, starting with the parent.
     pub parents: Vec<Parent>,
     pub cgroup: Reading<String>,
     pub threads: Reading<u32>,

@@ -170,8 +170,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Reading<T> {
 
 const UNEXPECTED: &str = "a value of an unknown kind";
 
-/// Deserializes a reading. Written by hand, because serde's `untagged` buffers every value first and a frame contains a
-/// thousand readings.
+/// Deserializes a reading. Written by hand, because serde's `untagged` first buffers every value, which is slow for the
+/// thousand readings in a frame.
 struct ReadingVisitor<T>(PhantomData<T>);
 
 impl<T> ReadingVisitor<T> {

@@ -1,4 +1,5 @@
-//! Incidents in another host's store: first a list, then each requested incident.
+//! Incidents in another host's store. The remote host first sends a list of them, and then each incident that is
+//! requested.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //!
 //! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer and
 //! different values than PyTorch, so each value is a separate reading. A process may have several reported pools in
-//! addition to PyTorch's, even on the same device, so they have a separate list.
+//! addition to PyTorch's, even on the same device, so reported pools have a separate list.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Incident scenes: the state of the host around an incident's time.
 //!
-//! A scene is assembled from data that a stream contains anyway. It takes the GPUs of the incident's processes from the
-//! newest frame, with all their processes, clocks and throttle reasons. It adds the Python stack and the block map that
-//! the agent reads after a failed allocation. Each part has its own time, because no part was read exactly at the
+//! A scene is assembled from data that the stream already contains. It takes the GPUs of the incident's processes from
+//! the newest frame, with all their processes, clocks and throttle reasons. It adds the Python stack and the block map
+//! that the agent reads after a failed allocation. Each part has its own time, because no part was read exactly at the
 //! failure. A part not read in time is omitted instead of being replaced by older data.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,8 @@ use super::process::ProcessKey;
 use super::stack::PythonStack;
 use super::units::{Bytes, Millis, Mono};
 
-/// Maximum number of Python stacks in a scene: one per process. The ranks of one job fail together.
+/// Maximum number of Python stacks in a scene, one per process. Several are needed because the ranks of a job often
+/// fail together.
 pub const MAX_STACKS: usize = 8;
 /// Maximum number of segments and blocks in a complete map. Each takes about 60 bytes as JSON.
 pub const MAX_PARTS: u64 = 4_096;
@@ -39,8 +40,8 @@ pub struct Scene {
     pub map: Option<SceneMap>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<PythonStack>,
-    /// Memory holders of the process whose allocation failed, read because of the failure, or before it because the
-    /// GPU's memory was nearly full.
+    /// Memory holders of the process whose allocation failed, read after the failure, or earlier, when the GPU's memory
+    /// was nearly full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,
 }
@@ -57,7 +58,7 @@ pub struct SceneMap {
     pub ordinal: u32,
     pub at: Mono,
     /// Maximum time between the failure and the read of the map. The exception releases memory held by its stack
-    /// frames, so a later map has more free blocks than at the failure.
+    /// frames, so a map that is read later shows more free memory than there was at the failure.
     pub lag: Millis,
     /// True if the pool statistics were equal before and after the read, and all sums agree.
     pub exact: bool,
@@ -124,8 +125,8 @@ impl Scene {
         }
     }
 
-    /// Adds a reading of the memory holders. Of two readings of one process, the one with more memory is kept: after a
-    /// failure, exception handling frees memory. Returns true if the reading was added.
+    /// Adds a reading of the memory holders. If a process was read twice, retains the reading with more memory, because
+    /// exception handling frees memory after a failure. Returns true if the reading was added.
     pub fn take_holders(&mut self, holders: HolderSummary) -> bool {
         let is_better = self.holders.as_ref().is_none_or(|known| {
             known.process == holders.process
@@ -146,7 +147,7 @@ impl Scene {
         }
     }
 
-    /// Removes everything beyond the scene's size limits, wherever the scene came from.
+    /// Removes everything beyond the scene's size limits, regardless of where the scene came from.
     pub fn cut(&mut self) {
         self.stacks.truncate(MAX_STACKS);
         if self.map.as_ref().is_some_and(|map| map.segments + map.blocks > MAX_PARTS) {

@@ -26,7 +26,7 @@ pub struct SignalDef {
     pub signal: Signal,
     /// Signal name as in `kill -TERM`.
     pub name: &'static str,
-    /// Signal number, which is the same on every Linux for which NVIDIA provides a driver.
+    /// Signal number, which is the same on every Linux architecture for which NVIDIA provides a driver.
     pub number: i32,
     /// The signal's effect on a program that does not catch it, and whether it can be caught. Without a period.
     pub help: &'static str,
@@ -63,7 +63,7 @@ impl Signal {
     }
 }
 
-/// Result of sending a signal to processes: for each process, whether the signal was delivered, or the reason why not.
+/// Result of sending a signal to processes: for each process, success or the reason why the signal was not delivered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Signalled {
     pub signal: Signal,

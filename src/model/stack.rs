@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
 
-/// Python threads of a process at one time.
+/// Python threads of a process at one point in time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PythonStack {
     pub process: ProcessKey,
-    /// Time of the second of two stack reads with the same result.
+    /// Time of the second of two reads that returned the same stack.
     pub at: Mono,
     pub why: StackTrigger,
     /// Maximum delay between the trigger and `at`.
@@ -94,7 +94,8 @@ const LIBRARIES: &[&str] = &[
     "importlib",
     ".pyx",
 ];
-/// File extensions of compiled code. Torch tracebacks mix compiled frames with Python frames.
+/// File extensions of native code: sources and shared libraries. Torch tracebacks mix compiled frames with Python
+/// frames.
 const COMPILED: &[&str] = &[".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so"];
 
 /// Returns true if the file belongs to the user, not to Python or an installed package.

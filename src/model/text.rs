@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthChar;
 /// Maximum number of zero-width marks per character: enough for any script, too few to make a line unreadable.
 const MAX_MARKS: usize = 3;
 
-/// Returns `text` with every character that is not plainly visible escaped, truncated to `max_chars` characters.
+/// Escapes every character in `text` that is not plainly visible, and truncates the result to `max_chars` characters.
 /// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);
@@ -60,7 +60,7 @@ pub fn escape_json_strings(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]
             continue;
         };
         written.push_str(&text[done..at]);
-        // JSON strings need two backslashes for one.
+        // In a JSON string, each backslash is written as two.
         let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);
         written.push_str(&shown.replace('\\', "\\\\"));
         done = end;
@@ -103,7 +103,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Returns the same JSON document with every invisible character written as `\uXXXX`, which a parser reads back
-/// unchanged. Invisible characters only occur inside strings, where the `\uXXXX` syntax is valid.
+/// unchanged. Invisible characters occur only inside strings, where the `\uXXXX` syntax is valid.
 pub fn json_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

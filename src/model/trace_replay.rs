@@ -1,4 +1,4 @@
-//! Results of replaying an allocation trace with other settings of PyTorch's allocator, after the program ran out of
+//! Results of replaying an allocation trace with different PyTorch allocator settings, after the program ran out of
 //! memory. The host that has the trace replays it and sends the results to the observers that explain the failure.
 
 use serde::{Deserialize, Serialize};
@@ -10,11 +10,11 @@ use super::units::Bytes;
 pub struct TraceReplay {
     /// Device number inside the process.
     pub ordinal: u32,
-    /// Free memory of the GPU at the failure. Distinguishes the failure from other failures of the same process.
+    /// Free memory on the GPU when the failure happened. Distinguishes the failure from others in the same process.
     pub free_bytes: Bytes,
-    /// The program's peak of reserved memory up to the failure, with its own settings.
+    /// The program's peak reserved memory up to the failure, with its own settings.
     pub peak_reserved_bytes: Bytes,
-    /// Number of operations before the failure, if the trace does not reach back to the program's start.
+    /// Number of operations in the trace, if the trace does not reach back to the program's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operations: Option<u64>,
     pub tried: Vec<SettingResult>,
@@ -30,14 +30,14 @@ pub struct SettingResult {
     pub conf: String,
     #[serde(rename = "fate")]
     pub outcome: ReplayOutcome,
-    /// Peak of reserved memory up to the failed request, or up to an earlier request that fails with the setting.
+    /// Peak reserved memory up to the failed request, or up to an earlier request that fails with the setting.
     pub peak_reserved_bytes: Bytes,
     /// Size of an earlier request that fails with the setting, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails_at_bytes: Option<Bytes>,
 }
 
-/// Outcome of the failed request with another allocator setting.
+/// Outcome of replaying up to the failed request with another allocator setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplayOutcome {

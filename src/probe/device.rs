@@ -9,7 +9,8 @@ pub const GRANULE: u64 = 2 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceError {
     OutOfMemory,
-    /// Any error except out of memory, as a phrase: `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED (801)`.
+    /// Any error except out of memory. Contains a phrase such as `cuMemCreate failed with CUDA_ERROR_NOT_SUPPORTED
+    /// (801)`.
     Failed(String),
 }
 
@@ -30,7 +31,7 @@ pub trait Device {
     fn unreserve(&mut self, address: u64, size: u64);
     /// Maps memory to reserved addresses, in whole granules.
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError>;
-    /// Unmaps a range mapped by a single call.
+    /// Unmaps a range that a single call to `map` has mapped.
     fn unmap(&mut self, address: u64, size: u64);
 
     /// Opens a stream-ordered pool that retains freed memory. Only one pool can be open at a time.

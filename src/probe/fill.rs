@@ -1,8 +1,8 @@
 //! Greedy descending fill: repeatedly allocates the largest available power of two, down to the granule.
 //!
-//! A bisection for the largest block would free tens of GiB at every step, which takes seconds on a large GPU. The fill
-//! allocates each byte only once. If memory is not fragmented, the block sizes are the binary digits of the amount of
-//! free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
+//! Finding the largest block by bisection would free tens of GiB at every step, which takes seconds on a large GPU. The
+//! fill allocates each byte only once. If memory is not fragmented, the block sizes are the binary digits of the amount
+//! of free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
 
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};
@@ -14,8 +14,8 @@ use crate::model::units::Bytes;
 /// free.
 const MAX_BLOCKS: usize = 65_536;
 
-/// Allocates all GPU memory except for `headroom` until `deadline_us`, then frees it. Fails on any driver error except
-/// out of memory, and also frees the memory in that case.
+/// Allocates GPU memory until only `headroom` is left or `deadline_us` is reached, then frees it. Fails on any driver
+/// error except out of memory, and also frees the memory in that case.
 pub fn fill(
     device: &mut impl Device,
     headroom: u64,

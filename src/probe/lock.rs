@@ -2,7 +2,7 @@
 //! headroom.
 //!
 //! The lock file is in a directory shared by all of this user's processes. The kernel releases the lock when the child
-//! exits. Probes of different users do not exclude each other.
+//! exits. The lock does not prevent simultaneous probes by different users.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;

@@ -45,7 +45,7 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for freeing the probe's memory. Freeing 130 GiB takes 90 ms, so a driver that needs much longer has hung.
 pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Signal with which the child's own alarm kills it.
+/// Signal that kills the child when its own alarm expires.
 const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
 /// Maximum length of a probe result, which contains a few dozen bins for each of several policies.
@@ -92,7 +92,7 @@ fn answer(
     let line = serde_json::to_string(request).map_err(|error| error.to_string())?;
     if line.len() >= MAX_REQUEST_BYTES {
         return Err(format!(
-            "the pattern is too long: {} KiB, at most {} KiB",
+            "the pattern is too long: {} KiB (maximum {} KiB)",
             line.len() >> 10,
             MAX_REQUEST_BYTES >> 10
         ));
@@ -101,7 +101,7 @@ fn answer(
         command.spawn().map_err(|error| format!("cannot start the probe process: {error}"))?,
     );
     if let Some(mut input) = child.0.stdin.take() {
-        // If the child has already exited, the reason is determined later.
+        // Writing fails if the child has already exited. The reason for the exit is determined later.
         let _ = input.write_all(line.as_bytes());
     }
     let Some(output) = child.0.stdout.take() else {

@@ -1,5 +1,5 @@
-//! Patterns of allocation requests to run under a policy: sizes and lifetimes. A lifetime is a number of further
-//! requests.
+//! Patterns of allocation requests to run under a policy: sizes and lifetimes. A block's lifetime is the number of
+//! subsequent requests until it is freed.
 //!
 //! A process's pattern comes from the best available source: its allocation trace, which contains every lifetime;
 //! several pool maps, with the allocator's own counter for the number of requests between them; or, for an idle
@@ -19,7 +19,7 @@ use crate::model::units::Bytes;
 pub struct PatternRequest(
     /// Bytes.
     pub u64,
-    /// Number of further requests after which the block is freed. 0 means never.
+    /// Number of subsequent requests after which the block is freed, or 0 if it is never freed.
     pub u32,
 );
 
@@ -56,7 +56,7 @@ impl Random {
 
 /// Returns a pattern resembling a training program with batches of different lengths: long-lived small and medium
 /// blocks between short-lived ones of all sizes, from 512 bytes to a sixteenth of the arena. At most three quarters of
-/// the arena are live at any time.
+/// the arena is live at any time.
 pub fn synthetic(arena: Bytes) -> Pattern {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let max_size = (arena.0 / 16).max(1024);
@@ -81,7 +81,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
     Pattern { source: "synthetic".into(), requests }
 }
 
-/// Simulated live memory while an allocation pattern is generated.
+/// Memory that is live at the current point of a pattern being generated.
 #[derive(Default)]
 struct Live {
     bytes: u64,
@@ -109,8 +109,8 @@ impl Live {
 }
 
 /// Derives a pattern from a process's current blocks. A live block becomes a long-lived request. A free block becomes a
-/// short-lived request, made twice. If the blocks exceed the arena or the maximum number, only every n-th block is
-/// used. Blocks larger than half of the arena are omitted.
+/// short-lived request, made twice. If the blocks exceed the arena or [`MAX_REQUESTS`], only every n-th block is used.
+/// Blocks larger than half of the arena are omitted.
 pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let mut blocks: Vec<(u64, bool)> = map
         .segments
@@ -156,7 +156,7 @@ struct Life {
     end: Option<u64>,
 }
 
-/// Derives a pattern from an allocation trace. Blocks that existed at its beginning are requested first.
+/// Derives a pattern from an allocation trace. Blocks that existed at the beginning of the trace are requested first.
 pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     let before =
         |live: &crate::allocator::trace::Live| Life { size: live.requested.0, begin: 0, end: None };
@@ -182,7 +182,7 @@ pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
     of_lives(lives, source, arena)
 }
 
-/// A pool map, and the number of requests served by the allocator when the map was read.
+/// A pool map, and the number of requests that the allocator had served when the map was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimedMap {
     pub requests: u64,
@@ -261,8 +261,8 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
     }
 }
 
-/// Converts block lifetimes to a pattern. If the blocks exceed the arena or the maximum number, only every n-th block
-/// is used. Blocks larger than half of the arena are omitted.
+/// Converts block lifetimes to a pattern. If the blocks exceed the arena or [`MAX_REQUESTS`], only every n-th block is
+/// used. Blocks larger than half of the arena are omitted.
 fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);

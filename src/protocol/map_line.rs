@@ -75,10 +75,11 @@ impl MapLine {
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// Parses the pool map. Fails if it is too large or no allocator could produce it.
+    /// Parses the pool map. Fails if the map is too large, or if no allocator could have produced it.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.map.get();
-        // Each segment and block begins with a bracket, so counting brackets limits the memory that parsing can take.
+        // Each segment and block begins with a bracket, so a limit on brackets also limits the memory that parsing can
+        // take.
         if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
             return Err(MapLineError::TooMany);
         }
@@ -94,8 +95,8 @@ impl MapLine {
     }
 }
 
-/// Fills in the block addresses of a segment. Returns the segment's end address, or `None` if its parts contradict each
-/// other.
+/// Fills in the block addresses of a segment. Returns the segment's end address, or `None` if the segment is
+/// inconsistent.
 fn fill_addresses(segment: &mut Segment) -> Option<u64> {
     let end = segment.address.checked_add(segment.size.0)?;
     let mut next = segment.address;

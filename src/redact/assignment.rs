@@ -1,5 +1,5 @@
-//! Redacts values of sensitive names: `NAME=value`, `"name": "value"` and `Name: value`, in shell scripts, Python or
-//! JSON on a command line, URL queries and HTTP headers.
+//! Redacts values assigned to sensitive names: `NAME=value`, `"name": "value"` and `Name: value`, in shell scripts,
+//! Python or JSON on a command line, URL queries and HTTP headers.
 
 use std::ops::Range;
 
@@ -27,7 +27,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             at += 1;
             continue;
         }
-        // A full-width separator begins with a byte that can also occur in a name, so the name takes at least one byte.
+        // `text[at]` can be the first byte of a full-width separator, which also counts as a name byte. Taking at least
+        // one byte ensures progress.
         let name = at..end_of_name(text, at).max(at + 1);
         at = name.end;
         if let Some(value) = value_of(text, name, quotes.open) {
@@ -145,7 +146,8 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // A closing quote whose opening quote was not recognized, for example after an apostrophe.
+            // This quote has no partner on the line, so it closes a quote that was not recognized, for example after an
+            // apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);

@@ -75,8 +75,8 @@ const NAMES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
-/// Prefixes of Terraform variables: `TF_TOKEN_app_terraform_io`. They begin with `TF_` like TensorFlow variables, but
-/// may contain secrets.
+/// Prefixes of Terraform variables: `TF_TOKEN_app_terraform_io`. Like TensorFlow variables, they begin with `TF_`, but
+/// they may contain secrets.
 const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
 
 /// Returns a variable for display. The value is omitted unless the name is on the allow-list and not sensitive. Shown

@@ -174,7 +174,7 @@ impl<'a> PrecedingWords<'a> {
         hidden
     }
 
-    /// Discards all words except the last at a line break. The next word may start a command or be the value of a flag
+    /// At a line break, discards all words except the last. The next word may start a command or be the value of a flag
     /// on the previous line.
     fn begin_line(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
@@ -219,7 +219,7 @@ impl<'a> PrecedingWords<'a> {
 /// Finds secret flag values in text whose words are separated by whitespace and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
-    // A single word cannot follow a flag.
+    // A flag and its value are at least two words.
     if words.len() < 2 {
         return;
     }
@@ -270,7 +270,7 @@ impl ShortFlag {
     }
 }
 
-/// Returns true for hyphens and for dashes that a word processor inserted: `–token`.
+/// Returns true if the word begins with a hyphen, or with a dash inserted by a word processor, as in `–token`.
 fn starts_with_dash(word: &[u8]) -> bool {
     let is_typeset = || {
         let first = word.utf8_chunks().next()?.valid().chars().next()?;
@@ -305,7 +305,7 @@ fn words(text: &[u8]) -> Vec<Range<usize>> {
     words
 }
 
-/// Quotes and brackets around a word: `["--token",` is the flag `--token`.
+/// Quotes and brackets that may enclose a word: `["--token",` is the flag `--token`.
 const ENCLOSING: &[u8] = b"\"'`[](),";
 
 fn leading(word: &[u8]) -> usize {

@@ -80,8 +80,8 @@ fn without_secrets(written: &str) -> String {
     String::from_utf8_lossy(&text(written.as_bytes())).into_owned()
 }
 
-/// Redacts a quote and adjusts its label positions. Labels after the last change move with their text; labels inside
-/// changed text are removed.
+/// Redacts a quote and adjusts its label positions. Labels after the last change move with their text. Labels that
+/// overlap changed text are removed.
 fn quote(quote: &mut Quote) {
     let new = without_secrets(&quote.text);
     if new == quote.text {

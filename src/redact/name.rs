@@ -163,7 +163,8 @@ const RUNS: &[&str] =
 /// Names that end like a secret but are not sensitive.
 const PLAIN: &[&str] = &["pwd", "oldpwd"];
 
-/// Returns true for boolean flags, which do not apply to the next argument: `--use-auth-token`, `--no-password`.
+/// Returns true for boolean flags, which do not take the next argument as their value: `--use-auth-token`,
+/// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
     const SWITCHES: &[&str] =
         &["disable", "enable", "no", "require", "skip", "use", "with", "without"];

@@ -9,7 +9,7 @@ use super::assignment::{end_of_value, is_reference};
 /// search quadratic.
 const MAX_COMMAND: usize = 1024;
 
-/// Words that occur in commands that read a secret.
+/// Words that identify a command that reads a secret from standard input.
 const READERS: &[&[u8]] = &[
     b"--passphrase-fd",
     b"--password-stdin",

@@ -51,7 +51,7 @@ const SHAPES: &[Shape] = &[
     shape("eyJ", 16, "-_.="),
 ];
 
-/// Maximum number of bytes after a prefix to search for a run of letters and digits. Without a limit, hostile text
+/// Maximum number of bytes to search after a prefix for a run of letters and digits. Without a limit, hostile text
 /// would make the search quadratic.
 const MAX_LOOK_AHEAD: usize = 512;
 

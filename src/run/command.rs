@@ -65,8 +65,8 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
-    /// Starts the command in gputop's process group or, if that fails, replaces gputop with the command. The command
-    /// gets the pty's slave end in place of terminal output streams, and gputop's pipes in place of other pipes.
+    /// Starts the command in gputop's process group or, if that fails, replaces gputop with the command. Output streams
+    /// that are terminals are replaced with the pty's slave end. Those that are pipes are replaced with gputop's pipes.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -146,8 +146,8 @@ impl ChildCommand {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Sends a signal to the command. Ignores errors: if gputop may not signal the process (setuid), neither may the
-    /// user.
+    /// Sends a signal to the command. Ignores errors: if gputop is not permitted to signal the process (for example, a
+    /// setuid program), neither is the user.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = kill(self.pid(), signal);
     }
@@ -158,7 +158,7 @@ impl ChildCommand {
         }
     }
 
-    /// Returns the command's next state change. Must be called after SIGCHLD until it returns `None`.
+    /// Returns the command's next state change. After SIGCHLD, must be called repeatedly until it returns `None`.
     pub(super) fn next_change(&mut self) -> Option<StateChange> {
         let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
         loop {
@@ -187,7 +187,7 @@ pub(super) fn identity(pid: u32) -> Option<ProcessKey> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitOutcome {
     Exited(i32),
-    /// Killed by the signal with this number. Real-time signals have no name.
+    /// Killed by the signal with this number. It is stored as a number because real-time signals have no name.
     Killed(i32),
 }
 

@@ -67,7 +67,8 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // Registers unexplained exceptions too, because the other ranks may have been waiting for this rank.
+    // Also registers exceptions that have no explanation, because the other ranks may have failed while waiting for
+    // this rank.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -83,8 +84,8 @@ pub fn explain(
     }
 }
 
-/// Returns the cause of the failure. Logs take precedence over hook reports, unless the logs contain no cause or only
-/// its consequence. Adds the hook's measurements and the fixes predicted from its trace.
+/// Returns the cause of the failure. Logs take precedence over hook reports, unless the logs contain no cause, or only
+/// a consequence of the cause in the hook reports. Adds the hook's measurements and the fixes predicted from its trace.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
@@ -126,8 +127,8 @@ fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Op
         .find(|incident| incident.severity != Severity::Note)
 }
 
-/// Returns the incident for SIGKILL. A process killed by signal 9 prints nothing, so the exit status is the only
-/// evidence.
+/// Returns the incident for a command killed by SIGKILL. Such a command prints nothing about it, so the exit status is
+/// the only evidence.
 fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incident> {
     if !exit.is_sigkill() {
         return None;
@@ -147,14 +148,14 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     Some(incident)
 }
 
-/// Returns the last exception of the program: `KeyError: 'labels'`.
+/// Returns the program's last exception, such as `KeyError: 'labels'`.
 fn exception(logs: &[LogFindings]) -> Option<String> {
     let last = logs.iter().rev().find_map(|log| log.tracebacks.last())?;
     Some(format!("{}: {}", last.exception, last.message))
 }
 
 impl Evidence {
-    /// Parses all logs. The flag is true if their line numbers are correct.
+    /// Parses all logs. The returned flag is true if the line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));
         let outputs = self.outputs.iter().map(|output| output.read(catalogue));
@@ -167,8 +168,8 @@ impl Evidence {
 /// second.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Adds the effects predicted from the hook's trace, if any, to the fixes of `incident`, or the reason why the trace
-/// gives no prediction.
+/// If the hook recorded a trace, adds the effects predicted from it to the fixes of `incident`. Without a prediction,
+/// adds the reason.
 fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;

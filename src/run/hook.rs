@@ -1,5 +1,5 @@
-//! The Python hook for a command: its environment variables, and the reports it provides as evidence. Reports cover
-//! exceptions missing from the logs and the allocator state at an out-of-memory error.
+//! The Python hook for a command: its environment variables, and the reports it provides as evidence. Reports contain
+//! exceptions that are missing from the logs, and the allocator state at each out-of-memory error.
 
 use std::ffi::OsString;
 use std::fs;
@@ -125,7 +125,7 @@ impl HookReports {
         })
     }
 
-    /// Returns a log for each process that exited with an exception.
+    /// Parses the traceback of each exception that ended a process, as if it were a log.
     pub(super) fn logs(&self, catalogue: &Catalogue) -> Vec<LogFindings> {
         let read = |(report, exception): (&Report, &HookException)| {
             let mut log = LogReader::new(catalogue, NAME);
@@ -137,7 +137,7 @@ impl HookReports {
         self.exceptions().map(read).collect()
     }
 
-    /// Returns the last exception: `KeyError: 'labels'`.
+    /// Returns the last exception, such as `KeyError: 'labels'`.
     pub(super) fn exception(&self) -> Option<String> {
         let (_, last) = self.exceptions().last()?;
         Some(format!("{}: {}", last.r#type, last.message))
@@ -169,7 +169,7 @@ impl HookReports {
     }
 }
 
-/// Returns true if two sizes differ by at most 1 %, because sizes in log text have two decimals.
+/// Returns true if two sizes differ by at most 1 %. They can differ because log text rounds sizes to two decimals.
 fn is_near(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 100
 }

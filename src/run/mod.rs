@@ -49,7 +49,7 @@ pub struct Finished {
     pub exit: ExitOutcome,
     pub process: Option<ProcessKey>,
     at: ExitTime,
-    /// Sources for an explanation, if the command failed.
+    /// Data for explaining the failure, if the command failed.
     evidence: Evidence,
     pipes: PipedStreams,
 }
@@ -111,7 +111,7 @@ pub fn run(
     };
     let mut child = command.spawn(&streams, slave, &pipes, &signals)?;
     pipes.close_writers();
-    // From now on, only the command has the slave open.
+    // Drops gputop's slave end, so that only the command has it open.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));
     let mut output = CapturedOutput::default();
     let exit = Relay::new(opened, &mut output).run(&signals, &mut child);

@@ -36,7 +36,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct PipedStreams(Vec<PipedStream>);
 
 struct PipedStream {
-    /// Standard streams of the command replaced by this pipe: 1, 2 or both.
+    /// Numbers of the standard streams that this pipe replaces for the command: 1, 2 or both.
     streams: Vec<usize>,
     /// Write end for the command. `None` once the command has inherited it.
     writer: Option<PipeWriter>,
@@ -77,8 +77,8 @@ impl PipedStreams {
         }
     }
 
-    /// Waits until the output of the exited command has been passed on, then returns it. Gives up when a signal
-    /// arrives, because the reader may never accept the remaining output.
+    /// Waits until the output of the exited command has been passed on to the reader, then returns it. Gives up when a
+    /// signal arrives, because the reader may never accept the remaining output.
     pub(super) fn captured(&mut self, signals: &Signals) -> Vec<CapturedOutput> {
         let mut all = Vec::new();
         let mut waiting = Vec::new();
@@ -156,7 +156,7 @@ fn copy(mut from: PipeReader, mut to: File, exited: PipeReader, report: Sender<C
     loop {
         let mut fds = vec![PollFd::new(from.as_fd(), PollFlags::POLLIN)];
         fds.extend(exited.iter().map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-        // After the exit, an empty pipe means that the output so far is complete.
+        // Once the command has exited, an empty pipe means that all of its output has been copied.
         let is_draining = exited.is_none() && report.is_some();
         let timeout = if is_draining { PollTimeout::ZERO } else { PollTimeout::NONE };
         if poll(&mut fds, timeout).is_err_and(|error| error != Errno::EINTR) {

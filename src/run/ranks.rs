@@ -45,7 +45,7 @@ pub struct Rank {
     job: String,
 }
 
-/// The first failed rank.
+/// Which rank failed first: this one or another.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum First {
     This,
@@ -107,8 +107,8 @@ fn delete_old_files(folder: &Path) {
     }
 }
 
-/// Converts text to a file name by replacing special characters, which host and run names may contain. Jobs whose names
-/// become equal still have different launchers.
+/// Converts text to a file name by replacing special characters, which host and run names may contain. Even if this
+/// makes the names of two jobs equal, their file names contain different launchers.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(of("3", "100 7").claim(&folder, "it broke"), First::This);
         let other = First::Other("rank 3 failed first: it broke".into());
         assert_eq!(of("5", "100 7").claim(&folder, "it broke too"), other);
-        // The PID of the launcher was reused, so the start times differ.
+        // Another launcher has reused the PID, but its start time differs.
         assert_eq!(of("5", "100 9").claim(&folder, "it broke"), First::This);
     }
 

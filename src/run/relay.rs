@@ -20,7 +20,7 @@ use super::unsafe_calls;
 
 /// Maximum number of chunks copied before signals and keys are handled.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval at which gputop checks whether it is in the foreground again while the command wants keys. Polling is
+/// Interval between checks for whether gputop is back in the foreground, while the command wants keys. Polling is
 /// needed because a shell sends no signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
@@ -72,7 +72,7 @@ impl<'a> Relay<'a> {
             match self.handle_events(signals, child) {
                 Ok(None) => {}
                 Ok(Some(exit)) => break exit,
-                // Without poll, gputop can only wait for the command to exit.
+                // If poll fails, gputop can only wait for the command to exit.
                 Err(_) => self.hang_up(),
             }
         };
@@ -184,7 +184,7 @@ impl<'a> Relay<'a> {
         None
     }
 
-    /// Resets the copied terminal modes and window size after a stop, then continues the command.
+    /// Updates the window size and discards the copied terminal modes after a stop, then continues the command.
     fn resume(&mut self, child: &mut ChildCommand) {
         if let Some(ends) = self.ends.as_mut().filter(|ends| ends.terminal.is_foreground()) {
             ends.mirror.reset();
@@ -282,8 +282,8 @@ fn leads_session() -> bool {
     getsid(None).is_ok_and(|session| session == getpid())
 }
 
-/// Size of a copy buffer. It exceeds the maximum that one terminal read returns (a page less one byte, `n_tty`). Each
-/// chunk is passed on immediately, because collecting more would delay the writer and the terminal.
+/// Size of a copy buffer. It exceeds the maximum that one terminal read returns (one byte less than a page, see
+/// `n_tty`). Each chunk is passed on immediately, because collecting more would delay the writer and the terminal.
 const CHUNK_BYTES: usize = 8 << 10;
 
 struct CopyBuffer {

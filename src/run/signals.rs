@@ -42,7 +42,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns true if the signal should end the wait for the output reader after the command has exited.
+    /// Returns true if, after the command has exited, this signal ends the wait for the reader of its output.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }

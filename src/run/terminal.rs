@@ -83,7 +83,7 @@ impl Terminal {
         Ok(Self { fd, modes })
     }
 
-    /// Returns true if gputop is in the foreground, and so may read the terminal and set its modes.
+    /// Returns true if gputop is in the foreground and may therefore read the terminal and set its modes.
     pub(super) fn is_foreground(&self) -> bool {
         tcgetpgrp(&self.fd).is_ok_and(|group| group == getpgrp())
     }
@@ -135,7 +135,7 @@ pub(super) struct Mirror {
     initial: Termios,
     seen: Termios,
     /// True if the command's stdin is not the terminal. The command may then read keys from its output terminal, as
-    /// `less` does behind a pipe.
+    /// `less` does when its input is a pipe.
     copies_keys: bool,
 }
 
@@ -167,7 +167,8 @@ impl Mirror {
         self.seen = now;
     }
 
-    /// Returns true if the command reads keys from the pty, which it shows by turning off line mode and echo there.
+    /// Returns true if the command reads keys from the pty. It is assumed to do so once it turns off line mode and echo
+    /// there.
     pub(super) fn wants_keys(&self, master: impl AsFd) -> bool {
         let line_mode = LocalFlags::ICANON | LocalFlags::ECHO;
         let is_raw = |modes: Termios| !modes.local_flags.intersects(line_mode);

@@ -17,7 +17,7 @@ nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
 
 pub(super) fn copy_window_size(terminal: impl AsFd, pty: impl AsFd) {
     let mut size = Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the kernel writes, and then reads, one `Winsize` through a pointer to one.
+    // SAFETY: both pointers refer to `size`, a valid `Winsize`, which the kernel writes and then reads.
     unsafe {
         if read_size(terminal.as_fd().as_raw_fd(), &raw mut size).is_ok() {
             let _ = write_size(pty.as_fd().as_raw_fd(), &raw const size);

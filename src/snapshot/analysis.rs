@@ -9,7 +9,7 @@ use crate::allocator::fragmentation::Fragmentation;
 pub struct DeviceAnalysis {
     pub history: History,
     pub fragmentation: Fragmentation,
-    /// Time of the peak in allocated memory, as a number of events.
+    /// Time of the peak in allocated memory, as the number of events up to it.
     pub peak: usize,
 }
 

@@ -42,7 +42,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         let is_only_device =
             runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
         let events = match is_only_device {
-            // Usually there is only one device, so its events are moved instead of copied.
+            // Usually there is only one device. Its events can then be moved instead of copied.
             true => std::mem::take(&mut store.events),
             false => slices.collect::<Vec<_>>().concat(),
         };

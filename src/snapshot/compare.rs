@@ -1,7 +1,7 @@
 //! Compares two snapshots: the memory of each device and of each allocation stack.
 //!
-//! Stacks match if all of their frames match. Editing a program changes line numbers, so a stack found in only one
-//! snapshot is compared with the other snapshot's stack that differs in line numbers alone, if there is exactly one.
+//! Stacks match if all of their frames match. Editing a program changes line numbers. A stack without a match is
+//! therefore compared with the stack that differs only in line numbers, if the other snapshot contains exactly one.
 
 use std::collections::HashMap;
 
@@ -221,7 +221,7 @@ fn changes(before: Holders<'_>, after: Holders<'_>) -> Vec<StackChange> {
 
 type Pair<'s> = (Option<&'s ByStack>, Option<&'s ByStack>);
 
-/// Moves stacks whose key occurs once in each list to `pairs`, and returns the others.
+/// Moves stacks to `pairs` if their key occurs exactly once in each list, and returns the other stacks.
 fn matched<'s>(
     first: Vec<&'s ByStack>,
     second: Vec<&'s ByStack>,

@@ -44,7 +44,8 @@ impl Device {
         self.held.get(at.ok()?)
     }
 
-    /// Returns the microseconds from the first event to `event`, or `None` before torch 2.1.
+    /// Returns the microseconds from the first event to `event`, or `None` if the file is from a torch version before
+    /// 2.1.
     pub fn since_first(&self, event: &Event) -> Option<u64> {
         let first = self.events.first()?.time_us;
         if first == NO_TIME || event.time_us == NO_TIME {

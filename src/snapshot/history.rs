@@ -41,9 +41,9 @@ struct Level {
 /// Memory statistics over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Minimum and maximum of the live blocks' requested bytes.
+    /// Minimum and maximum total of the requested bytes in live blocks.
     pub allocated: (Bytes, Bytes),
-    /// Maximum of the reserved bytes.
+    /// Maximum reserved bytes.
     pub reserved: Bytes,
     pub ooms: u32,
 }
@@ -176,7 +176,8 @@ impl History {
     }
 }
 
-/// Returns the allocation stack for each free event, and those of the blocks live after the last event, by address.
+/// Returns the allocation stack for each free event, and a map from address to allocation stack for the blocks live
+/// after the last event.
 fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
     let mut allocated_by = vec![0; events.len()];
     let mut live = ByAddress::<StackId>::default();

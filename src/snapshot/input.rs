@@ -13,7 +13,7 @@ pub struct Input<R> {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
-    /// Number of bytes consumed before the buffer.
+    /// Number of bytes consumed before the first byte in the buffer.
     before: u64,
     max_at_once: usize,
 }
@@ -96,7 +96,7 @@ impl<R: Read> Input<R> {
             return Ok(());
         }
         if count > self.max_at_once {
-            let what = format!("a value of more than {} MiB", self.max_at_once >> 20);
+            let what = format!("a value larger than {} MiB", self.max_at_once >> 20);
             let at = self.offset();
             return Err(SnapshotError::TooMuch { at, what });
         }

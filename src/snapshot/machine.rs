@@ -32,9 +32,10 @@ const MEMORY_PER_BYTE: u64 = 20;
 /// of their size.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Number of instructions between two budget checks. Except for long strings, an instruction takes about 100 bytes.
+/// Number of instructions between two budget checks. Unless it creates a long string, an instruction takes about 100
+/// bytes of memory.
 const STEPS: u32 = 4_096;
-/// Minimum string length that triggers a budget check before the read.
+/// Minimum string length that triggers a budget check before the string is read.
 const LARGE_TEXT: usize = 64 << 10;
 /// The newest supported pickle protocol, introduced in Python 3.8.
 const NEWEST: u8 = 5;
@@ -241,7 +242,7 @@ impl<R: Read> Machine<R> {
                 let size = i32::from_le_bytes(self.input.array()?);
                 match usize::try_from(size) {
                     Ok(size) => self.long(size),
-                    Err(_) => Err(self.damaged("a number of negative length")),
+                    Err(_) => Err(self.damaged("a number with a negative length")),
                 }
             }
             GET => {

@@ -20,7 +20,7 @@ pub enum Value {
 
 pub type ObjectId = u32;
 
-/// A stack of a snapshot, as an index into [`Stacks`](super::stacks::Stacks); 0 is the empty stack.
+/// A stack in a snapshot, as an index into [`Stacks`](super::stacks::Stacks); 0 is the empty stack.
 pub type StackId = u32;
 
 /// The type of an entry in a device's trace.

@@ -22,7 +22,7 @@ impl Stacks {
         frames.filter_map(|&frame| self.frames.get(frame as usize))
     }
 
-    /// Returns a stack's user-code frames first, then all others, both innermost first.
+    /// Returns the frames of a stack: user-code frames first, then all others, each group innermost first.
     pub fn users_first(&self, stack: StackId) -> Vec<&StackFrame> {
         let (mut users, others): (Vec<_>, Vec<_>) =
             self.frames(stack).partition(|frame| frame.is_users());
@@ -40,7 +40,7 @@ impl Stacks {
     }
 
     /// Returns the user-code frames, innermost first: `model.py:41 attention < train.py:57 step`. If there are none,
-    /// returns the most informative frame; if no stack was recorded, an empty string.
+    /// returns the most informative frame. If no stack was recorded, returns an empty string.
     pub fn words(&self, stack: StackId) -> String {
         let users = self.frames(stack).filter(|frame| frame.is_users());
         let users: Vec<String> = users.take(MAX_NAMED).map(ToString::to_string).collect();

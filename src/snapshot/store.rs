@@ -14,9 +14,9 @@ use crate::model::stack::StackFrame;
 
 /// Maximum length of file and function names. C++ function names are the longest.
 pub const MAX_TEXT: usize = 500;
-/// Maximum number of objects. Ten million events need twenty million.
+/// Maximum number of objects. Ten million events need twenty million objects.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Maximum number of entries searched for a key, from the end of a dictionary. A `history` entry has four keys.
+/// Maximum number of dictionary entries to search for a key, starting from the end. A `history` entry has four keys.
 const MAX_FIELDS: usize = 64;
 /// Maximum number of frames per stack, counted from the innermost. Python's own limit is 1000.
 const MAX_STACK_FRAMES: usize = 1_024;
@@ -34,7 +34,7 @@ pub enum Object {
     Dict(u32),
     EmptyList,
     List(u32),
-    /// A frame list already used as a stack.
+    /// A list of frames that has already been converted to a stack.
     Stack(StackId),
     /// A tuple of two integers. In a snapshot, such a tuple is always a pool ID.
     Pair(PoolIndex),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
-//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}} …     a minute of lines, a block a line
+//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}} …     one minute of lines, one block per line
 //! skippable 0x184D2A51   {"offset":…,"start":…}  + zstd {"summary":…}     the note of that minute
 //! …                      another minute and its note
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index
@@ -47,7 +47,7 @@ pub const MAX_LINE_BYTES: u64 = 16 << 20;
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;
 /// Maximum size of the events in a note.
 pub const MAX_NOTE_EVENT_BYTES: u64 = 4 << 20;
-/// Maximum size of the index: a year of minutes.
+/// Maximum size of the index, enough for a year of minutes.
 pub const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Position of a minute and the time it covers. `bytes` is the size of the zstd frame only.
@@ -70,7 +70,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The compressed part of a note: data of this minute that a jump to a later minute needs.
+/// The compressed part of a note: data from this minute that a jump to a later minute needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Note {

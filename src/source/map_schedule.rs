@@ -24,8 +24,8 @@ pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
 /// The minimum time between additional maps of one pool is the period divided by this number.
 const EARLY_DIVISOR: u64 = 6;
-/// A new maximum must exceed the previous reserved memory by more than that memory divided by this number. Without a
-/// minimum, every segment allocated during warm-up would count.
+/// A new maximum must exceed the previous reserved memory by more than that memory divided by this number. Without such
+/// a threshold, every segment allocated during warm-up would count.
 const RISE_DIVISOR: u64 = 50;
 /// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;
@@ -114,7 +114,7 @@ impl MapScheduler {
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
-        // A clock that went backwards, as after a reboot, also starts a round.
+        // A round also starts if the clock went backwards, as after a reboot.
         let is_round = self.round.is_none_or(|round| now < round || now.since(round) >= period);
         if is_round && has_budget && !listed.is_empty() {
             self.round = Some(now);
@@ -143,9 +143,9 @@ impl MapScheduler {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Returns true if a map read because of a failed allocation should be recorded, which requires some remaining
-    /// budget. Until the next round, failures in that pool cause no further requests, because each failure comes with
-    /// its own map.
+    /// Returns true if `map`, which was read because an allocation failed, should be recorded. This requires some
+    /// remaining budget. Until the next round, failures in that pool cause no further requests, because each failure
+    /// comes with its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             MapPeriod::Never => false,

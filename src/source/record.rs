@@ -11,7 +11,7 @@
 //! - CPU shares are rounded to a tenth of a percent. The kernel counts ticks of 10 ms, so only whole percents were
 //!   measured over a second. Further digits only come from dividing by an interval such as 1.0003 s, and they do not
 //!   compress.
-//! - Summaries in the notes are rounded to four digits, finer than any chart draws.
+//! - Summaries in the notes are rounded to four digits, which is more precise than any chart.
 //!
 //! `map_schedule.rs` decides how often a map is written.
 
@@ -39,7 +39,7 @@ use crate::model::stack::PythonStack;
 use crate::model::units::Mono;
 use crate::protocol::map_line::MapLine;
 
-/// zstd level: files are 7 % smaller than at the default of 3 at the same speed, for 7 MB more memory.
+/// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 7 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
 /// zstd level for many recordings at once, the same as for connections.
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
@@ -107,7 +107,7 @@ impl Recorder<File> {
         }
     }
 
-    /// Creates a recording and replaces an existing one. Other files are not changed.
+    /// Creates a recording and replaces an existing one. A file that is not a recording is not changed.
     pub fn overwrite(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
         match kind_of(path) {
             Existing::Foreign => Err(RecordError::IsForeign(path.into())),
@@ -184,13 +184,13 @@ impl<W: Write> Recorder<W> {
         .map_err(write_failed)
     }
 
-    /// Writes a Python stack captured at a failed allocation or a new memory maximum.
+    /// Writes a Python stack captured when an allocation failed or memory reached a new maximum.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
         let line = json_entry("stack", stack);
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
-    /// Writes the memory holders of a process, read because of a failed allocation or nearly full memory.
+    /// Writes the memory holders of a process, which were read because an allocation failed or memory was nearly full.
     pub fn holders(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
         let line = json_entry("holder_summary", summary);
         line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)

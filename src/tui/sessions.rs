@@ -26,13 +26,13 @@ use crate::source::stream::Source;
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, only the most
-/// recently opened ones do so. Only the last opened host keeps its complete history, so memory use is at most twice
-/// that of a single host.
+/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, the most
+/// recently opened ones do. Only the one opened last keeps its complete history, so memory use is at most twice that of
+/// a single host.
 const MAX_WITH_HISTORY: usize = 4;
 
-/// Maximum number of frames queued per host for the screen and for the watcher if there are many hosts. A frame takes
-/// about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
+/// If there are many hosts, the maximum number of frames queued per host for the screen, and again for the watcher. A
+/// frame takes about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
 const MAX_WAITING_PER_HOST: usize = 2;
 
 /// A host to monitor.
@@ -235,7 +235,7 @@ impl Sessions {
         &mut self.sessions[at]
     }
 
-    /// Shows a host by its row in the host list.
+    /// Shows the host in a row of the host list.
     pub(super) fn show(&mut self, row: usize) {
         let session = self.first_host + row;
         if session >= self.sessions.len() {

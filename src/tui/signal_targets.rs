@@ -12,7 +12,7 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::{Bytes, StartTicks, UnixMillis};
 
-/// A target process, as shown in the confirmation.
+/// A target process, as shown in the confirmation prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub key: ProcessKey,
@@ -87,7 +87,7 @@ pub fn is_allowed(app: &App) -> Result<(), String> {
     app.permissions.signals.map_err(|why| format!("cannot send signals: {why}"))
 }
 
-/// Describes the targets: `418 train.py`, `3 processes`.
+/// Describes the targets, such as `418 train.py` or `3 processes`.
 pub fn words(targets: &[Target]) -> String {
     match targets {
         [one] => format!("{} {}", one.key.pid, one.command),
@@ -95,7 +95,7 @@ pub fn words(targets: &[Target]) -> String {
     }
 }
 
-/// Returns the lines of the confirmation question, including a heading.
+/// Returns the lines of the confirmation prompt, including a heading.
 pub fn lines(targets: &[Target], app: &App) -> Vec<Vec<(String, Role)>> {
     let theme = &app.theme;
     let heading = "    PID  USER      GPU    VRAM  STARTED         COMMAND".to_owned();

@@ -13,7 +13,8 @@ use crate::model::text::visible;
 /// Maximum number of files with the same time in their names.
 const MAX_SAME_TIME: u32 = 99;
 
-/// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is not trusted.
+/// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is sanitized, because it is
+/// not trusted.
 pub fn stem(host: &str, date: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }
@@ -42,7 +43,7 @@ pub fn write(directory: &Path, stem: &str, text: &str) -> String {
         };
     }
     format!(
-        "cannot write {stem}.json: {MAX_SAME_TIME} files with this name and time exist; move them away"
+        "cannot write {stem}.json: {MAX_SAME_TIME} files with this name and time already exist; move or delete them"
     )
 }
 

@@ -67,7 +67,7 @@ pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> 
     }
     if idle > 0 {
         let threads = if idle == 1 { "thread" } else { "threads" };
-        list.push(value("", format!("{idle} {threads} outside of Python functions")));
+        list.push(value("", format!("{idle} {threads} not in a Python function")));
     }
     if stack.left_out > 0 {
         let text = format!("{} not readable, or beyond the limit", stack.left_out);

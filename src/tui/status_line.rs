@@ -1,4 +1,4 @@
-//! Prints one short plain-ASCII line for a status bar, for `gputop line`.
+//! Formats the short plain-ASCII line that `gputop line` prints for a status bar.
 //!
 //! The full form is `0 118.6/141G 84% sm 100% 67C | 1 …`. With less space, it becomes `mem 84 84 0 84%  sm 75%  67C`:
 //! memory share of each GPU, mean SM use and highest temperature. With even less space, only sums remain. Warnings such
@@ -22,7 +22,7 @@ pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
     })
 }
 
-/// Replaces non-ASCII characters, because a status bar counts columns.
+/// Replaces non-ASCII characters, because a status bar may miscount the columns that they occupy.
 fn ascii(line: &str) -> String {
     let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
     line.chars().map(plain).collect()

@@ -1,4 +1,4 @@
-//! Charts for the HTML summary of a recording, drawn like those of the screens.
+//! Charts for the HTML summary of a recording, drawn like the charts on the screens.
 
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
@@ -19,7 +19,7 @@ const CHART_AREA: Rect = Rect::new(0, 0, 140, 12);
 /// Maximum number of pools with a chart. Pools of the processes with the most memory take precedence.
 const MAX_POOL_CHARTS: usize = 16;
 
-/// Returns titles and SVG charts of each GPU and of each pool over `span`.
+/// Returns the charts of each GPU and each pool over `span`, as pairs of title and SVG.
 pub fn draw(run: &RunSummary, history: &History, span: (Mono, Mono)) -> Vec<(String, String)> {
     let theme = Theme::new(Palette::Dark, false, TimeZone::system());
     let length = Millis(span.1.since(span.0).0.clamp(1_000, DAY.0));

@@ -18,13 +18,13 @@ use super::fatal_signals;
 use super::terminal_size::Bounded;
 use crate::diagnose::recovery::is_recovered;
 
-/// True while gputop owns the screen. The code that sets this flag to false restores the screen, which prevents a
-/// second restore.
+/// True while gputop owns the screen. Whichever code clears this flag restores the screen, so the screen is restored
+/// only once.
 static IS_SCREEN_OWNED: AtomicBool = AtomicBool::new(false);
 /// True while the terminal reports mouse events.
 static MOUSE: AtomicBool = AtomicBool::new(false);
 
-/// Enables mouse reports for clicks and the wheel, with positions beyond column 223. crossterm would also enable
+/// Enables mouse reports for clicks and the wheel, including positions beyond column 223. crossterm would also enable
 /// reports of every movement, which would waste bandwidth on a slow connection.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
@@ -125,8 +125,8 @@ pub fn restore() {
 }
 
 /// Installs a panic hook that restores the terminal before a main-thread panic is reported. A collector-thread panic is
-/// logged, and the dashboard continues and marks that collector's data as stale. Panics that the diagnosis recovers
-/// from are reported by the caller of the diagnosis.
+/// logged, and the dashboard continues and marks that collector's data as stale. If the diagnosis recovers from a
+/// panic, its caller reports the panic.
 pub fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Limits the size of the terminal.
+//! Limits the part of the terminal that gputop uses.
 //!
 //! Terminals report their own size, and some report 65535x65535, which is over four billion cells. gputop uses only the
 //! upper left part of such a terminal.
@@ -9,8 +9,8 @@ use ratatui::backend::{Backend, ClearType, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 
-/// Twice the largest size that the screens are designed for. No terminal shows this many rows, even with the smallest
-/// font.
+/// Maximum size: twice the largest size that the screens are designed for. No terminal shows this many rows, even with
+/// the smallest font.
 const MAX_SIZE: Size = Size::new(800, 300);
 
 /// A backend that caps the reported size.

@@ -66,7 +66,7 @@ impl TextField {
         true
     }
 
-    /// Edits a text of at most `max_chars`.
+    /// Handles an editing key. Ignores new characters once the text has `max_chars` characters.
     pub fn edit(&mut self, key: KeyEvent, max_chars: usize) {
         let is_full = self.text().chars().count() >= max_chars;
         match key.code {
@@ -75,7 +75,7 @@ impl TextField {
         }
     }
 
-    /// Draws the label and the text, with the caret as a reversed cell. Returns the caret's column.
+    /// Draws the label and the text, with the caret as a cell in reverse video. Returns the caret's column.
     pub fn draw(&self, label: &str, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
         Clear.render(line, buffer);
         let (theme, y) = (&app.theme, line.y);

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::model::text::visible;
 use crate::user_files::{create, own_folder, replace};
 
-/// The key in the configuration file.
+/// The theme's key in the configuration file.
 const KEY: &str = "theme";
 /// Maximum size of a configuration file, the same as the limit for reading it.
 const MAX_BYTES: usize = 1 << 20;
@@ -51,7 +51,7 @@ fn with_theme(text: &str, theme: &str) -> io::Result<String> {
     let mut changed: Vec<&str> = lines.clone();
     match lines[..top].iter().position(|line| is_theme(line)) {
         Some(at) => changed[at] = &setting,
-        // Insert the key before the first table, because a key below a heading belongs to that table.
+        // Insert the key before the first table, because a key below a table heading belongs to that table.
         None => changed.insert(0, &setting),
     }
     let changed = changed.join("\n") + "\n";

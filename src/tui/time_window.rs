@@ -61,8 +61,8 @@ impl TimeWindow {
         self.until = time;
     }
 
-    /// Handles a jump within a recording that supplies the history from `from` on. Returns false if there is a gap
-    /// between the known history and `from`, in which case the known history must be discarded.
+    /// Handles a jump within a recording. The recording then supplies the history from `from` on. Returns false if
+    /// there is a gap between the known history and `from`, in which case the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self.covers(from);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
@@ -153,7 +153,7 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    /// Returns a window with this much history before minute 100.
+    /// Returns a window with this many minutes of history, ending at minute 100.
     fn window_of(minutes: u64) -> TimeWindow {
         let mut window = TimeWindow::default();
         window.extend(Mono(100 * MINUTE - minutes * MINUTE));

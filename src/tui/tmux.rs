@@ -1,4 +1,4 @@
-//! Runs commands in the surrounding tmux with a timeout, so that a hanging tmux server does not block the caller.
+//! Runs commands in the surrounding tmux with a timeout, so that a hung tmux server does not block the caller.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

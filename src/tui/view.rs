@@ -40,7 +40,7 @@ use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::{Play, Request};
 use crate::tui::widgets::area::{row, split_bottom, split_top};
 
-/// The display of one host.
+/// The stack of screens and the overlay of one session.
 pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
@@ -148,7 +148,7 @@ impl View {
         self.perform(effect, app)
     }
 
-    /// Performs an effect on the screens. Returns any effect left for the event loop.
+    /// Applies an effect to the screens. Returns any effect left for the event loop.
     fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
         match effect {
             Effect::Open(screen) => self.stack.push(screen),
@@ -294,8 +294,8 @@ impl View {
         self.top().process(app).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
-    /// Opens the memory screen for the process under the cursor. For a GPU, this is its largest process with a known
-    /// pool.
+    /// Opens the memory screen for the process under the cursor. If a GPU is under the cursor, uses its largest
+    /// process, preferring processes with a known pool.
     pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
@@ -306,7 +306,7 @@ impl View {
             .into()
     }
 
-    /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the reading.
+    /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the data.
     pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key)))).into()
     }
@@ -505,7 +505,7 @@ impl View {
         wanted.filter(|_| is_new).map(|before| Request::Play(Play::Past(before)))
     }
 
-    /// Returns the height of the header. A small first screen draws its own header.
+    /// Returns the height of the header. In a small pane, the first screen draws its own header.
     fn header_rows(&self, area: Rect) -> u16 {
         u16::from(!(is_small(area) && self.stack.len() == 1))
     }

@@ -84,7 +84,7 @@ fn a_reading_is_requested_while_the_screen_is_open_and_cancelled_when_it_closes(
     let mut view = view_after_keys(&mut app, "M");
     let open = KeyCode::Char('o');
     assert_eq!(requests(&mut view, &mut app, open), [Some(key(418))]);
-    assert!(text_of(&drawn(&view, &app, 80, 24)).contains("Reading the names"));
+    assert!(text_of(&drawn(&view, &app, 80, 24)).contains("Reading tensor names"));
     assert_eq!(requests(&mut view, &mut app, KeyCode::Down), []);
     // The same key requests another reading.
     assert_eq!(requests(&mut view, &mut app, open), [Some(key(418))]);
@@ -144,7 +144,7 @@ fn a_failed_reading_keeps_the_previous_one_and_shows_the_reason() {
     let mut app = self::app(false, true);
     take(&mut app, other);
     let shown = text(&mut app, "Mo", 80, 24);
-    assert!(shown.contains("Reading the names"), "{shown}");
+    assert!(shown.contains("Reading tensor names"), "{shown}");
 }
 
 #[test]

@@ -114,6 +114,6 @@ fn old_log_text_and_clean_exits_are_not_incidents() {
     run.process.finish();
     terminal.wait_text("exited");
     terminal.send("d");
-    terminal.wait_text("No incidents here");
+    terminal.wait_text("No incidents in this session");
     assert_eq!(run.stored_incidents(), [Value::Null; 0]);
 }

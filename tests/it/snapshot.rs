@@ -320,11 +320,11 @@ fn deep_nesting_ends_in_a_sentence() {
 fn claimed_sizes_allocate_nothing() {
     let u64_max = u64::MAX.to_le_bytes();
     for (body, says) in [
-        ([b"\x8d", &u64_max[..]].concat(), "a value of more than 6 MiB"),
-        ([b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(), "a value of more than 6 MiB"),
+        ([b"\x8d", &u64_max[..]].concat(), "a value larger than 6 MiB"),
+        ([b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(), "a value larger than 6 MiB"),
         (b"X\xff\xff\x5f\x00".to_vec(), "truncated"),
-        (b"\x8b\xff\xff\xff\x7f".to_vec(), "a value of more than 6 MiB"),
-        (b"\x8b\xff\xff\xff\xff".to_vec(), "a number of negative length"),
+        (b"\x8b\xff\xff\xff\x7f".to_vec(), "a value larger than 6 MiB"),
+        (b"\x8b\xff\xff\xff\xff".to_vec(), "a number with a negative length"),
         // A memo index far from all others.
         (b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(), "it is a list"),
         (b"h\x05".to_vec(), "a reference to an unknown memo entry"),

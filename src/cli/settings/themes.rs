@@ -10,7 +10,7 @@ use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 
-/// Theme name that stands for a theme chosen from the terminal's environment variables.
+/// Special theme name that makes gputop choose a theme from the terminal's environment variables.
 pub const AUTO: &str = "auto";
 
 #[derive(Debug, Default)]

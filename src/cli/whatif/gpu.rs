@@ -1,4 +1,5 @@
-//! Reads the size of a process's GPU, and its memory use outside the allocator, from one sample of this host.
+//! Reads the size of a process's GPU, and the GPU memory used outside the process's allocator, from one sample of this
+//! host.
 
 use crate::allocator::trace::Trace;
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
@@ -30,7 +31,7 @@ pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missin
     for trace in traces {
         let pool = pools(&frame, pid).find(|pool| pool.ordinal == trace.device);
         let Some(memory) = pool.and_then(|pool| memory(&frame, pool)) else {
-            missing = Some(Missing::new(Reason::Unknown, "the GPU of the process is not known"));
+            missing = Some(Missing::new(Reason::Unknown, "the GPU of the process is unknown"));
             continue;
         };
         let (Some(total), Some(free)) = (memory.total.get(), memory.free.get()) else {

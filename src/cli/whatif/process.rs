@@ -12,7 +12,7 @@ use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
 /// Returns one trace without operations for each device of the process. With `needs_card`, also adds the device's
-/// memory to each trace, or returns the reason if it is unknown. Errors are a message and the exit code.
+/// memory to each trace, or returns the reason if it is unknown. An error consists of a message and an exit code.
 pub(super) fn of_process(
     pid: Pid,
     needs_card: bool,
@@ -58,7 +58,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     }
 }
 
-/// Returns the last torch release of a memory layout: `(2, 15)` for `torch 2.13 to 2.15`.
+/// Returns the last torch release that uses a memory layout: `(2, 15)` for `torch 2.13 to 2.15`.
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }

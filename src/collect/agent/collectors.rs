@@ -41,10 +41,10 @@ pub(super) trait Collector: Send + Sync {
         false
     }
 
-    /// Handles a failed allocation, or a new maximum of allocated memory. Called on the sampler's thread.
+    /// Handles a failed allocation, or a new peak in allocated memory. Called on the sampler's thread.
     fn allocation_spike(&self, _spike: &AllocationSpike) {}
 
-    /// Handles a pool that grew while its GPU's memory was nearly full. Called in every tick in which that is so.
+    /// Handles a pool that grew while its GPU's memory was nearly full. Called on every tick on which this happens.
     fn nearly_full(&self, _pool: &Pool) {}
 
     fn exited(&self, _process: ProcessKey) {}
@@ -162,10 +162,10 @@ impl Collector for Python {
     }
 }
 
-/// Reader of the memory holders of one process at a time. A reading takes up to 2 s.
+/// Reads memory holders, for one process at a time. A read takes up to 2 s.
 struct HolderReader {
     jobs: Sender<HolderJob>,
-    /// Process of the last reading, and the flag that cancels that reading while it runs.
+    /// Last process to be read, and the flag that cancels the read while it is running.
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
@@ -192,7 +192,8 @@ impl HolderReader {
         Self { jobs, last: Mutex::new(None) }
     }
 
-    /// Starts a reading unless one of the same process is running. Cancels a running reading of a different process.
+    /// Starts a read unless one for the same process is already running. Cancels a read that is running for a different
+    /// process.
     fn request(&self, wanted: Option<ProcessKey>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = last.as_ref().and_then(|(key, flag)| Some((*key, flag.upgrade()?)));
@@ -224,7 +225,7 @@ impl Collector for HolderReader {
 /// Minimum time between two readings of a process for the same reason. A program may fail to allocate in every step.
 const MIN_HOLDER_INTERVAL: Millis = Millis(60_000);
 
-/// Reader of the memory holders of a process whose allocation failed or whose GPU is nearly full.
+/// Reads the memory holders of a process when an allocation fails or the process's GPU is nearly full.
 struct FailureHolders {
     jobs: Sender<FailureJob>,
     read: Mutex<BTreeMap<ProcessKey, LastReadings>>,
@@ -234,11 +235,11 @@ struct FailureHolders {
 struct FailureJob {
     process: ProcessKey,
     ordinal: u32,
-    /// Bytes allocated at the request, to recognize a process that exits during the reading.
+    /// Bytes allocated at the time of the request, used to detect that the process exits during the read.
     allocated: Bytes,
 }
 
-/// Times of the last readings of a process, by reason.
+/// Time of the last read of a process, for each reason.
 #[derive(Default)]
 struct LastReadings {
     oom: Option<Mono>,
@@ -249,7 +250,8 @@ fn start_failure_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>
     let (sections, proc_root) = (context.sections.clone(), context.options.proc_root.clone());
     let read = move |job: FailureJob| {
         let holders = holders::read_for_screen(&proc_root, job.process, &AtomicBool::new(false));
-        // If the process cannot be read, for example because it has exited, the incident has no such section.
+        // If the process cannot be read, for example because it has exited, the incident has no section about memory
+        // holders.
         let summary = holders.map(|holders| HolderSummary::of(&holders, job.ordinal));
         if let Ok(summary) = summary
             && summary.explains(job.allocated)

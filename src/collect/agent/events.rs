@@ -50,7 +50,7 @@ impl Agent {
     }
 
     pub(super) fn announce_exit(&mut self, found: ProcessExit) {
-        // Ignore a forked copy of a process, which has not used a GPU.
+        // Ignore a forked copy of a process, because the copy has not used a GPU.
         if self.copies.contains(&found.process) {
             return;
         }

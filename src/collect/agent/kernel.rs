@@ -12,14 +12,14 @@ use crate::model::host::PidNamespace;
 use crate::model::units::{GpuUuid, Millis, Mono, Pid};
 
 /// Interval for reading processes while the driver's list is unchanged. With 64 processes, reading all of them on each
-/// tick would take a third of gputop's CPU time, and CPU usage averaged over 2 s fluctuates less.
+/// tick would take a third of gputop's CPU time, and CPU usage fluctuates less when averaged over 2 s.
 const PROCESS_INTERVAL: Millis = Millis(2_000);
 
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
     hook: SpoolReader,
-    /// Last completed read request, and its time.
+    /// Last completed read request, and the time of the read.
     done: Option<(ReadRequest, Mono)>,
 }
 

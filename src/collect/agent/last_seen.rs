@@ -141,8 +141,8 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// Returns false if the start time is unknown, because the process could not be opened. Without it, a process that
-/// reuses the PID could be mistaken for this one.
+/// Returns false if the start time is unknown because the process could not be opened. Without a start time, a process
+/// that reuses the PID could be mistaken for this one.
 fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

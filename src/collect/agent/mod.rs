@@ -99,10 +99,11 @@ pub enum Section {
     Closed,
 }
 
-/// Maximum time for which loading the driver may delay the first frame.
+/// Maximum time that loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Share of a GPU's memory above which a growing pool's memory holders are read, because an allocation may soon fail.
+/// Percentage of a GPU's memory. If a growing pool reserves more than this, its memory holders are read, because an
+/// allocation may soon fail.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
 struct Agent {
@@ -152,7 +153,7 @@ impl Agent {
         }
     }
 
-    /// Publishes the first frame when every GPU has reported once, or with the available data at the timeout.
+    /// Publishes the first frame when every GPU has reported once, or at the timeout, with the data available by then.
     fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let deadline = Instant::now() + FIRST_FRAME_TIMEOUT;
         self.take_until(inbox, deadline, |agent| {
@@ -333,7 +334,7 @@ impl Agent {
         }
     }
 
-    /// Requests this tick's processes from the host thread, and waits briefly for the result.
+    /// Requests this tick's process data from the host thread, and waits briefly for the result.
     fn read_kernel(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let request = self.read_request();
         if self.kernel.send(request).is_err() {

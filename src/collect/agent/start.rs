@@ -131,8 +131,8 @@ fn start_exits(
     })
 }
 
-/// Starts the thread that replays allocation traces one at a time. The largest trace takes a second and more memory
-/// than all other threads of the agent.
+/// Starts the thread that replays allocation traces one at a time. Replaying the largest trace takes a second, and
+/// needs more memory than all other threads of the agent together.
 fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     job_thread("replay", move |failure: Traced| {
         if let Some(replayed) = failure.replay() {
@@ -142,7 +142,8 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     })
 }
 
-/// Loads the driver repeatedly, because a driver may be installed later, and GPUs may change. Reports each result.
+/// Loads the driver at regular intervals, because a driver may be installed later, and GPUs may change. Reports each
+/// result.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections.send(Section::Driver(find_driver(library))).is_err() {

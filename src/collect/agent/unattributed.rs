@@ -16,7 +16,8 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// Minimum memory to report. Idle GPUs have less unexplained memory, due to rounding and the driver's bookkeeping.
+/// Minimum memory to report. An idle GPU has less unexplained memory than this, due to rounding and the driver's
+/// bookkeeping.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// Maximum number of PIDs named in a sentence.
 const MAX_NAMED: usize = 4;
@@ -94,7 +95,7 @@ fn outside(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         bytes,
         cause: UnattributedCause::OutsideContainer,
         pids,
-        sentence: format!("{bytes} is outside this container{or}."),
+        sentence: format!("{bytes} is used outside this container{or}."),
     })
 }
 
@@ -211,8 +212,7 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let open: Vec<Pid> = of(LeftoverKind::HoldsOpen).collect();
     if !open.is_empty() {
         let sentence = format!(
-            "{bytes} may be held by {}: the driver lists no memory for it, but it has the GPU open, like a worker \
-            whose parent has exited.",
+            "{bytes} may be held by {}: the driver lists no memory for it, but it has the GPU open, for example because it is a worker whose parent has exited.",
             named(&open)
         );
         return Some(part(bytes, UnattributedCause::HeldOpen, open, sentence));

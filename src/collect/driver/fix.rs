@@ -67,7 +67,7 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
         DriverTrouble::AccessLost { runtime, .. } => vec![container_fixes(*runtime).restart.into()],
         DriverTrouble::Wsl { has_device, has_library } => in_wsl(*has_device, *has_library),
         DriverTrouble::Other(_) => vec![
-            "check the message of NVIDIA's own tool: nvidia-smi".into(),
+            "check the message from NVIDIA's own tool: nvidia-smi".into(),
             user.step("look for the reason in the kernel log", "dmesg | grep -i nvrm"),
         ],
     }
@@ -79,7 +79,7 @@ pub fn mismatch(library: Option<&str>, kernel: Option<&str>) -> String {
             "Driver and library do not match: the kernel module is {kernel}, the library is {library}. \
              The driver was upgraded, but the old module is still loaded."
         ),
-        (_, Some(kernel)) => format!("Driver and library do not match: the kernel module is {kernel}, the library has another version."),
+        (_, Some(kernel)) => format!("Driver and library do not match: the kernel module is {kernel}, the library has a different version."),
         _ => "Driver and library do not match: the driver was upgraded, but the old module is still loaded.".into(),
     }
 }

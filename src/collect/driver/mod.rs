@@ -5,7 +5,7 @@
 //! tree. The fixes are in `fix.rs`.
 //!
 //! Example: NVML reports `DriverNotLoaded`, `/proc/modules` lists nouveau but not nvidia, and the PCI bus has a device
-//! of vendor 0x10de. The diagnosis is [`DriverTrouble::ModuleNotLoaded`] with `nouveau` set.
+//! from vendor 0x10de. The diagnosis is [`DriverTrouble::ModuleNotLoaded`] with `nouveau` set.
 
 mod fix;
 mod system_files;

@@ -1,6 +1,6 @@
 //! Facts about the NVIDIA driver, read from the system's files.
 //!
-//! This module only reads system files. The diagnosis from these facts is in `mod.rs`.
+//! This module only reads system files. `mod.rs` derives the diagnosis from these facts.
 
 use std::fs;
 use std::io::Read;
@@ -45,7 +45,7 @@ pub struct SystemFacts {
     pub has_control_file: bool,
     /// True if `/dev/nvidia0` or another GPU's device file exists.
     pub has_gpu_file: bool,
-    /// First device file that is not open to all users.
+    /// First device file that is not accessible to all users.
     pub closed_device: Option<ClosedDevice>,
     pub container: Option<Runtime>,
     pub is_wsl: bool,

@@ -40,8 +40,8 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum time for which an exit report waits for more data: the status of another user's process once its parent
-/// reaps it, or the OOM killer's log line. Keeps the total delay below 100 ms.
+/// Maximum time that an exit report waits for more data: the status of another user's process once its parent reaps it,
+/// or the OOM killer's log line. Keeps the total delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// Interval for reading the OOM kill counters while no process exits.
@@ -124,8 +124,8 @@ impl ExitWatcher {
         Ok(Self { commands, wake, log })
     }
 
-    /// Replaces the watched processes. All were alive at `seen`. A process that has exited since then is reported
-    /// immediately. The list must not contain a process whose exit was already reported.
+    /// Replaces the list of watched processes. All of them were alive at `seen`. A process that has exited since then
+    /// is reported immediately. The list must not contain a process whose exit was already reported.
     pub fn watch(&self, processes: Vec<ProcessKey>, seen: Mono) {
         self.send(ExitCommand::Watch(processes, seen));
     }
@@ -176,7 +176,7 @@ struct WatcherThread {
 struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
-    /// OOM kill counter file of the process's cgroup.
+    /// File with the OOM kill counter of the process's cgroup.
     group: Option<Arc<Path>>,
     /// Set while the exit report is delayed to wait for more data.
     held: Option<HeldExit>,
@@ -246,7 +246,7 @@ impl WatcherThread {
             tracing::warn!("kernel log lines were lost: the kernel logged faster than gputop read");
         }
         if let Err(why) = read {
-            tracing::warn!(%why, "cannot read the kernel log any more");
+            tracing::warn!(%why, "can no longer read the kernel log");
             self.oom.lose_log(why.clone());
             (self.report)(ExitReport::LogClosed(why));
             // Close the kernel log, which removes it from the epoll set.

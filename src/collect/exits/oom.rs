@@ -21,7 +21,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum age of an OOM kill that can explain an exit. A process with much memory takes a while to tear down.
+/// Maximum age of an OOM kill that can explain an exit. A process with a lot of memory takes a while to tear down.
 const MAX_KILL_AGE: Millis = Millis(60_000);
 const MAX_KILLS: usize = 256;
 const MAX_BYTES: u64 = 64 << 10;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     impl OomKiller {
-        /// Returns the verdict of a copy, so that the kill is not assigned to the process.
+        /// Returns the verdict from a copy of the `OomKiller`, so that `self` does not assign the kill to the process.
         fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 paths: self.paths.clone(),

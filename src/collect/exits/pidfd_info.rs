@@ -29,8 +29,8 @@ nix::ioctl_readwrite!(get_info, 0xff, 11, PidfdInfo);
 /// does not support this call.
 pub fn wait_status(pidfd: impl AsFd) -> Option<i32> {
     let mut info = PidfdInfo { mask: EXIT, ..PidfdInfo::default() };
-    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most the 64 bytes that the
-    // request number names, all of them plain integers.
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most the 64 bytes that the request
+    // number specifies, all of which are plain integers.
     unsafe { get_info(pidfd.as_fd().as_raw_fd(), &raw mut info) }.ok()?;
     (info.mask & EXIT != 0).then_some(info.exit_code)
 }

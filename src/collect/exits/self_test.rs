@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::pidfd_info;
 use crate::model::reading::{Missing, Reason};
 
-/// Extent to which the kernel reports the exit of a process.
+/// How much the kernel reports about the exit of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExitSources {
     /// The kernel reports nothing. Only the process table detects exits.

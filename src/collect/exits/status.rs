@@ -24,7 +24,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Splits a `waitpid(2)` status. The lowest 7 bits are the signal, and the exit code is above the lowest 8 bits.
+    /// Splits a `waitpid(2)` status. Bits 0 to 6 are the signal, and bits 8 to 15 are the exit code.
     pub fn of_wait(status: i32) -> Self {
         match status & 0x7f {
             0 => Self {
@@ -49,7 +49,7 @@ impl Status {
     }
 }
 
-/// What can be read about a process whose pidfd signalled an exit.
+/// Data read about a process whose pidfd signalled an exit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
     Status(i32),
@@ -65,7 +65,7 @@ pub enum ExitTrace {
 pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
     let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
     // Ignore the /proc entry if the process was reaped: it may belong to a later process with the same PID and start
-    // time, which has a resolution of 10 ms. The PID cannot be reused before the process is reaped.
+    // time, because start times have a resolution of 10 ms. The PID cannot be reused before the process is reaped.
     let trace = match is_collected(&pidfd) {
         true => ExitTrace::Collected,
         false => shown,

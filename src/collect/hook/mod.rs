@@ -9,8 +9,8 @@
 //!       agent, run ◄─ replay_trace ◄─ ~/.local/state/gputop/traces/RUN.PID.START.oom.N.pickle
 //! ```
 //!
-//! The spool is written by other programs and is not trusted: only regular files of the same owner are read, links are
-//! not followed, all sizes are limited, and text is sanitized and redacted.
+//! The spool is written by other programs and is not trusted: only regular files owned by the same user are read, links
+//! are not followed, all sizes are limited, and text is sanitized and redacted.
 
 mod install;
 mod replay_trace;

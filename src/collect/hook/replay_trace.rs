@@ -66,7 +66,7 @@ impl Traced {
         let trace = trace.and_then(|trace| until(trace, self.oom.free_bytes));
         let Some(trace) = trace else {
             return Err(
-                "The allocation trace is from an earlier failure: the hook saves traces of only the first few failures."
+                "The allocation trace is from an earlier failure: the hook saves traces for only the first few failures."
                     .to_owned(),
             );
         };
@@ -104,14 +104,14 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
 }
 
 /// Returns the GPU memory available to the allocator. Memory that is neither free nor the allocator's belongs to other
-/// programs. The reported limit is the whole GPU, or the memory fraction of it (CUDACachingAllocator.cpp,
+/// programs. The reported limit is the size of the GPU, or the configured fraction of it (CUDACachingAllocator.cpp,
 /// `oom_observers_`).
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let conf = trace.recorded.conf.as_deref().map(Config::parse);
     let fraction = conf.and_then(|conf| conf.memory_fraction);
     let fraction = fraction.filter(|fraction| *fraction > 0.0).unwrap_or(1.0);
     let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
-    // A fraction set in the program's code is not known, but makes the limit lower than the GPU's memory.
+    // A fraction set in the program's code is unknown. `card` is then lower than the GPU's memory.
     let outside = card.0.saturating_sub(available(trace)?.0);
     Some(Room { card, outside: Bytes(outside) })
 }

@@ -1,4 +1,4 @@
-//! Directory of a user with one file for each process that reported something through the hook (the spool).
+//! The spool: a per-user directory with one file for each process that reported through the hook.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -25,7 +25,7 @@ const MAX_EVENTS: usize = 500;
 const MAX_AGE: Duration = Duration::from_hours(24);
 /// Maximum age of a statistics page. Older pages are ignored.
 const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
-/// Maximum number of retained spool files. The oldest files beyond it are deleted to make room for new ones.
+/// Maximum number of retained spool files. Beyond this limit, the oldest files are deleted to make room for new ones.
 const MAX_RETAINED: usize = 256;
 
 /// Returns the directory of this user's allocation traces. Traces are too large for the runtime directory, which is in
@@ -115,8 +115,8 @@ impl Spool {
         names.filter_map(|entry| Name::of(entry.file_name().to_str()?)).collect()
     }
 
-    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. An incomplete last
-    /// line is still being written, or its process was killed while writing.
+    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. Leaves out an
+    /// incomplete last line: it is still being written, or the process was killed while writing it.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -160,7 +160,7 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Deletes spool files that are too old, and the oldest ones beyond `MAX_RETAINED`.
+    /// Deletes spool files that are too old. If more than `MAX_RETAINED` remain, also deletes the oldest of them.
     pub fn sweep(&self) {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {

@@ -1,6 +1,6 @@
 //! Parses a spool line into an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
 //!
-//! Other programs write these lines, so nothing in these lines is trusted.
+//! Other programs write these lines, so their content is not trusted.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

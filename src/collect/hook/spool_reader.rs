@@ -48,7 +48,7 @@ impl SpoolReader {
         Self { spool, proc_root: proc_root.to_owned(), read: HashMap::new(), is_first: true }
     }
 
-    /// Returns the hook's events since the last call. The first call skips events of exited processes.
+    /// Returns the hook events reported since the last call. The first call skips events of exited processes.
     pub fn read(&mut self) -> HookUpdate {
         let mut update = HookUpdate::default();
         let Some(spool) = &self.spool else {

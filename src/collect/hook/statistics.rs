@@ -14,7 +14,7 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
-/// Maximum number of entries on a statistics page, more than any machine has devices.
+/// Maximum number of entries on a statistics page. No machine has this many devices.
 const MAX_DEVICES: usize = 16;
 
 /// Pools reported by running programs through the hook.

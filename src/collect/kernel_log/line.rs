@@ -47,7 +47,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Skip unrelated lines, which are the most frequent, before converting them to text.
+        // Skip unrelated lines before converting them to text, because most lines are unrelated.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }

@@ -43,7 +43,8 @@ pub struct KernelLog {
 }
 
 impl KernelLog {
-    /// Opens the kernel log at its end. Fails with the reason why the log is not readable; [`fixes`] suggests remedies.
+    /// Opens the kernel log at its end. If the log is not readable, the error is the reason; [`fixes`] suggests
+    /// remedies.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;
         Ok(Self {
@@ -144,7 +145,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns commands or phrases by which this user can make an unreadable kernel log readable, best first.
+/// Returns fixes for an unreadable kernel log, best first. Each is a command or a phrase for this user.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![

@@ -14,13 +14,13 @@ const MAX_DELAY: Millis = Millis(700);
 /// follows.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
 
-/// Unmodified part of a log to send.
+/// Part of a log to send, with the log's original bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
     pub bytes: Vec<u8>,
     /// Offset of the part in the log.
     pub offset: u64,
-    /// Number of the part's first line, counted from 1 at the beginning of the group.
+    /// Number of the part's first line within the group, starting at 1.
     pub line: Option<u64>,
     /// True if the part begins where the previous part ended.
     pub continues: bool,
@@ -29,11 +29,11 @@ pub struct Part {
 #[derive(Debug, Default)]
 pub struct Group {
     scanner: Scanner,
-    /// Offset in the log of the scanner's first byte.
+    /// Log offset of the first byte passed to the scanner.
     base: u64,
     /// End offset of the text sent so far.
     sent_to: Option<u64>,
-    /// Time since which text has been waiting.
+    /// Time when the waiting text started to wait.
     waiting_since: Option<Mono>,
     /// Time of the error whose context is being sent.
     followed_since: Option<Mono>,
@@ -91,7 +91,7 @@ impl Group {
         self.part(excerpt?)
     }
 
-    /// Returns the time at which the waiting text is due for sending.
+    /// Returns the time at which the waiting text is due to be sent.
     pub fn due(&self) -> Option<Mono> {
         let since = self.waiting_since?;
         let quiet = if self.is_line_open { MAX_DELAY } else { QUIET_INTERVAL };
@@ -108,7 +108,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Converts an excerpt to a part without the text already sent. Returns `None` if nothing remains.
+    /// Converts an excerpt to a part, leaving out text that was already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt { mut bytes, mut first_line, start } = excerpt;
         let mut offset = self.base + start;
@@ -186,7 +186,7 @@ mod tests {
         }
         assert!(parts.len() <= 5, "{}", parts.len());
         assert_eq!(group.due(), None);
-        // The waiting text is sent as context of the next error.
+        // The waiting text is sent as context for the next error.
         group.push(ERROR, Mono(200_000));
         let next = group.flush(Mono(200_200)).expect("an error");
         assert!(next.bytes.starts_with(b"an ordinary"));

@@ -19,7 +19,7 @@ pub trait LogContent: Debug + Send {
     /// Returns the log's text between two offsets, if still available.
     fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>>;
 
-    /// Requests a program's text immediately, because a writer exited or failed.
+    /// Asks for new text immediately, because a writer exited or one of its allocations failed.
     fn request_now(&mut self) {}
 
     /// Returns the time of the next read after a read at `last`. `None` if nothing is left to read.

@@ -1,4 +1,4 @@
-//! Extracts the text from Docker's log of a container. The log has one JSON object per line.
+//! Extracts the text from the log that Docker keeps for a container. The log has one JSON object per line.
 //!
 //! For example, `{"log":"step 1\\n","stream":"stdout","time":"…"}` becomes `step 1` and a line break.
 

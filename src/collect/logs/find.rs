@@ -39,13 +39,13 @@ use crate::redact;
 /// File descriptors of standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// Maximum age of a process for reading its log from the beginning, provided that the process or its shell created the
-/// file. This finds errors from the first seconds.
+/// Maximum age of a process whose log is read from the beginning. The process or its shell must also have created the
+/// file. This finds errors from the process's first seconds.
 const MAX_YOUNG_AGE: Millis = Millis(10_000);
 /// Maximum number of pipes to follow between a process and its log: `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
 const MAX_READERS: usize = 4;
-/// Maximum number of files written by a pipe reader. Readers that write more do not just copy their input.
+/// Maximum number of files written by a pipe reader. A reader that writes more files does more than copy its input.
 const MAX_FILES: usize = 4;
 const OPEN_FILES: &str = "its open files";
 
@@ -68,7 +68,7 @@ pub struct FoundLog {
     pub from: Option<u64>,
 }
 
-/// Distinct logs of a process, and the reason if some output is not readable.
+/// Distinct logs of a process, and the reason why some output is not readable, if any.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub found: Vec<FoundLog>,
@@ -122,7 +122,7 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// Start time of the process, or 0 if it has already exited. None of its files can then be opened.
+    /// Start time of the process, or 0 if it has already exited. In that case, none of its files can be opened.
     start: StartTicks,
     /// Start time of the watched process, if it started recently.
     young: Option<SystemTime>,
@@ -350,8 +350,8 @@ impl<'a> Process<'a> {
         self.open(&path, LogOrigin::Docker, location).ok()
     }
 
-    /// Returns the output file of a Slurm batch job under its default name. The file must belong to the user of the
-    /// process.
+    /// Returns the output file of a Slurm batch job, if it has the default name. The file must belong to the user of
+    /// the process.
     fn slurm(&self) -> Option<FoundLog> {
         let environ = self.environ();
         let value = |name: &str| {

@@ -1,4 +1,4 @@
-//! Followed log, and the processes that write to it.
+//! A log that gputop follows, and the processes that write to it.
 //!
 //! A log shared by several processes is read once. An excerpt is attributed to the only writer, or to all writers if
 //! there are several: a line does not identify its writer, and claims in the line's text are not trusted.
@@ -18,14 +18,14 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum number of bytes from the end of a log that are sent.
+/// Maximum number of bytes to send from the end of a log.
 const MAX_TAIL: u64 = 16 << 10;
-/// Maximum size of a log's text for a screen.
+/// Maximum size of a log's text to show on a screen.
 const MAX_VIEW: u64 = 256 << 10;
-/// Maximum size of the text for a screen while a log grows too fast. Nobody can read text that is completely new each
-/// time, and sanitizing it is the largest cost.
+/// Maximum size of the text to show on a screen while a log grows too fast. Nobody can read text that is completely new
+/// each time, and sanitizing it is the largest cost.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// Time for which a log counts as flooding after some of its text was skipped.
+/// How long a log counts as flooding after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
 /// Maximum number of bytes read from one log at once.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
@@ -35,9 +35,9 @@ const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
 const MIN_READ: u64 = 64 << 10;
 /// Maximum size of one log excerpt.
 const MAX_SENT: usize = 64 << 10;
-/// Milliseconds after an exit in which the last output may arrive through pipes and file servers.
+/// Milliseconds to wait after an exit, because the last output may arrive late through pipes and file servers.
 const EXIT_DELAY: u64 = 500;
-/// Milliseconds after a failed allocation in which the program prints the error.
+/// Milliseconds to wait after a failed allocation, so that the program can print the error.
 const OOM_DELAY: u64 = 700;
 
 /// Log excerpt, and its process if the log has only one writer.
@@ -250,7 +250,7 @@ impl Log {
         parts
     }
 
-    /// Returns an excerpt for each request for the end of the log that is now due.
+    /// Handles the requests for the end of the log that are now due. Returns the excerpts to report.
     fn answer(&mut self, now: Mono) -> Vec<ProcessExcerpt> {
         let mut excerpts = Vec::new();
         while let Some(at) = self.tail_requests.iter().position(|request| request.due <= now) {
@@ -270,7 +270,7 @@ impl Log {
         excerpts
     }
 
-    /// Returns the end of a process's output without text already sent.
+    /// Returns the end of a process's output, leaving out text that was already sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
         let end = self.content.offset();

@@ -2,10 +2,10 @@
 //!
 //! When a process is first watched, `find` determines where its output goes and stores the current end of the log. Only
 //! text written later is ever reported. `tail` reads the log as it grows. The text is searched for literals of the
-//! error signatures with [`Scanner`](crate::diagnose::scan::Scanner). This is the only part of `diagnose` used by a
-//! collector, because it decides which text is worth sending. A match is sent once it stops growing (`batch`), redacted
-//! and sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a
-//! process is sent when it exits or an allocation fails.
+//! error signatures with [`Scanner`](crate::diagnose::scan::Scanner). No collector uses any other part of `diagnose`.
+//! The scanner is an exception because it decides which text is worth sending. A match is sent once it stops growing
+//! (`batch`), redacted and sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log).
+//! The last output of a process is sent when it exits or an allocation fails.
 //!
 //! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread
 //! (`watcher`), so that a hung thread does not affect other logs.

@@ -2,8 +2,8 @@
 //!
 //! A pane has no log, so text is new if the last capture did not contain it. Two captures are aligned by their lines.
 //! Wrapped lines are joined, so the width does not matter. The later capture begins at some line of the earlier one,
-//! whose last lines may have been overwritten by a progress bar or a prompt. A last line that still changes is held
-//! back until two captures agree on it. When a program exits, two captures follow immediately.
+//! whose last lines may have been overwritten by a progress bar or a prompt. If the last line is still changing, it is
+//! held back until two captures agree on it. When a program exits, two captures follow immediately.
 //!
 //! Only tmux servers of gputop's user are queried, because another user could offer a socket to make gputop talk to a
 //! hostile server. An unresponsive server costs the log's thread 0.5 s every 10 s.
@@ -110,10 +110,11 @@ fn ask(program: &Path, socket: &str, commands: &[&str]) -> io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub struct Capture {
     pane: Pane,
-    /// Previous capture, or `None` before the first, whose text was written before gputop attached.
+    /// Previous capture, or `None` before the first. The text of the first capture is not reported, because it was
+    /// written before gputop attached.
     last: Option<LastCapture>,
     due: Mono,
-    /// Number of captures still to make without the usual delay.
+    /// Number of remaining captures without the usual delay.
     urgent: u8,
     is_closed: bool,
 }
@@ -278,7 +279,7 @@ mod tests {
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]
         );
-        // An error in the first capture is reported only when it is repeated.
+        // An error that is already in the first capture is reported only when the program prints it again.
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c"]), [""]);
         assert_eq!(new_lines(&["a OOM b c", "a OOM b c OOM x x"]), ["OOM x"]);
         // The screen is cleared. Lines that were shown before are not new.

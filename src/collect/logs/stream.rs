@@ -1,4 +1,5 @@
-//! Log that is a program's output rather than a file. Its latest part is retained for views of earlier output.
+//! Log that is a program's output rather than a file. The latest part is retained, so that a view can show earlier
+//! output.
 
 use std::collections::VecDeque;
 use std::io;

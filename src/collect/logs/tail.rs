@@ -57,7 +57,8 @@ pub struct Credentials {
 
 impl Credentials {
     /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
-    /// these permissions. Without root, `work` runs with gputop's own permissions, which are no higher.
+    /// these permissions. Without root, `work` runs with gputop's own permissions, which give the user no additional
+    /// access.
     fn lend<T>(self, work: impl FnOnce() -> T) -> T {
         struct Restore(Uid, Gid);
         impl Drop for Restore {
@@ -145,7 +146,7 @@ impl LogLocation {
         }
     }
 
-    /// Checks that the PID still belongs to the process, so that the data read before belongs to that process.
+    /// Checks that the PID still belongs to the process, so that data read before this check is known to belong to it.
     fn check_process(&self) -> io::Result<()> {
         match self {
             Self::Descriptor { proc_root, process, .. }

@@ -1,7 +1,7 @@
 //! Watches processes and their logs.
 //!
-//! The thread `logs` owns this state and never reads a file. Each search for logs runs on its own thread, and so does
-//! following each log. An unresponsive file server therefore stops only the thread that accessed it.
+//! The thread `logs` owns this state and never reads a file. Each search for logs and each followed log has its own
+//! thread. An unresponsive file server therefore stops only the thread that accessed it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,11 +26,11 @@ use crate::model::units::{Millis, Mono};
 const FIND_INTERVAL: Millis = Millis(10_000);
 /// Interval for checking which processes need a search for logs or can be forgotten.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which gputop follows the logs of a process that the driver no longer lists, because the process is exiting
-/// or has released its GPU.
+/// How long gputop follows the logs of a process that the driver no longer lists, because the process is exiting or has
+/// released its GPU.
 const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
-/// Maximum number of concurrent searches for logs, including those that hang.
+/// Maximum number of concurrent searches for logs, including hung ones.
 const MAX_SEARCHES: usize = 16;
 /// Maximum time for a log's thread to respond to a view request. After that, the log is considered hung.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
@@ -109,8 +109,8 @@ impl Logs {
         Ok(Self(Arc::new(Handle(commands))))
     }
 
-    /// Sets the processes whose logs to follow. A process that is no longer included is followed until it exits,
-    /// because an exiting process disappears from the driver's list first.
+    /// Sets the processes whose logs to follow. A process that is no longer included is followed until it exits, or for
+    /// `UNLISTED_LIMIT`: the driver drops an exiting process from its list before it exits.
     pub fn watch(&self, keys: &[ProcessKey]) {
         self.send(WatchCommand::Watch(keys.to_vec()));
     }
@@ -438,7 +438,8 @@ fn follow(
     over: &impl Fn(usize),
 ) {
     let mut writers = 0;
-    // Report each number of writers once, so that a later log of the same file is not mistaken for this log.
+    // Call `over` once for each number of writers. A repeated call could be mistaken for the end of a later log of the
+    // same file.
     let mut reported = None;
     loop {
         let command = match log.due() {

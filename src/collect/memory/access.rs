@@ -14,7 +14,7 @@ use nix::unistd::geteuid;
 
 use crate::model::units::Pid;
 
-/// Bit number of CAP_SYS_PTRACE in the effective capabilities (bit 19).
+/// Bit number of CAP_SYS_PTRACE in the effective capabilities.
 const CAP_SYS_PTRACE: u32 = 19;
 
 /// Facts that determine whether the kernel allows reading a process.
@@ -51,8 +51,8 @@ pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a phrase for the processes that this user can generally read. If there are none, the error is a phrase as
-/// from [`hint`].
+/// Returns a phrase for the processes that this user can generally read. If there are none, the error is a phrase like
+/// those from [`hint`].
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));

@@ -4,7 +4,8 @@
 //! to find an exported object, or the writable segments to search if the object is not exported.
 //!
 //! Example: an image is mapped at 0x7f2a00000000, and its first segment has the virtual address 0x400000 (PyTorch's
-//! aarch64 wheels). The bias is then 0x7f2a00000000 − 0x400000, and a symbol of value 0x4a4d20 is at bias + 0x4a4d20.
+//! aarch64 wheels). The bias is then 0x7f2a00000000 − 0x400000, and a symbol with the value 0x4a4d20 is at bias +
+//! 0x4a4d20.
 
 use super::view::View;
 use super::{Memory, MemoryError, Range, exact, up_to};
@@ -18,7 +19,7 @@ const PROGRAM_HEADER_BYTES: usize = 56;
 const SYMBOL_BYTES: usize = 24;
 /// Maximum number of program headers. Real images have about a dozen.
 const MAX_PROGRAM_HEADERS: usize = 128;
-/// Size of the part of the dynamic section to read, in bytes: 256 entries. Libraries have about 30.
+/// Number of bytes to read from the dynamic section: 256 entries. Libraries have about 30.
 const DYNAMIC_BYTES: usize = 4_096;
 /// Maximum length of a symbol hash chain. Real chains have a few symbols.
 const MAX_CHAIN: usize = 4_096;

@@ -76,7 +76,8 @@ impl<M: Memory> Memory for &M {
     }
 }
 
-/// Maximum length of one read. Exceeds the size of every struct, and limits lengths that come from a corrupt target.
+/// Maximum length of one read. Larger than any struct that gputop reads. Limits lengths that come from a corrupt
+/// target.
 const MAX_READ: usize = 32 << 20;
 
 /// Reads a whole range of memory. `what` is a noun phrase for the error message. Also fails if only part of the range

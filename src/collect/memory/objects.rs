@@ -46,14 +46,15 @@ impl Objects {
     }
 }
 
-/// Memory range, and the indices of the sorted addresses in that range.
+/// Memory range, and the indices of the addresses in it, in the sorted list.
 struct Run {
     range: Range,
     first: usize,
     end: usize,
 }
 
-/// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only an address is.
+/// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only some addresses
+/// are.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);
@@ -77,7 +78,7 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
             }
             at += run.range.len;
         }
-        // Read a run with unmapped memory struct by struct, and retry the runs after it as a batch.
+        // If a run contains unmapped memory, read its structs one by one, and then continue with a new batch after it.
         rest = rest_of_runs;
         if let Some(run) = batch.get(complete) {
             for index in run.first..run.end {

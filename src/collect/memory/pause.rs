@@ -30,12 +30,12 @@ use crate::model::units::Pid;
 
 /// Maximum time to wait for all threads of the target to stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_millis(50);
-/// Maximum time for which the target's threads stay stopped.
+/// Maximum time that the target's threads stay stopped.
 pub const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of threads in the target. A process with more threads is not paused, because stopping each one takes
 /// a few microseconds.
 const MAX_THREADS: usize = 4_096;
-/// Interval between checks whether the target's threads have stopped.
+/// Interval for checking whether the target's threads have stopped.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// Flag to also wait for threads that are not children (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
@@ -163,8 +163,8 @@ impl Tracer {
         PauseStats { threads, time: self.since.elapsed(), is_cut_short }
     }
 
-    /// Stops all threads of the target. Repeats until the list contains no new thread, because a running thread can
-    /// start new ones.
+    /// Stops all threads of the target. Repeats until the thread list contains no new thread, because a running thread
+    /// can start new ones.
     fn stop_all(&mut self) -> Result<(), PauseError> {
         let deadline = self.since + STOP_TIMEOUT;
         loop {

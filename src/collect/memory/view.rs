@@ -1,4 +1,4 @@
-//! Copy of a part of another process's memory, read as little-endian words.
+//! Copy of part of another process's memory, read as little-endian words.
 //!
 //! Reads beyond the copy return `None`, which distinguishes a struct truncated by an unmapped page from one that is all
 //! zeros. Both architectures supported by CUDA are little-endian with 64-bit pointers.

@@ -1,4 +1,4 @@
-//! Functions that read one GPU, one for each group of the schedule. Implausible values become missing values with a
+//! Functions that read one GPU, one for each group in the schedule. Implausible values become missing values with a
 //! reason.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, data of the other GPUs
+//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, data for the other GPUs
 //! stays up to date.
 //!
 //! Data flow: `worker` wakes on each tick and calls `device` for the groups that are due according to `schedule`. It

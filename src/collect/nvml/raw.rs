@@ -131,7 +131,7 @@ pub fn process_utilization(
         encUtil: 0,
         decUtil: 0,
     };
-    // SAFETY: as above: a valid handle, and a buffer of `count` entries.
+    // SAFETY: as above, the handle is valid, and the buffer holds `count` entries.
     let call = |count, buffer| unsafe { call(device.handle(), buffer, count, since) };
     match list(&mut buffers.samples, empty, 128, call) {
         Ok(samples) => Ok(samples.iter().map(sample).collect()),

@@ -8,7 +8,7 @@ use crate::model::units::Millis;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     Tick,
-    /// Due when used memory has changed since the last tick, or this time after the last run at the latest.
+    /// Due when used memory has changed since the last tick, or when this much time has passed since the last run.
     MemoryChanged(Millis),
     Every(Millis),
     /// Due at this interval, but only for the GPU whose screen is open.

@@ -1,8 +1,8 @@
 //! Worker thread of one GPU. The worker opens the GPU, reads the groups of values that are due on each tick, and
 //! reopens the GPU after a failure.
 //!
-//! No other thread waits for a worker. If a worker hangs in a driver call, the agent notices that the data of the GPU
-//! becomes stale.
+//! No other thread waits for a worker. If a worker hangs in a driver call, the agent notices that the GPU's data has
+//! become stale.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

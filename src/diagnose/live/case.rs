@@ -218,7 +218,7 @@ impl Case {
         matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
     }
 
-    /// Returns true while the process that caused the Xids may still be found.
+    /// Returns true while gputop may still find the process that caused the Xids.
     pub fn waits_for_owner(&self, now: Mono) -> bool {
         self.is_unmatched_xid()
             && now.since(self.key.first) < OWNER_TIMEOUT
@@ -231,7 +231,7 @@ impl Case {
         self.xids.iter().any(is_match)
     }
 
-    /// Returns the GPU of a case whose Xids are not attributed to a process.
+    /// Returns the GPU of the case, if the case is not attributed to a process.
     pub fn gpu(&self) -> Option<&GpuUuid> {
         self.key.gpu.as_ref()
     }
@@ -249,7 +249,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the earlier Xids of `unmatched` to this case.
+    /// Moves the Xids of `unmatched` to this case, before the Xids that it already has.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -339,7 +339,7 @@ impl Case {
         self.published = Some(revision.clone());
     }
 
-    /// Returns true if `later` repeats this failure in a program that survives it.
+    /// Returns true if `later` is the same failure again, in a program that survived both.
     pub fn is_repeated_by(&self, later: &Record) -> bool {
         let survived = |revision: &Record| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
@@ -477,7 +477,7 @@ impl Case {
         lines
     }
 
-    /// Diagnoses a failure from numbers alone, if the OOM counter increased but there is no message.
+    /// Diagnoses a failure from memory figures alone, if the OOM counter increased but no message was found.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
@@ -653,7 +653,7 @@ impl Member {
         true
     }
 
-    /// Returns the findings in the log texts, separately for each file.
+    /// Returns the findings from the log texts, grouped by file.
     fn findings(
         &self,
         catalogue: &Catalogue,
@@ -729,8 +729,7 @@ impl LogText {
     }
 }
 
-/// Returns the kernel log line about a process killed by the host's OOM killer. Builds such a line if only the counter
-/// shows the kill.
+/// Returns the kernel log line about a process killed by the host's OOM killer. Builds one if no such line was found.
 fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
         return None;

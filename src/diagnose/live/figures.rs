@@ -2,9 +2,9 @@
 //! unknown.
 //!
 //! Pool statistics come from the sample that detected the increase of `num_ooms`, up to 50 ms after the failure. Driver
-//! values come from the last frame, corrected by the change of the pool since then. They are replaced after the GPU was
-//! read in response to the failure. The requested size is not visible from outside the process, but was larger than the
-//! driver's free memory and the largest free block of the cache.
+//! values come from the last frame, adjusted for changes in the pool since then. They are replaced once the GPU has
+//! been read in response to the failure. The requested size is not visible from outside the process, but was larger
+//! than the driver's free memory and the largest free block in the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomCountIncreased};
@@ -17,14 +17,15 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// Total GPU memory without the driver's reservation, as reported by CUDA.
+    /// Total GPU memory minus the driver's reservation, as reported by CUDA.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
     /// Memory used by the process on the GPU.
     pub process: Option<Bytes>,
     pub allocated: Bytes,
     pub reserved: Bytes,
-    /// Size of the largest free block, set only if the tensors from the failure still existed at the sample.
+    /// Size of the largest free block, set only if the tensors that existed at the failure were still alive when the
+    /// pool was sampled.
     pub largest_free_block: Option<Bytes>,
     /// Memory of each other process on the GPU, by PID.
     pub others: Vec<(u32, Bytes)>,
@@ -81,8 +82,8 @@ impl Figures {
         }
     }
 
-    /// Returns true if `allocated` indicates that the pool is in the same state as at the failure. The exception frees
-    /// the tensors of its frames, which changes the free blocks.
+    /// Returns true if `allocated` indicates that the pool has not changed since the failure. As the exception unwinds
+    /// the stack, tensors are freed, which changes the free blocks.
     pub fn matches_allocated(&self, allocated: Bytes) -> bool {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }

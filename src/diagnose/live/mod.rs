@@ -44,18 +44,18 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Events from the same process within this time are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// Maximum time between a process's last observation and its exit for the observation to be the cause. Interpreters
-/// exit slowly.
+/// Maximum time between a process's last observation and its exit for the observation to be the cause. An interpreter
+/// can take a long time to exit.
 const EXIT_WINDOW: Millis = Millis(30_000);
-/// Time after which all other ranks have failed too. Default timeouts of collectives are at most half an hour.
+/// Time by which all other ranks should have failed too. Collectives time out after at most half an hour by default.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// Maximum time between a failure and a repetition that is counted, but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
-/// Maximum age of the memory holders read before a failure. Once memory is nearly full, they are read only while it
-/// grows.
+/// Maximum age of the memory holders read before a failure. Once memory is nearly full, they are read only while memory
+/// use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
-/// Maximum time between two frames of a continuous history.
+/// Maximum time between two consecutive frames for the history to count as continuous.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 
 /// Detects the incidents in one stream of frames and events.
@@ -83,8 +83,8 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Clears all state except the greeting after a recording jumped to another position. The frames after the jump
-    /// continue the history if it reaches up to them.
+    /// Clears all state except the greeting after a jump in a recording. Frames after the jump continue the old history
+    /// if it ends shortly before them.
     pub fn forget(&mut self) {
         let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
         let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);
@@ -169,8 +169,8 @@ impl Observer {
         }
     }
 
-    /// Adds a reading of the memory holders. It belongs to an allocation that failed shortly before, or to the next one
-    /// that fails soon.
+    /// Adds a reading of the memory holders. It describes an allocation that failed shortly before the reading, or the
+    /// next one that fails.
     pub fn holders(&mut self, summary: &Arc<HolderSummary>) -> Vec<Record> {
         let key = summary.process;
         self.holders.insert(key, Arc::clone(summary));
@@ -291,7 +291,8 @@ impl Observer {
         scene::take(case.scene(), frame, event.process, &reported);
     }
 
-    /// Returns the index of the case for a process's exit. A kill by the host's OOM killer opens a new case.
+    /// Returns the index of the case for a process's exit. If there is none, opens one for a kill by the host's OOM
+    /// killer.
     fn case_of_exit(&mut self, event: &Event) -> Option<usize> {
         match self.case_with(event) {
             Some(index) => Some(index),

@@ -14,12 +14,12 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
 
-/// Retention of the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
+/// How long to keep the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
 const USAGE_RETENTION: Millis = Millis(70_000);
 const USAGE_INTERVAL: Millis = Millis(5_000);
-/// Retention of processes and GPUs that are no longer in the frames.
+/// How long to keep processes and GPUs that are no longer in the frames.
 const RETENTION: Millis = Millis(60_000);
-/// Maximum age of a newly seen process to be treated as watched from its start.
+/// Maximum age at which a newly seen process is treated as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
 /// Memory of each process on a GPU at one time.
@@ -41,7 +41,8 @@ struct SeenProcess {
 }
 
 impl RecentHistory {
-    /// Adds a frame. `ticks` is the frequency of process start times in Hz. Ages use the monotonic clock.
+    /// Adds a frame. `ticks` is the number of clock ticks per second, the unit of process start times. Ages use the
+    /// monotonic clock.
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
@@ -162,7 +163,7 @@ impl RecentHistory {
                 Some(growth) => Some(growth.a_minute.0 as f64),
                 None => before.is_flat.then_some(0.0),
             },
-            // Ignores peaks while memory only rises: each is higher than the previous ones.
+            // Ignores peaks if memory has only risen so far, because each one is then higher than those before it.
             spike: last_peak
                 .zip(before.max_allocated)
                 .filter(|(_, max_allocated)| max_allocated.0 > 0 && before.has_fallen)

@@ -15,7 +15,7 @@ use crate::model::units::{GpuUuid, Mono};
 
 /// Maximum number of GPUs in an incident's scene. A rank has one GPU.
 const MAX_GPUS: usize = 16;
-/// Maximum number of the incident's own processes in its scene, such as the ranks of a job.
+/// Maximum number of failed processes in an incident's scene, such as the ranks of a job.
 const MAX_OWN: usize = 64;
 /// Maximum number of processes per GPU in a scene. Those with the most memory are included.
 const MAX_PROCESSES: usize = 16;

@@ -11,7 +11,8 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::model::event::{Event, Xid};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Timeout for finding an Xid's owner. Lines of one fault are milliseconds apart; the program's messages follow.
+/// Timeout for finding an Xid's owner. The lines for one fault are milliseconds apart, and the program's messages come
+/// later.
 pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
 /// Returns true if programs can cause this Xid, according to the table of Xids.

@@ -80,7 +80,7 @@ fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
     let mut writers: Vec<&str> = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
         let before = index.checked_sub(1).map(|i| (&lines[i], writers[i]));
-        // A part of a wrapped line has no prefix, so it has the previous line's writer.
+        // The continuation of a wrapped line has no prefix, so it belongs to the previous line's writer.
         let wrapped = before.filter(|(before, _)| width == Some(before.width));
         let writer = match wrapped.filter(|_| line.writer.is_empty()) {
             Some((_, writer)) => writer,
@@ -117,7 +117,7 @@ fn continues(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
         && !line.text.is_empty()
         && !next.text.is_empty()
         && !line.is_padded
-        // Table rows and lines from many threads have equal lengths and the same beginning, but were not wrapped.
+        // Table rows and lines from many threads can fill the same width, but begin alike. They were not wrapped.
         && line.text.get(..6) != next.text.get(..6)
 }
 

@@ -2,7 +2,7 @@
 //! programs. The original line numbers are kept.
 //!
 //! The bytes of an excerpt become [`LogLine`]s without escapes, carriage returns and prefixes. The lines of one writer
-//! become a [`Flow`], in which signatures are searched for. This module is independent of specific errors.
+//! become a [`Flow`], which is searched for signatures. This module knows nothing about specific errors.
 
 mod flow;
 mod own_output;
@@ -25,12 +25,13 @@ pub struct LogLine {
     pub time: Option<String>,
     /// Width of the line in the log including prefixes, in characters.
     pub width: usize,
-    /// True if the line ends with one blank. A line wrapped at that blank continues after the blank.
+    /// True if the line ends with exactly one space. If the line was wrapped there, the space belongs between it and
+    /// the next line.
     pub cut_at_blank: bool,
-    /// True if the line is padded with blanks or ends with the side of a box. Such a line was not wrapped.
+    /// True if the line is padded with spaces or ends with the side of a box. Such a line was not wrapped.
     pub is_padded: bool,
-    /// Number of dropped lines after this one that differed only in numbers. A failing GPU kernel prints a line for
-    /// each thread.
+    /// Number of lines after this one that were dropped because they differed only in numbers. A failing GPU kernel
+    /// prints a line for each thread.
     pub repeats: u32,
     /// Line number of the last dropped repetition.
     pub last: u64,

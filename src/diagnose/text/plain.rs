@@ -48,7 +48,7 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
     }
 }
 
-/// Keeps the first of the lines printed by the threads of a failing GPU kernel, and counts the others.
+/// Merges the similar lines that the threads of a failing GPU kernel print. Keeps the first and counts the others.
 fn merge_thread_lines(lines: &mut Vec<LogLine>) {
     lines.dedup_by(|line, first| {
         let is_again = line.text.contains("thread: [")
@@ -196,7 +196,7 @@ fn without_escapes(text: &str) -> String {
     out
 }
 
-/// Returns the character for an unnecessary JSON escape, and the number of characters after the backslash.
+/// Returns the character for an unnecessary JSON escape, and the length of the escape after its backslash.
 fn unicode(digits: &str) -> (&'static str, usize) {
     match digits.to_ascii_lowercase().as_str() {
         "003c" => ("<", 5),

@@ -40,7 +40,7 @@ const PREFIXES: &[&str] = &[
 
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
-/// Removes all prefixes from a line. A line that only draws a frame becomes empty.
+/// Removes all prefixes from a line. A line that contains only a box border becomes empty.
 pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     let text = raw.trim_end();
     let mut line = LogLine {
@@ -78,8 +78,8 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     line
 }
 
-/// Returns the time in a line in glog format, used by PyTorch and TensorFlow: `0626 05:06:30.929096625` (month, day and
-/// time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
+/// Returns the time from a line in glog format, which PyTorch and TensorFlow use: `0626 05:06:30.929096625` (month, day
+/// and time) for `[E626 05:06:30.929096625 ProcessGroupNCCL.cpp:632]`.
 fn glog_time(text: &str) -> Option<String> {
     let text = text.strip_prefix('[').unwrap_or(text);
     let rest = text.strip_prefix(['E', 'W', 'I', 'F'])?;
@@ -92,7 +92,7 @@ fn glog_time(text: &str) -> Option<String> {
 
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
-    // Keeps table rows, as in documents or nvidia-smi: they are not boxes.
+    // Keeps table rows unchanged, as in documents or nvidia-smi output, because they are not boxes.
     if inner.matches('|').count() > 2 {
         return text;
     }
@@ -144,7 +144,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // Skips patterns that do not compile, which must not crash the program. A test checks that all of them compile.
+        // Skips patterns that do not compile instead of crashing the program. A test checks that all of them compile.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

@@ -29,7 +29,7 @@ pub fn index(catalogue: &Catalogue) -> String {
             let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
         }
     }
-    out.push_str("\nPrograms and platforms to which fixes are adapted\n");
+    out.push_str("\nPrograms and platforms with their own fixes\n");
     for workload in &Workloads::embedded().all {
         let kind = workload.kind.name();
         let _ = writeln!(out, "  {:<32} {} ({kind})", workload.id, workload.name);

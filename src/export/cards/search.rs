@@ -1,4 +1,4 @@
-//! Searches the text of the cards, ranks the results, and tolerates typing mistakes.
+//! Searches the text of the cards, ranks the results, and tolerates typos.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::diagnose::card::Card;
 const MAX_RESULTS: usize = 8;
 /// Maximum number of words in a search query. Longer text is unlikely to be a question.
 const MAX_WORDS: usize = 120;
-/// Minimum share of the best score for a search result to be included.
+/// Minimum score of a search result, as a share of the best score.
 const MIN_SHARE: f64 = 0.45;
 
 /// Words that contain no information about an error, ignored in queries.
@@ -24,7 +24,7 @@ const STOP_WORDS: &[&str] = &[
     "problem", "issue",
 ];
 
-/// Additional score of a card with an alias that equals the query, and of a card with an alias that contains it.
+/// Additional score for a card with an alias that equals the query, and for one with an alias that contains it.
 const SAME_PHRASE: f64 = 30.0;
 const PART_OF_PHRASE: f64 = 10.0;
 
@@ -131,7 +131,7 @@ fn search_words(text: &str) -> Vec<String> {
     distinct
 }
 
-/// Returns the words of a text between blanks: ` cuda out of memory `.
+/// Returns the words of a text, separated and surrounded by spaces: ` cuda out of memory `.
 fn spaced(text: &str) -> String {
     words(text).fold(" ".to_owned(), |all, word| all + &word + " ")
 }

@@ -1,4 +1,4 @@
-//! Wraps text at blanks to a width in terminal cells.
+//! Wraps text at spaces to a width in terminal cells.
 
 use unicode_width::UnicodeWidthStr;
 

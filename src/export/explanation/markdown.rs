@@ -6,7 +6,7 @@ use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
 use crate::model::incident::{FixKind, Incident};
 
-/// Width of a log excerpt in its code block, in characters.
+/// Width of the code block with a log excerpt, in characters.
 const WIDTH: usize = 100;
 
 /// Formats the first incident in full and each other incident in one line, or all incidents in full.
@@ -132,7 +132,7 @@ fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
 
-/// Joins other programs' text into one line and escapes HTML.
+/// Joins text from other programs into one line and escapes HTML.
 fn plain(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

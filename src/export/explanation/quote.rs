@@ -39,7 +39,7 @@ struct Flat {
 }
 
 impl Flat {
-    /// Flattens a message. Each run of white space becomes one blank.
+    /// Flattens a message. Each run of white space becomes one space.
     fn of(quote: &Quote) -> Self {
         let mut chars: Vec<char> = Vec::new();
         let mut places = Vec::with_capacity(quote.text.len());
@@ -142,7 +142,7 @@ impl Flat {
             } else {
                 (column - annotation.width() - 1, format!("{annotation} {}", "^".repeat(carets)))
             };
-            // Leaves a gap, because adjacent labels would look like a single label.
+            // Leaves a gap between annotations, because adjacent ones would look like one.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {

@@ -25,7 +25,7 @@ use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Maximum number of other processes and of GPUs to list. `--json` lists more.
+/// Maximum numbers of other processes and of GPUs to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
 /// Maximum number of stack frames to show, starting with the innermost.
@@ -41,7 +41,7 @@ const BAR_WIDTH: u64 = 24;
 /// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Lists other processes with command line and user, for readers who are allowed to see both anyway.
+    /// Lists other processes with command line and user, for readers who may see both anyway.
     Named,
     /// Lists only the PIDs of other processes, for text that may be shared.
     Numbered,

@@ -10,7 +10,7 @@ use crate::model::text::Escaped;
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;
-/// Width of the longest verdict plus two blanks.
+/// Width of the longest verdict plus two spaces.
 const VERDICT_WIDTH: usize = 11;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Limits for a full explanation. After five failed fixes, a sixth is unlikely to help. `--json` lists all of them.
+    /// Limits for a full explanation. After five failed fixes, a sixth is unlikely to help. `--json` has no such
+    /// limits.
     const FULL: Self =
         Self { fixes: 5, avoid: 4, causes: 6, checks: 2, secondary: 4, quote: usize::MAX };
     const SHORT: Self = Self { fixes: 4, avoid: 0, causes: 3, checks: 0, secondary: 2, quote: 9 };
@@ -45,7 +46,7 @@ const MAX_SHORT_OTHERS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// In cells.
+    /// Line width in terminal cells.
     pub width: usize,
     pub colour: bool,
 }
@@ -73,7 +74,7 @@ impl StyledLine {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    /// Formats the line for a terminal. Escapes the text before adding colours.
+    /// Formats the line for a terminal. Escapes control characters in the text before adding colours.
     #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
@@ -149,7 +150,7 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the number of terminal lines for `lines`. Text to copy can take several.
+/// Returns the number of terminal lines for `lines`. Text to copy can contain several lines.
 fn printed_lines(lines: &[StyledLine]) -> usize {
     let pieces = lines.iter().flat_map(|line| &line.0);
     let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
@@ -219,7 +220,8 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // Omits parts that do not fit before the right-aligned ID. The fields of the incident contain the same values.
+        // Omits parts that do not fit before the right-aligned ID. The same values are available in the incident's
+        // fields.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
@@ -245,7 +247,7 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &
         if let Some(StyledLine(pieces)) = out.get_mut(before)
             && let Some((_, text)) = pieces.first_mut()
         {
-            // Replaces the blanks before the number with the section name.
+            // Replaces the spaces before the number with the section name.
             text.drain(..word.len());
             pieces.insert(0, (Tone::Strong, word.to_owned()));
         }
@@ -313,7 +315,7 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
     }
 }
 
-/// Describes the source of an incident that was not found in a log.
+/// Describes where an incident's message came from if it was not found in a log.
 fn source_without_log(incident: &Incident) -> &'static str {
     match incident.detected_by {
         DetectedBy::Hook => "exception reported by the Python hook",

@@ -20,7 +20,7 @@ pub struct GpuFigure {
     /// Name of the figure in NVIDIA's DCGM, used as the metric name in `gputop serve`.
     pub dcgm: Option<&'static str>,
     pub column: Option<FigureColumn>,
-    /// True if the user should act on the value.
+    /// Returns true if the value calls for action by the user.
     pub is_bad: fn(&Gpu) -> bool,
 }
 
@@ -37,7 +37,7 @@ pub struct FigureColumn {
 /// Heading on the GPU screen under which a figure is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// Figures shown as memory parts that add up.
+    /// Memory sizes. The GPU screen shows them as parts that add up.
     Memory,
     Activity,
     Power,
@@ -223,7 +223,7 @@ fn rate_text(rate: BytesPerSecond) -> String {
     }
 }
 
-/// Returns a figure without a column in the GPU table or an `nvidia-smi` field.
+/// Returns a figure that has neither a column in the GPU table nor an `nvidia-smi` field.
 pub(super) const fn figure(
     name: &'static str,
     title: &'static str,
@@ -277,7 +277,7 @@ impl GpuFigure {
         }
     }
 
-    /// Returns DCGM's unit for [`Value::dcgm_number`] as the end of a phrase: ` (MiB)`.
+    /// Returns DCGM's unit for [`Value::dcgm_number`] as a suffix to a phrase: ` (MiB)`.
     pub fn dcgm_unit(&self) -> &'static str {
         match self.field {
             Field::Bytes(..) => " (MiB)",
@@ -291,7 +291,7 @@ impl GpuFigure {
         }
     }
 
-    /// Returns the unit of [`Value::raw`] as the end of a CSV heading.
+    /// Returns the unit of [`Value::raw`] as a suffix to a CSV heading.
     pub fn unit(&self) -> &'static str {
         match self.field {
             Field::Bytes(..) => "_bytes",

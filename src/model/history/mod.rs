@@ -102,7 +102,7 @@ impl History {
             return;
         }
         let before = self.newest.replace(frame.mono).filter(|before| {
-            // A single late or lost frame is bridged. A longer pause is a gap.
+            // If a single frame is late or lost, the history continues without a gap. A longer pause leaves a gap.
             let interval = frame.interval.0.clamp(1_000, 3_600_000);
             *before < frame.mono && frame.mono.since(*before).0 <= interval * 5 / 2
         });
@@ -144,7 +144,7 @@ impl History {
         }
     }
 
-    /// Returns the series for a key and creates it if needed. Returns `None` if there are too many series.
+    /// Returns the series for a key, creating it if needed. Returns `None` if there are too many series.
     fn room_for(&mut self, key: SeriesKey) -> Option<&mut Series> {
         let is_full = self.series.len() >= MAX_SERIES;
         match self.series.entry(key) {
@@ -165,7 +165,7 @@ impl History {
         self.series.get(key)
     }
 
-    /// Returns the numbers of the devices on which the process has had a pool, as numbered inside the process.
+    /// Returns the device numbers, as seen inside the process, of all devices on which it has had a pool.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),

@@ -157,7 +157,7 @@ mod tests {
         let (small, large) = (Bytes::gib(1), Bytes::gib(80));
         assert!(worth(small, hour) < worth(large, hour));
         assert!(worth(small, hour) < worth(small, Millis(0)));
-        // A large process that exited a day ago is worth as much as a small one that exited 15 minutes ago.
+        // A large process that exited a day ago is worth more than a small one that exited an hour ago.
         assert!(worth(large, DAY) > worth(small, hour));
     }
 }

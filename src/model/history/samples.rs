@@ -7,7 +7,8 @@ use crate::model::gpu::HealthState;
 use crate::model::pool::Sampled;
 use crate::model::units::{Millis, Mono};
 
-/// Maximum age of a frame section, relative to the frame. An older section is ignored, because its collector is hung.
+/// Maximum age of a frame section, relative to the frame. An older section is ignored, because its collector has
+/// probably hung.
 const STALE: Millis = Millis(15_000);
 
 /// Returns true if a frame section read at `at` is recent or has no time.
@@ -56,8 +57,8 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     }
 }
 
-/// Passes on pool statistics as spans. They are sampled more often than frames, so a span includes a peak between two
-/// frames.
+/// Passes pool statistics to `put` as spans. Pools are sampled more often than frames are sent, so a span includes any
+/// peak between two frames.
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
     for pool in pools.flat_map(|pools| &*pools.list) {

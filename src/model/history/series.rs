@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Computes the expected chart: minimum and maximum of the raw values in each column.
+    /// Computes the expected chart directly from the raw values: their minimum and maximum in each column.
     fn plain(raw: &[(u64, Span)], end: u64, length: u64, columns: u64) -> Vec<Option<Span>> {
         let step = length / columns;
         let last = end / step;

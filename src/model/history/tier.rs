@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Number of buckets in a chunk: ten minutes in the coarse tier.
 const CHUNK: u64 = 60;
 
-/// Minimum and maximum of a time window, or a bucket without a value (NaN).
+/// Minimum and maximum in a bucket or time window. Both are NaN if there is no value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Span(pub f32, pub f32);
 
@@ -34,7 +34,7 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// A chunk with one constant value in all buckets whose bits are set. The other buckets are absent.
+    /// A chunk that has the same value in every bucket whose bit is set. The other buckets are absent.
     Uniform(Span, u64),
     Each(Arc<Buckets>),
 }
@@ -42,7 +42,7 @@ enum Chunk {
 impl Chunk {
     const EMPTY: Self = Self::Uniform(ABSENT, 0);
 
-    /// Compresses a chunk that is unlikely to change any more.
+    /// Compresses a chunk that is unlikely to change again.
     fn seal(&mut self) {
         let Self::Each(buckets) = self else { return };
         let present = || buckets.iter().enumerate().filter(|(_, span)| !span.is(ABSENT));
@@ -76,7 +76,7 @@ impl Chunk {
         self.seal();
     }
 
-    /// Takes the buckets out of the chunk. Expands a uniform chunk to separate buckets.
+    /// Takes the buckets out of the chunk. Expands a uniform chunk into separate buckets.
     fn buckets(&mut self) -> Arc<Buckets> {
         match std::mem::replace(self, Self::EMPTY) {
             Self::Uniform(span, bits) => {
@@ -164,7 +164,7 @@ impl Tier {
         }
     }
 
-    /// Returns the chunk number after the last chunk.
+    /// Returns the last chunk's number plus one.
     fn end(&self) -> u64 {
         self.first + self.chunks.len() as u64
     }

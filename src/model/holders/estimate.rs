@@ -7,7 +7,7 @@ use super::growth::container;
 use super::{HolderClass, Holders};
 use crate::model::units::Bytes;
 
-/// Minimum share of activations, in percent, whose first dimension is the batch size.
+/// Minimum percentage of the activation bytes that must be in tensors whose first dimension is the batch size.
 const MIN_AGREEMENT_PERCENT: u64 = 80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

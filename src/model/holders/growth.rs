@@ -1,8 +1,9 @@
 //! Compares readings of one process to find out which groups of memory holders grow.
 //!
-//! A group is growing if it grew in every retained reading. Readings fall into different phases of a training step, so
-//! the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a group
-//! inside a Python container, whose name ends with an index as in `history[*]`. Any other group needs five readings.
+//! A group is growing if it grew in every retained reading. Readings are taken in different phases of a training step,
+//! so the memory saved by autograd may rise a few times by chance. Therefore, three readings are enough only for a
+//! group inside a Python container, whose name ends with an index as in `history[*]`. Any other group needs five
+//! readings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -54,12 +55,12 @@ struct ReadingSizes {
 pub struct HolderGrowth {
     process: ProcessKey,
     readings: VecDeque<ReadingSizes>,
-    /// True if the newest reading was incomplete. Its sizes are then not in `readings`.
+    /// True if the newest reading was incomplete. In that case, `readings` does not contain its sizes.
     is_incomplete: bool,
 }
 
 impl HolderGrowth {
-    /// Adds a memory reading. Starts over if the reading is of another process or is older than the last one. Ignores
+    /// Adds a memory reading. Starts over if the reading is from another process or is older than the last one. Ignores
     /// an incomplete reading, because tensors of a group may be missing from it.
     pub fn push(&mut self, holders: &Holders) {
         let last = self.readings.back().map(|reading| reading.at);
@@ -119,8 +120,8 @@ pub fn missing_groups<'a>(earlier: &'a Holders, now: &Holders) -> Option<Vec<&'a
     Some(groups.filter(|group| !present.contains(&group.key())).collect())
 }
 
-/// Returns the growth rate of a group that grew in every reading since it appeared. The time before its appearance does
-/// not count, because many buffers are allocated only once.
+/// Returns the growth rate of a group that grew in every reading since it appeared. Its first size does not count as
+/// growth, because many buffers are allocated only once.
 fn rate(group: &HolderGroup, sizes: &[Option<Size>]) -> Option<GrowthRate> {
     let min_readings = match container(&group.name) {
         Some(_) => MIN_READINGS,
@@ -164,8 +165,8 @@ pub fn container(name: &str) -> Option<&str> {
     None
 }
 
-/// Returns a sentence, without a period, on what keeps a growing group alive. For autograd graphs, it suggests a change
-/// to the program.
+/// Returns a sentence, without a period, about what keeps a growing group alive. For autograd graphs, it suggests a
+/// change to the program.
 pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
     let name = Some(&group.name).filter(|name| !name.is_empty())?;
     match group.class {
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn phases_of_a_training_step_are_not_growth() {
-        // Two increases of a group outside a Python container may happen by chance.
+        // A group outside a Python container may grow twice in a row by chance.
         assert_eq!(rate_after("loss", &[100, 160, 220]), None);
         assert_eq!(rate_after("loss", &[100, 160, 220, 280, 340]), Some(120));
         for sawtooth in [
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(appeared.map(|growth| growth.bytes), Some(100 * MIB as i64));
         assert_eq!(rate_after("history[*]", &[0, 0, 100]), None);
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 160]), None);
-        // The 100 MiB of the group's first reading are not part of the rate.
+        // The 100 MiB in the group's first reading do not count toward the rate.
         assert_eq!(rate_after("history[*]", &[0, 0, 100, 101, 102]), Some(2));
         // A group that disappears in one reading is not growing.
         assert_eq!(rate_after("history[*]", &[100, 0, 110, 120, 130]), None);

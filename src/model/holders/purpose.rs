@@ -1,6 +1,6 @@
 //! Recognizes the purpose of tensors by the names that libraries give them.
 
-/// Lower-case parts of tensor names, each with the purpose of such tensors.
+/// Parts of tensor names in lowercase, with the purpose that they indicate.
 const PURPOSES: &[(&[&str], &str)] = &[
     // PEFT.
     (
@@ -41,7 +41,7 @@ const PURPOSES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Returns the purpose of tensors with a name: `KV cache` for `cache.key_cache[*]`.
+/// Returns the purpose of tensors with this name, such as `KV cache` for `cache.key_cache[*]`.
 pub fn purpose(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let mut parts = name.split(['.', '[', ']', '\'']);

@@ -10,7 +10,7 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Mono};
 
 const MAX_GROUPS: usize = 16;
-/// Maximum length of a group's name in bytes. A longer name is cut.
+/// Maximum length of a group's name in bytes. Longer names are truncated.
 const MAX_NAME: usize = 200;
 
 /// Memory on one device of one process, by class of holder.
@@ -93,8 +93,8 @@ impl HolderSummary {
         Bytes(saved.0.saturating_sub(self.retained_graphs.0))
     }
 
-    /// Returns true if the reading shows what held `before` bytes. While a program exits, tensors lose their names and
-    /// memory is freed.
+    /// Returns true if the reading explains the `before` bytes allocated earlier: at least half remain, and at least
+    /// half of those have names. An exiting program frees memory, and its tensors lose their names.
     pub fn explains(&self, before: Bytes) -> bool {
         let unnamed = self.class(HolderClass::Unnamed).0;
         self.allocated.0 > 0 && self.allocated.0 >= before.0 / 2 && unnamed <= self.allocated.0 / 2
@@ -111,7 +111,7 @@ impl HolderSummary {
         self.groups.clear();
     }
 
-    /// Removes everything beyond the limits, wherever the summary came from.
+    /// Removes everything beyond the limits, regardless of where the summary came from.
     pub fn cut(&mut self) {
         self.groups.truncate(MAX_GROUPS);
         for group in &mut self.groups {

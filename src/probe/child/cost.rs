@@ -1,4 +1,4 @@
-//! Records how much memory a probe held and for how long: its cost for the GPU.
+//! Records how much GPU memory a probe held and for how long, which is the probe's cost.
 
 use crate::model::probe::Cost;
 use crate::model::units::Bytes;
@@ -7,7 +7,7 @@ use crate::model::units::Bytes;
 pub struct Ledger {
     held: u64,
     peak: u64,
-    /// Bytes × microseconds held up to time `at`.
+    /// Memory held up to time `at`, in bytes × microseconds.
     byte_us: u128,
     at: u64,
     first: Option<u64>,

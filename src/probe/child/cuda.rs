@@ -1,8 +1,8 @@
 //! Calls to the CUDA driver. In `probe/child`, only `cuda.rs` contains unsafe code.
 //!
 //! cudarc finds and loads the library and provides the types. `cuda.rs` looks up each call by name, because cudarc's
-//! own wrappers panic if the driver lacks a call, and read unknown error codes as a Rust enum. A missing call is
-//! reported as a sentence and affects only the policy that needs it.
+//! own wrappers panic if the driver lacks a call. They also read error codes as a Rust enum, which is undefined
+//! behaviour for unknown codes. A missing call is reported as a sentence and affects only the policy that needs it.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ pub struct CudaDevice {
     ordinal: Ordinal,
 }
 
-/// A GPU with a CUDA context of the probe process, and all memory held on it.
+/// A GPU on which the probe process has a CUDA context, and all memory that the process holds there.
 pub struct Card {
     found: CudaDevice,
     begun: Instant,
@@ -85,8 +85,8 @@ pub struct Card {
 
 impl Driver {
     pub fn load() -> Result<Self, ContextError> {
-        // SAFETY: opens and closes the library by its names. Anyone who can replace that library can control this
-        // process anyway.
+        // SAFETY: this call looks up the library by name, opens it and closes it again. Anyone who can replace that
+        // library can control this process anyway.
         if !unsafe { sys::is_culib_present() } {
             return Err(ContextError::Refused(
                 "no CUDA driver found: libcuda.so.1 is missing".into(),
@@ -99,7 +99,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Finds the CUDA device with a UUID. The parent process has made it the only visible device.
+    /// Finds the CUDA device with UUID `gpu`. The parent process has made this device the only visible one.
     pub fn find(self, gpu: &GpuUuid) -> Result<CudaDevice, ContextError> {
         let mut count = 0;
         call!("cuDeviceGetCount", &mut count => *mut c_int)
@@ -150,7 +150,7 @@ impl Driver {
     }
 }
 
-/// Returns the 32 hexadecimal digits of a UUID, or an empty string for other text.
+/// Returns the 32 hexadecimal digits of a UUID, or an empty string if `uuid` does not have this format.
 fn digits(uuid: &str) -> String {
     let bare = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
     let digits: String = bare.chars().filter(|c| *c != '-').collect();
@@ -168,13 +168,14 @@ fn name(code: c_int) -> String {
     if known.is_err() || text.is_null() {
         return "an unknown error".into();
     }
-    // SAFETY: a constant string of the driver, terminated by a zero byte.
+    // SAFETY: `text` points to a constant, NUL-terminated string in the driver.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().chars().take(80).collect()
 }
 
 impl CudaDevice {
-    /// Checks the GPU's compute mode. Fails if a CUDA context of the probe would block other processes.
+    /// Checks the GPU's compute mode. Fails if the mode prohibits CUDA contexts, or, without `force`, if the probe's
+    /// context would block other processes.
     pub fn check_mode(&self, force: bool) -> Result<(), ContextError> {
         let mut mode = 0;
         call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
@@ -309,7 +310,8 @@ impl Device for Card {
     }
 
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
-        // SAFETY: only numbers and a pointer, for which zero is valid: no handle type, no flags.
+        // SAFETY: the struct contains only numbers and a pointer, so all zeros is a valid value. It means no handle
+        // type and no flags.
         let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         wanted.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();
@@ -334,7 +336,7 @@ impl Device for Card {
     }
 
     fn open_pool(&mut self) -> Result<(), DeviceError> {
-        // SAFETY: as above; the reserved bytes must be zero.
+        // SAFETY: as in `map`, all zeros is a valid value. The reserved bytes must be zero.
         let mut wanted: CUmemPoolProps = unsafe { std::mem::zeroed() };
         wanted.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();

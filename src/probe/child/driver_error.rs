@@ -5,7 +5,7 @@
 pub enum ContextError {
     /// Too little GPU memory is free to create a CUDA context.
     NoContext,
-    /// No CUDA context was created, for a reason other than memory: a phrase without a period.
+    /// No CUDA context was created, for a reason other than a lack of memory. The reason is a phrase without a period.
     Refused(String),
 }
 
@@ -31,14 +31,14 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
         }
         802 => "the GPU fabric is not ready; check that nvidia-fabricmanager is running",
         803 => "driver and libcuda versions do not match: the driver was updated but not reloaded",
-        804 => "this libcuda is newer than the kernel driver, and this GPU does not support that",
+        804 => "this libcuda is newer than the kernel driver, which this GPU does not support",
         805 => "MPS does not respond; check that nvidia-cuda-mps-control is running for this user",
         _ => return ContextError::Refused(format!("{call} failed with {name} ({code})")),
     };
     ContextError::Refused(format!("{explanation} ({call}: {code})"))
 }
 
-/// Returns an error message for a CUDA driver without the function `call`.
+/// Returns an error message for a CUDA driver that lacks the function `call`.
 pub fn missing(call: &str, version: i32) -> String {
     let (major, minor) = (version / 1_000, version % 1_000 / 10);
     format!("the driver is too old: it supports CUDA {major}.{minor} and has no {call}")

@@ -1,7 +1,7 @@
 //! The probe's child process: loads the driver, creates a CUDA context, probes within its limits, frees all memory, and
 //! prints one line.
 //!
-//! The probe runs in a separate process, so that a failing driver affects nothing else. Three things can end the child
+//! The probe runs in a separate process, so that a driver failure affects nothing else. Three things can end the child
 //! early: the death of its parent (`PR_SET_PDEATHSIG`), its own alarm if a driver call holds memory for too long, and
 //! its parent's timeout. The driver releases the memory in each case.
 
@@ -193,8 +193,8 @@ fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
 }
 
 /// Kills the process if it is still running after `timeout`, in case a driver call hangs while the probe holds memory.
-/// Uses the kernel's alarm instead of a thread, because the alarm works in any state of the process. The alarm also
-/// skips exit handlers, some of which belong to the driver.
+/// Uses the kernel's alarm instead of a thread, because the alarm works whatever state the process is in. The alarm
+/// also skips exit handlers, some of which belong to the driver.
 fn set_alarm(timeout: Duration) {
     let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
     alarm::set(seconds.saturating_add(1));

@@ -28,7 +28,7 @@ pub struct DriverBlocks<'d, D> {
 
 #[derive(Default)]
 struct StreamOrderedPool {
-    /// Address ranges of all memory ever allocated.
+    /// Address ranges of all memory ever allocated from the pool.
     allocated: Vec<(u64, u64)>,
     reserved: u64,
 }
@@ -127,7 +127,8 @@ fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     all
 }
 
-/// Converts each address range to a segment with its live blocks, and free blocks between them.
+/// Converts each address range to a segment that contains the live blocks in the range and the free blocks between
+/// them.
 fn segments_of(ranges: &[(u64, u64)], live: &Live) -> Vec<Segment> {
     let segment = |&(from, to): &(u64, u64)| {
         let mut blocks = Vec::new();

@@ -78,7 +78,7 @@ fn run_requests<D: Device>(
     deadline_us: u64,
     run: &mut PatternResult,
 ) -> Result<(), String> {
-    // Time and address of each pending free, with time counted in requests.
+    // Time and address of each pending free. Time is counted in requests.
     let mut expiring: Vec<(u64, u64)> = Vec::new();
     for (at, wanted) in (0_u64..).zip(&pattern.requests) {
         if allocator.device().now_us() >= deadline_us {

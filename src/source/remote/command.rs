@@ -40,7 +40,7 @@ const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum suspend time of this machine after which connections are considered dead.
+/// Connections are considered dead if this machine was suspended for at least this long.
 const MIN_SUSPEND: Duration = Duration::from_secs(5);
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of the read buffer for one host. With a hundred hosts, a larger one would waste memory.
@@ -135,7 +135,7 @@ pub fn start(connection: Connection) -> io::Result<Source> {
     start_with(connection, suspended_time)
 }
 
-/// Like [`start`], but takes a function that returns the total suspend time of this machine.
+/// Like [`start`], but takes a function that returns the total time that this machine has been suspended.
 pub fn start_with(
     connection: Connection,
     suspended_time: impl Fn() -> Duration + Send + 'static,
@@ -207,7 +207,8 @@ impl RemoteHost {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if `nvidia-smi` replaces the remote gputop. A `via:` command always runs as the user wrote it.
+    /// Returns true if `nvidia-smi` is used instead of the remote gputop. A `via:` command always runs as the user
+    /// wrote it.
     fn uses_nvidia_smi(&self) -> bool {
         !matches!(self.target, Target::Via(_)) && self.state().other_version.is_some()
     }

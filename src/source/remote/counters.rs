@@ -1,5 +1,6 @@
 //! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
-//! counts from then on. Failures during a disconnection are derived from the last counters received before it.
+//! counts failures only from then on. Failures during a disconnection are derived from the last counters received
+//! before it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // The counts may come from a connection long before the last one, but they are still the newest ones known.
+            // Keeps counts from all earlier connections. A count from before the last connection may still be the
+            // newest one known.
             self.before.append(&mut self.current);
         } else {
             (self.before, self.current) = Default::default();
@@ -108,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Returns the PID, the counts before and after, and the time of the last known count for each event.
+    /// For each event, returns the PID, the counts before and after, and the time of the last known count.
     fn rises(events: &[Event]) -> Vec<(u32, u64, u64, u64)> {
         let rises = events.iter().filter_map(|event| match &event.observation {
             Observation::Ooms(rose) => {

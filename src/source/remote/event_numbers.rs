@@ -12,7 +12,7 @@ const MAX_AGENTS: usize = 64;
 pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 
 impl EventNumbers {
-    /// Returns true if the event was not received before. Events from agents without a name always count as new.
+    /// Returns true if the event has not been received before. Events from agents without a name always count as new.
     pub(super) fn is_new(&mut self, event: &Event) -> bool {
         if event.agent.is_empty() {
             return true;

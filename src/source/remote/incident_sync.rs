@@ -52,8 +52,8 @@ impl IncidentSync {
         }
     }
 
-    /// Processes a received incident. Returns true if it was requested, and the incident to request next. An incident
-    /// that could not be read is requested again when the next list arrives.
+    /// Processes a received incident. Returns true if it was requested and could be read, and the incident to request
+    /// next, if any. An incident that could not be read is requested again when the next list arrives.
     pub(super) fn receive(
         &mut self,
         incident: &RemoteIncident,

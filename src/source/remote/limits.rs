@@ -10,7 +10,7 @@ pub const MAX_REQUEST_LINE: u64 = 64 << 10;
 /// second, below the limit of 10 kB. A window of 256 KiB would reduce the rate to 3.4 kB, but the windows of a hundred
 /// hosts would then take half of the reader's memory limit.
 pub const WINDOW_LOG: u32 = 15;
-/// Largest zstd window that a reader accepts. The first agents used this size.
+/// Largest zstd window that a reader accepts. The first agent versions used this size.
 pub const MAX_WINDOW_LOG: u32 = 18;
 
 pub const MAX_UNACKNOWLEDGED_FRAMES: u64 = 4;

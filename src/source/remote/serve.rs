@@ -20,7 +20,7 @@ use crate::source::stream::Source;
 
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// Channels to the thread that reads the incident store of this host: requests by incident name, and replies.
+/// Channels to the thread that reads this host's incident store: requests by incident name, and replies.
 pub struct IncidentRequests {
     pub asked: mpsc::Sender<String>,
     pub replies: UnboundedReceiver<Update>,
@@ -102,8 +102,8 @@ pub async fn serve(
 }
 
 /// Writes lines into one zstd stream. The last byte of each flush is a line feed, because `srun` forwards only complete
-/// lines, even for binary data. To achieve this, the last line feed is compressed as a block of its own, which stores
-/// it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
+/// lines, even if the data is binary. To achieve this, the last line feed is compressed as a block of its own, which
+/// stores it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
 struct CompressedLines<W: Write> {
     encoder: Encoder<'static, W>,
     owes_end: bool,

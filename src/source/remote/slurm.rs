@@ -8,7 +8,7 @@ const MAX_NODES: usize = 4_096;
 /// Maximum number of digits in one number of a node list.
 const MAX_DIGITS: usize = 18;
 
-/// A Slurm node, entered through a job step. The step sees only the job's GPUs.
+/// A Slurm node that is reached through a job step. The step sees only the job's GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub job: String,

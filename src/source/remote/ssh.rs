@@ -25,7 +25,7 @@ pub struct Shared {
 /// Options that make ssh notice within 15 seconds that a host no longer responds, even if packets are dropped.
 const KEEPALIVE_OPTIONS: [&str; 3] =
     ["ServerAliveInterval=5", "ServerAliveCountMax=3", "ConnectTimeout=15"];
-/// Time in seconds that an unused shared connection stays open.
+/// How long an unused shared connection stays open, in seconds.
 const PERSIST_OPTION: &str = "ControlPersist=60";
 
 fn ssh() -> Command {
@@ -55,7 +55,7 @@ impl Ssh {
         command
     }
 
-    /// Returns a command that prints ssh's configuration for this host.
+    /// Returns a command that prints the ssh configuration for this host.
     pub fn configuration(&self) -> Command {
         let mut command = ssh();
         command.arg("-G");
@@ -87,8 +87,8 @@ impl Ssh {
     }
 }
 
-/// Returns the possible agent paths on the remote host, starting with the uploaded copy. The paths are passed to `sh`
-/// in single quotes.
+/// Returns the paths where the agent may be on the remote host, starting with the uploaded copy. The paths are passed
+/// to `sh` in single quotes.
 fn places() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
@@ -96,8 +96,9 @@ fn places() -> String {
     )
 }
 
-/// Returns a command that runs a script with the POSIX shell, regardless of the login shell. The absolute path avoids a
-/// file named `sh` on the user's PATH. The system directories are searched even if the user's PATH lacks them.
+/// Returns a command that runs a script with the POSIX shell, regardless of the login shell. The absolute path prevents
+/// running some other program named `sh` from the user's PATH. The system directories are searched even if the user's
+/// PATH lacks them.
 fn in_shell(script: &str) -> String {
     format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
 }

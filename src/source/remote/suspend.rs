@@ -1,10 +1,11 @@
-//! Total suspend time of this machine. After a suspend, connections are dead, although neither end has noticed.
+//! Total time that this machine has been suspended. After a suspend, connections are dead, although neither end has
+//! noticed.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The clock that stops during suspend, and the one that keeps running. See clock_gettime(2) of each system.
+/// The clock that stops during suspend, and the clock that keeps running. See clock_gettime(2) on each system.
 #[cfg(target_os = "linux")]
 const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_BOOTTIME);
 #[cfg(target_os = "macos")]
@@ -19,7 +20,7 @@ const CLOCKS: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_MON
 pub(super) fn suspended_time() -> Duration {
     let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
     let (awake, all) = CLOCKS;
-    // Reading the clocks in this order keeps the difference non-negative.
+    // Read the awake clock first, so that the difference is never negative.
     let awake = read(awake);
     read(all).saturating_sub(awake)
 }

@@ -75,7 +75,7 @@ impl Recording {
         (start, end.unwrap_or(start))
     }
 
-    /// Returns the recording's wall time minus its monotonic time in milliseconds, from its first frame. Returns `None`
+    /// Returns the wall time minus the monotonic time of the recording's first frame, in milliseconds. Returns `None`
     /// if no frame can be read.
     pub(super) fn wall_offset(&self) -> Option<i64> {
         let minutes = self.minutes.iter().filter(|minute| minute.frames > 0);
@@ -105,8 +105,8 @@ impl Recording {
         (minute.start, minute.end)
     }
 
-    /// Passes the lines of a minute to `take`. Returns false if a part of the minute is unreadable, unless it is the last
-    /// minute: unfinished recordings always end in the middle of a line.
+    /// Passes the lines of a minute to `take`. Returns false if part of the minute is unreadable. The last minute is an
+    /// exception: unfinished recordings always end in the middle of a line.
     pub fn each_line(&self, minute: usize, mut take: impl FnMut(&[u8])) -> bool {
         let is_last = minute + 1 >= self.minutes.len();
         let Some(mut lines) = self.minutes.get(minute).and_then(|m| self.lines(m).ok()) else {
@@ -121,7 +121,7 @@ impl Recording {
         }
     }
 
-    /// Returns the values of a minute for charts, if the minute has a note.
+    /// Returns the chart values of a minute, if the minute has a note.
     pub fn minute_summary(&self, minute: usize) -> Option<Summary> {
         let mut room = MAX_NOTE_BYTES;
         let note = self.note(self.minutes.get(minute)?, &mut room)?;
@@ -158,8 +158,8 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// Returns the note of a minute. Returns `None` if there is no note, or if the note is damaged or larger than
-    /// `room`; the charts then have a gap. `room` shrinks by the size of the note.
+    /// Returns the note of a minute. Returns `None` if there is no note, or if it is damaged or larger than `room`. The
+    /// charts then have a gap. `room` shrinks by the size of the note.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;

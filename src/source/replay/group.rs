@@ -21,7 +21,7 @@ use crate::protocol::{Play, Position, Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
-/// Step length in the host list, which has no frames of its own, in milliseconds.
+/// Length in milliseconds of one step in the host list, which has no frames of its own.
 const STEP_MILLIS: i64 = 1_000;
 const MAX_STEPS: u64 = 64;
 /// A recorded host counts as silent after this many intervals plus a grace period without a frame. Live hosts follow
@@ -228,7 +228,7 @@ impl Group {
     fn show(&mut self, at: usize, wall: Wall) {
         let now = Instant::now();
         let due = self.due + self.playback_duration(wall);
-        // After a long delay, playback continues from now instead of catching up.
+        // After a long delay, restart the schedule at the current time instead of catching up.
         let is_late = due > now || now - due > Duration::from_secs(1);
         self.due = if is_late { now } else { due };
         self.now = self.now.max(wall);
@@ -273,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier requests that are still pending.
+    /// Returns the seek target that results from this request and from earlier pending requests.
     fn handle_play(
         &mut self,
         member: Option<usize>,

@@ -14,15 +14,15 @@ use crate::protocol::{Play, Request, Update};
 
 /// Number of minutes of history that a jump sends before its target.
 const PAST_MINUTES: usize = 60;
-/// Minutes of history sent per request for earlier data. The number is small enough for a screen to process them
-/// between two frames.
+/// Number of minutes of history sent for each request for earlier data. The number is small enough for a screen to
+/// process them between two frames.
 const MORE_PAST_MINUTES: usize = 15;
 /// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
 /// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
 /// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
-/// Maximum number of frames to step forward. Greater distances use a jump.
+/// Maximum number of frames to step forward. A longer move uses a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
@@ -40,7 +40,7 @@ fn missing_reason(request: &Request) -> Missing {
             "recordings do not contain the names of tensors, because they are private data of the program",
         ),
         Request::Log(_) | Request::Watch { .. } => {
-            (Reason::NotRead, "recordings contain only excerpts of logs")
+            (Reason::NotRead, "recordings contain only excerpts from logs")
         }
         Request::Signal { .. } => (
             Reason::Unsupported,
@@ -74,7 +74,7 @@ impl Player {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier requests that are still pending.
+    /// Returns the seek target that results from this request and from earlier pending requests.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -110,7 +110,7 @@ impl Player {
         }
     }
 
-    /// Restarts the wait for the next frame after a pause or a speed change.
+    /// After a pause or a speed change, restarts the wait for the next frame.
     fn restart_clock(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.due = Instant::now();
@@ -125,7 +125,7 @@ impl Player {
         let shown = self
             .shown
             .map_or(0, |shown| seek_target::ordinal(&self.reader.recording, shown.position));
-        // Include requested steps that are still pending.
+        // Include steps that were requested but have not been shown yet.
         shown.saturating_add(self.pending_frames)
     }
 
@@ -154,7 +154,7 @@ impl Player {
     }
 
     /// Returns the number of frames to step forward to a target, or `None` if the target is not near. The recording may
-    /// end sooner than its frame counts indicate.
+    /// have fewer frames than its counts indicate.
     fn steps_to(&self, target: Target) -> Option<u64> {
         let Target::Frame(frame) = target else {
             return None;
@@ -196,9 +196,9 @@ impl Player {
         self.send_minute(minute, until);
     }
 
-    /// Returns the first minute whose frames a jump sends: the minute before the target's if both together have few
-    /// enough frames, or the target's minute. Sending an earlier minute adds history that can explain a failure soon
-    /// after the jump.
+    /// Returns the first minute whose frames a jump sends: the minute before the target's minute if both together have
+    /// few enough frames, or else the target's minute. Sending an earlier minute adds history that can explain a
+    /// failure soon after the jump.
     fn first_minute(&self, minute: usize) -> usize {
         let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
         let frames = |at| self.reader.frames_of(at);
@@ -247,8 +247,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time, limited to the boot of the shown frame. Times from different boots are
-    /// not comparable.
+    /// Returns the last minutes before a time that are from the same boot as the shown frame. Times from different
+    /// boots are not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);

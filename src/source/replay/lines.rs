@@ -1,4 +1,4 @@
-//! Reads the lines of one recorded minute and decompresses them on demand, with limits on line length, size and memory.
+//! Reads the lines of one recorded minute, decompressing them on demand, with limits on line length, size and memory.
 
 use std::io::{BufRead, BufReader, Read, Take};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::contents::{Contents, Section};
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// Error for a minute that is unreadable from some point on, because it is truncated or damaged.
+/// Error for a minute that cannot be read beyond some point, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DamagedMinute;
 
@@ -52,7 +52,7 @@ impl Lines {
     }
 }
 
-/// A recorded line of which only the frame time is parsed, which is faster than parsing the whole line.
+/// A recorded line, parsed only for its frame time. This is faster than parsing the whole line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct TimedLine {

@@ -33,7 +33,7 @@ impl Player {
         }
     }
 
-    /// Rereads the current minute up to the shown frame, and sends only the maps found.
+    /// Rereads the current minute up to the shown frame, and sends only the maps found in it.
     fn read_minute_again(&mut self) {
         let Some(shown) = self.shown else { return };
         let was_at_end = matches!(self.reader.next_frame(), NextFrame::End);

@@ -1,11 +1,11 @@
 //! Plays a recording at its recorded speed, as a source that sends the same updates as a live host.
 //!
 //! A jump sends everything that a screen would show if it had been open all along: summaries and events of the
-//! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier minutes if it lacks the
-//! map of the selected pool; only the next frame is buffered. Earlier data is sent in 15-minute steps when the charts
-//! need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do not depend
-//! on the recording's length. Damage affects only the damaged seconds: a notice reports the damage, and playback
-//! continues after it.
+//! preceding hour, and the frames of the current minute. Only that minute is read, plus earlier minutes if it does not
+//! contain the map of the selected pool. Only the next frame is buffered. Earlier data is sent in 15-minute steps when
+//! the charts need it ([`Play::Past`](crate::protocol::Play::Past)). The cost of a jump and the memory use therefore do
+//! not depend on the recording's length. Damage affects only the damaged seconds: a notice reports the damage, and
+//! playback continues after it.
 
 mod contents;
 mod file;
@@ -33,7 +33,7 @@ pub struct Options {
     pub speed: f32,
     /// True if playback restarts at the end of the recording instead of pausing.
     pub repeat: bool,
-    /// Offset from the start of the recording at which playback starts.
+    /// Where playback starts, as an offset from the start of the recording.
     pub start: Millis,
 }
 

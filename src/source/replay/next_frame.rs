@@ -26,9 +26,9 @@ pub enum NextFrame {
     End,
 }
 
-/// Batch size at which events are passed on without waiting for the next frame.
+/// Number of buffered events that are passed on without waiting for the next frame.
 const EVENT_BATCH_SIZE: usize = 1_000;
-/// Number of buffered events at which reading pauses. No recorder writes this many events between two frames.
+/// Number of buffered events after which reading pauses. No recorder writes this many events between two frames.
 const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {
@@ -44,7 +44,7 @@ pub struct Reader {
     /// The newest map recorded before the next frame.
     map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
-    /// Minutes already reported as damaged.
+    /// Minutes that have already been reported as damaged.
     reported_minutes: HashSet<usize>,
 }
 

@@ -27,10 +27,10 @@ pub(super) struct Player {
     /// True if this player belongs to a group, which controls the clock and sends the replay position.
     is_in_group: bool,
     pub shown: Option<Shown>,
-    /// Number of frames to show immediately, even if playback is paused: for steps, or for the first frame after a jump
-    /// into a damaged part.
+    /// Number of frames to show immediately, even if playback is paused: for steps, or to show the first readable frame
+    /// after a jump into a damaged part.
     pub pending_frames: u64,
-    /// True if the selected map, or the reason for its absence, was sent since the last jump.
+    /// True if the selected map, or the reason for its absence, has been sent since the last jump.
     pub is_map_sent: bool,
 }
 

@@ -245,7 +245,7 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
         6,
         2,
         |row, theme| bytes(row.memory().taken(), theme),
-        "Memory in use in GiB, including the driver's part.",
+        "Memory in use in GiB, including memory reserved by the driver.",
     ),
     Column::right(
         "FREE",

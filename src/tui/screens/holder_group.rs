@@ -30,7 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "view",
-            "The tensor covers only a part of its storage. The size is that of the whole storage.",
+            "The tensor covers only a part of its storage. The size shown is that of the whole storage.",
         ),
     ],
     sample: |app| {
@@ -109,7 +109,7 @@ impl ListRow for HeldTensor {
         Action::Back,
     ];
     const NOUN: &'static str = "tensors";
-    const EMPTY: &'static str = "No tensor of this group is listed";
+    const EMPTY: &'static str = "No tensors are listed for this group";
 
     fn rows<'a>(app: &'a App, subject: &Subject) -> Vec<(usize, &'a Self)> {
         let tensors = group(app, subject).map(|group| group.tensors.as_slice());
@@ -142,7 +142,7 @@ impl HolderGroupScreen {
         let gap = u16::from(!is_small(area));
         let [table, _] = split_bottom(rest, height.min(max_height) + gap);
         let rows = group(app, &self.subject).map_or(0, |group| group.tensors.len());
-        // Reserve a row for the filter.
+        // Reserve rows for the heading and the filter.
         let rows = u16::try_from(rows + 2).unwrap_or(u16::MAX);
         let [table, words] = split_top(rest, table.height.min(rows));
         [margin(title), table, margin(words)]

@@ -39,24 +39,24 @@ pub const DEF: ScreenDef = ScreenDef {
         ("autograd", "Saved for the backward pass. NAME is the tensor whose graph keeps it alive."),
         (
             "unnamed",
-            "Tensor objects without a known path of references, such as short-lived ones or garbage in a cycle.",
+            "Tensor objects with no known chain of references, such as temporaries or garbage in a reference cycle.",
         ),
         (
             "C++",
-            "Storages of tensors without a Python object, such as the weights of a TorchScript module.",
+            "Storages whose tensors have no Python object, such as the weights of a TorchScript module.",
         ),
-        ("no tensor", "Blocks without a known tensor, such as the workspace of cuBLAS."),
+        ("no tensor", "Blocks without a known tensor, such as the cuBLAS workspace."),
         (
             "MiB/min",
-            "Growth of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
+            "Growth rate of a group that grew in every reading. Readings are taken every 30 s while this screen is open.",
         ),
     ],
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-/// A list of memory holders or of their tensors: its process, its layout, and the text to copy.
+/// What [`HolderScreen`] needs to know about a list of memory holders or tensors: its process, layout and text to copy.
 pub(super) trait HolderList: ListRow<Subject: Clone> {
-    /// Returns the process of the list.
+    /// Returns the process whose memory the list shows.
     fn process(subject: &Self::Subject) -> ProcessKey;
 
     /// Returns the table's area when the screen is drawn into `area`.
@@ -146,7 +146,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
         9,
         0,
         |row: &HolderRow, _| Cell::text(mib(row.bytes)),
-        "Size of the blocks.",
+        "Total size of the blocks.",
     )
     .sorted(First::Largest, |row| SortKey::Number(row.bytes.0 as f64)),
     Column::right(
@@ -156,7 +156,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
         |row: &HolderRow, _| Cell::text(percent_words(row.percent)),
         "Share of the allocated bytes.",
     ),
-    Column::right(GROWTH, 7, 4, growth, "Growth of a group that grew in every reading.")
+    Column::right(GROWTH, 7, 4, growth, "Growth rate of a group that grew in every reading.")
         .sorted(First::Largest, |row| SortKey::whole(rate(row).map(|rate| rate.0))),
     Column::right(CHANGE, 8, 6, change, "Change in MiB since the previous reading.")
         .sorted(First::Largest, |row| {
@@ -388,7 +388,7 @@ fn free_for_activations(holders: &Holders, app: &App) -> Option<Bytes> {
     Some(Bytes(free.0.saturating_add(cached)))
 }
 
-/// Returns the text above the holders table: a summary, growth, and unreadable data.
+/// Returns the text above the holders table: a summary, advice about growth, estimates, and read errors.
 fn sentences(reading: &ProcessReading, app: &App, width: u16) -> Vec<(String, Role)> {
     let mut sentences = Vec::new();
     if let Some(holders) = reading.holders() {
@@ -455,7 +455,7 @@ impl HolderList for HolderRow {
         let Some(reading) = screen.reading(app) else {
             let below = row(margin(area), area.y.saturating_add(1));
             if area.height > 1 {
-                let words = "Reading the names of the tensors";
+                let words = "Reading tensor names";
                 put_line(buffer, below, words, Role::Dim, theme);
             }
             return;
@@ -471,6 +471,6 @@ impl HolderList for HolderRow {
         let reading = app.holders.of(*process)?;
         let sentence = sentence(reading.holders()?, &reading.growth);
         let text = format!("{sentence}\n\n{}", table(&reading.rows, 120, &app.theme));
-        Some(Copied::new("the holders of memory", &text))
+        Some(Copied::new("the memory holders", &text))
     }
 }

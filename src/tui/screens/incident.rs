@@ -44,11 +44,11 @@ pub const DEF: ScreenDef = ScreenDef {
         ("ALSO", "Other processes on the affected GPU, with their memory."),
         (
             "MAP",
-            "Free blocks of the allocator, read after an allocation failed, with the maximum delay.",
+            "The allocator's free blocks, and the maximum delay between the failed allocation and their reading.",
         ),
         (
             "STACK",
-            "Python functions of the program, innermost first, read after an allocation failed.",
+            "The program's Python stack, innermost frame first, read after an allocation failed.",
         ),
         ("WITH", "Versions of the driver and the library."),
     ],
@@ -118,8 +118,8 @@ impl IncidentScreen {
         Copied::new("the incident as Markdown", &text)
     }
 
-    /// Copies the command that writes an incident report. gputop itself sends nothing, so that the user sees the report
-    /// first.
+    /// Copies the command that writes an incident report. gputop itself sends nothing, so the user can review the
+    /// report first.
     fn report(&self) -> Effect {
         match &self.incident.uid {
             Some(uid) => Effect::Copy(Copied::new(
@@ -158,7 +158,7 @@ fn areas(lines: usize, area: Rect) -> [Rect; 2] {
     split_bottom(text, u16::from(is_cut))
 }
 
-/// Wraps an overlong line at a blank or within a path, without losing text. A continued shell command line ends with a
+/// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
 /// backslash, so that copying all its lines yields the same command.
 fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
@@ -200,7 +200,7 @@ fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
     None
 }
 
-/// Joins consecutive characters of the same tone.
+/// Joins consecutive characters with the same tone.
 fn styled(text: &[(Tone, char)]) -> StyledLine {
     let mut pieces: Vec<(Tone, String)> = Vec::new();
     for (tone, c) in text {
@@ -328,7 +328,7 @@ mod tests {
             copied.map(|copied| copied.what).unwrap_or_default()
         };
         let what = copied("sudo nvidia-smi --gpu-reset -i 0");
-        assert!(what.contains("WARNING: ends every program on the GPU"), "{what}");
+        assert!(what.contains("WARNING: kills every program on the GPU"), "{what}");
         assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1");
     }
 

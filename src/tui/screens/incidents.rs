@@ -31,7 +31,8 @@ pub const DEF: ScreenDef = ScreenDef {
     },
 };
 
-pub const NO_INCIDENTS: &str = "No incidents here. To list saved incidents, run `gputop incidents`";
+pub const NO_INCIDENTS: &str =
+    "No incidents in this session. To list saved incidents, run `gputop incidents`";
 
 pub type IncidentList = ListScreen<ListedIncident>;
 
@@ -39,7 +40,7 @@ const HOST: &str = "HOST";
 
 const COLUMNS: &[Column<ListedIncident>] = &[
     Column::left("", 1, 0, unread, "Marks unread incidents."),
-    Column::left("WHEN", 11, 1, when, "Time of the incident, by the clock of this host."),
+    Column::left("WHEN", 11, 1, when, "Time of the incident, according to this host's clock."),
     Column::left(HOST, 10, 3, host, "Host of the incident. Shown only if there are several.")
         .sorted(First::Smallest, |listed| SortKey::text(listed.incident.host.as_ref())),
     Column::left("SEVERITY", 8, 4, severity_cell, "Severity of the incident.")

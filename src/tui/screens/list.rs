@@ -25,7 +25,7 @@ pub trait ListRow: Sized + 'static {
     const COLUMNS: &'static [Column<Self>];
     /// Footer actions, most useful first.
     const FOOTER: &'static [Action];
-    /// Plural noun for the rows: `hosts`.
+    /// Plural noun for the rows, such as `hosts`.
     const NOUN: &'static str;
     /// Text shown if the list is empty.
     const EMPTY: &'static str;
@@ -37,7 +37,7 @@ pub trait ListRow: Sized + 'static {
 
     fn has_key(&self, key: &Self::Key) -> bool;
 
-    /// Performs an action on the row under the cursor. At least [`Action::Open`] is handled.
+    /// Performs an action on the row under the cursor. Every list handles at least [`Action::Open`].
     fn act(&self, index: usize, action: Action) -> Effect;
 
     /// Returns true if the row's values are outdated.

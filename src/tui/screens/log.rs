@@ -78,8 +78,8 @@ impl LogScreen {
         top.min(self.last_top(page))
     }
 
-    /// Moves to the next or previous error line in the log. The first move goes to the first error on or below the
-    /// visible page, or to the last error if there is none below.
+    /// Moves to the next or previous error line in the log. The first move forward goes to the first error on or below
+    /// the visible page, or else to the last error. The first move backward goes to the last error.
     fn go_to_error(&mut self, forward: bool, page: usize) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -107,7 +107,7 @@ impl LogScreen {
         };
         match &view.missing {
             Some(why) => format!("No log: {why}"),
-            None if !view.is_attached => "Looking for the log of the process".into(),
+            None if !view.is_attached => "Looking for the process's log".into(),
             None => "No log found for this process".into(),
         }
     }
@@ -120,7 +120,7 @@ impl LogScreen {
         sources.join(", ")
     }
 
-    /// Describes the position in the log, for the last row.
+    /// Returns the text of the last row, which describes the position in the log.
     fn position(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
         let errors = match (self.errors().len(), self.error) {
@@ -261,8 +261,8 @@ impl Screen for LogScreen {
     }
 }
 
-/// Returns the process of a row, or a message if the process has exited, because a log can be named only for a running
-/// process.
+/// Returns the key of a row's process, or a message if the process has exited. The user can name a log only for a
+/// running process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {
         Some(_) => Err(format!("Process {} has exited", row.id().key.pid)),

@@ -47,8 +47,7 @@ pub trait Screen {
         false
     }
 
-    /// Returns the only actions that are available on a screen without a host. All other actions have no effect on such
-    /// a screen.
+    /// Returns the actions available on a screen that does not show a host. All other actions have no effect there.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None
     }
@@ -69,7 +68,7 @@ pub trait Screen {
     /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
-    /// Returns the GPU whose expensive values are shown on this screen.
+    /// Returns the GPU for which this screen shows values that are expensive to read.
     fn focus(&self) -> Option<GpuUuid> {
         None
     }

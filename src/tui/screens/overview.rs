@@ -59,7 +59,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("alloc", "Live tensors of processes with a readable allocator."),
         ("idle", "Memory cached by readable allocators but not in tensors."),
         ("^", "Peak VRAM of a process that has exited."),
-        ("USED", "All memory that is not free, including the driver's part."),
+        ("USED", "All memory that is not free, including memory reserved by the driver."),
         (
             "no answer",
             "A driver call for this GPU has not returned. Its last known values are shown in grey.",
@@ -310,7 +310,7 @@ impl Overview {
             let now = now.map_or(String::new(), |now| format!(" {now}"));
             format!("GPU {} {what}{now}", gpu.index)
         };
-        // Omit current values if the charts end earlier, because they would not match.
+        // Omit the current values if the charts end at an earlier time, because the two would not match.
         let is_same_time = app.time_window.end().is_none() || app.is_rewound();
         let shown = Some(gpu).filter(|_| is_same_time);
         let vram = shown.and_then(|gpu| gpu.memory.taken());
@@ -336,7 +336,7 @@ fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     Some(line + app.frame.gpus.len())
 }
 
-/// Returns the reason why the GPU table is empty: the driver hangs, has failed, or reports no GPU.
+/// Returns the reason why the GPU table is empty: the driver does not respond, has failed, or reports no GPU.
 pub fn why_no_gpus(frame: &Frame) -> String {
     let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
     why.map_or("No GPU data yet".into(), ToString::to_string)

@@ -30,7 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
         (
             "DRIVER",
             "Allocations that the driver grants when all memory but the headroom is requested, largest power of two \
-             first. At most one allocation of each size means that the GPU is not fragmented.",
+             first. If there is at most one allocation of each size, the GPU is not fragmented.",
         ),
         (
             "PATTERN",
@@ -50,7 +50,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "ext.frag",
-            "1 - largest free block / total free: 0 % is a single free block, near 100 % is many small ones.",
+            "1 - largest free block / total free: 0 % means a single free block, and a value near 100 % means many small ones.",
         ),
     ],
     sample: |app| Some(Box::new(ProbeScreen::new(app.probes.any()?.clone()))),
@@ -117,7 +117,7 @@ fn sentences(probe: &Probe) -> Vec<(String, Role)> {
     lines
 }
 
-/// Returns the first run that made requests. The screen shows this run as the pattern.
+/// Returns the first run that made requests. The screen shows the result of this run in the pattern column.
 fn headline(probe: &Probe) -> Option<&PatternResult> {
     let has_run = |run: &&PatternResult| run.requests_made > 0;
     probe.patterns.iter().find(has_run)
@@ -213,7 +213,7 @@ impl Screen for ProbeScreen {
         Effect::Ignored
     }
 
-    /// Repeats the probe at the user's interval while this screen is open.
+    /// Repeats the probe at the interval set by the user while this screen is open.
     fn next_request(&mut self, app: &App) -> Option<Request> {
         let interval = app.probe_interval?;
         is_allowed(app).ok()?;

@@ -198,7 +198,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the values reported by the framework itself. A missing value has a reason.
+/// Returns the values reported by the framework itself. A missing value is replaced by the reason why it is missing.
 fn reported_facts(pool: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let peak = peak.map_or(String::new(), |peak| format!("  peak {peak}"));
@@ -254,7 +254,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
     list
 }
 
-/// Returns the process's incident and the keys that explain it.
+/// Returns the process's incident and the keys that open its explanation.
 fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     let keys = [Action::Open, Action::Why].map(|action| app.keymap.label(action));
     let headline = format!("{} ({})", incident.headline, severity(incident.severity));

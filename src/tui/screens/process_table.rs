@@ -73,7 +73,7 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.theme).dim_if(row.is_stale())
 }
 
-/// Returns the heading or line at a position in a table with this number of lines.
+/// Returns the heading or line at a position in a table with `lines` lines.
 pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
@@ -85,7 +85,7 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
     (line < lines).then_some(Pressed::Row(line))
 }
 
-/// Returns the width of the narrowest terminal whose process table shows a column.
+/// Returns the minimum terminal width at which the process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
     let View { hidden, .. } = view(app);
     table::min_width(PROCESS_COLUMNS, hidden, column) + u16::from(!app.tags.is_empty())

@@ -158,8 +158,8 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if a single process with a known pool uses the GPU, or `alloc 14.1
-/// idle 6.8 JAX` if its framework reports only these values.
+/// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1 idle 6.8
+/// JAX` if its framework reports only these values.
 fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
@@ -180,7 +180,8 @@ fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))
 }
 
-/// Returns `train.py 418  3h12  peak 20.1 GiB`: the peak of live tensors, or the VRAM in use if the peak is unknown.
+/// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The memory is the peak of live tensors, or the VRAM in use
+/// if the peak is unknown.
 fn process_text(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);

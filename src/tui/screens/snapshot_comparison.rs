@@ -1,4 +1,4 @@
-//! Two memory snapshots compared: the memory of a device, and the stacks whose memory changed.
+//! Comparison of two memory snapshots: the memory of a device, and the stacks whose memory changed.
 
 use std::rc::Rc;
 
@@ -30,9 +30,9 @@ pub const DEF: ScreenDef = ScreenDef {
         (
             "CHANGE",
             "A stack is new or vanished if only one snapshot contains it. Stacks are the same if all of their frames are. \
-             A stack whose line numbers differ is matched if exactly one other stack is otherwise equal.",
+             If only the line numbers differ, two stacks are matched unless there are several candidates.",
         ),
-        ("BYTES", "Difference of the memory that the stack holds, as requested, before rounding."),
+        ("BYTES", "Difference in the memory held by the stack, as requested, before rounding."),
         ("[ ]", "Show another device of the snapshots."),
     ],
     // Provide no sample, because the screen needs two snapshot files.
@@ -89,7 +89,7 @@ fn role(change: &StackChange) -> Role {
     }
 }
 
-/// A device of a comparison.
+/// A device in a comparison.
 #[derive(Debug, Clone)]
 pub struct Subject {
     comparison: Rc<Comparison>,

@@ -22,7 +22,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "ptrace",
-            "On Linux, a process can be read by root, by its ancestors, and by processes that it names. `gputop run` permits all \
+            "On Linux, a process can be read by root, by its ancestors, and by processes that it permits (PR_SET_PTRACER). `gputop run` permits all \
              processes of the same user.",
         ),
         (
@@ -88,7 +88,7 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
     }
     if lines.is_empty() {
         let text = match &app.frame.pools {
-            Some(_) => "All allocators that were found are readable",
+            Some(_) => "All allocators found are readable",
             None => "Allocators are not read on this host",
         };
         lines.push((text.into(), Role::Dim));

@@ -1,4 +1,4 @@
-//! An allocation history replayed with several allocator settings: their curves in one chart, and the results in a
+//! Replays of an allocation history with several allocator settings: all curves in one chart, and the results in a
 //! table below.
 //!
 //! All replays finish before the screen opens, so only the cursor changes. The setting under the cursor is drawn as
@@ -142,7 +142,7 @@ impl WhatifScreen {
         self.selected = self.selected.min(count.saturating_sub(1));
     }
 
-    /// Describes the device with its GPU, and the length of its history.
+    /// Describes the device, its GPU, and the length of its history.
     fn about(&self, device: &Device) -> [(String, Role); 2] {
         let count = self.document.devices.len();
         let device_label = match count {
@@ -294,7 +294,7 @@ impl Columns {
         (spans(allocated), spans(self.reserved(played)))
     }
 
-    /// Returns the column of an operation, counted from 1.
+    /// Returns the chart column of an operation. Operations are counted from 1.
     fn column(self, operation: usize) -> Option<u16> {
         let before = operation.saturating_sub(1);
         let x = before * self.width / self.operations.max(1);
@@ -302,7 +302,7 @@ impl Columns {
     }
 }
 
-/// Returns the row of the top edge for a column of this height.
+/// Returns the terminal row for the top of a column that represents `value`.
 fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
     let rows = u128::from(value.0) * u128::from(plot.height);
     let rows = rows.div_ceil(u128::from(top.0.max(1)));
@@ -321,7 +321,7 @@ impl Screen for WhatifScreen {
         }
         let inner = margin(area);
         let line = |y: u16| row(inner, y);
-        // In a small area, omit the texts around the table, because the table is the most important part.
+        // In a small area, omit the text around the table, because the table is the most important part.
         let is_small = area.height < 14;
         let about = if is_small { &[][..] } else { &self.about(device)[..] };
         let mut top = area.y;
@@ -369,7 +369,7 @@ impl Screen for WhatifScreen {
     }
 
     fn headline(&self) -> Option<String> {
-        Some(format!("{}  under other allocator settings", self.document.source))
+        Some(format!("{}  with other allocator settings", self.document.source))
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -56,7 +56,7 @@ pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, st
     Cow::Owned(format!("{head}{tail}"))
 }
 
-/// Wraps a text at word boundaries.
+/// Wraps text at word boundaries.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -74,7 +74,7 @@ pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Wraps a line at any character, so that text to copy keeps its blanks.
+/// Wraps a line at any character, so that text to copy keeps its spaces.
 pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;

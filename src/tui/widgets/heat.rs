@@ -12,7 +12,8 @@ use crate::tui::theme::{Role, Theme};
 /// Width of a size label: `<=   1M `.
 const LABEL: u16 = 8;
 
-/// Draws `columns`, newest first, below a title row. Each is a histogram with one row for each power-of-two size.
+/// Draws `columns`, newest first, below a title row. Each column is a histogram with one row for each power-of-two
+/// size.
 pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffer, theme: &Theme) {
     if area.height < 2 || area.width <= LABEL {
         return;
@@ -38,7 +39,7 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     }
 }
 
-/// Returns a cell's level in eighths of the column's sum. Even a few bytes produce a visible level.
+/// Returns a cell's fill level, in eighths of the column's total. Even a few bytes produce a visible level.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
     let min = usize::from(bytes > 0);

@@ -19,7 +19,7 @@ pub struct PoolChart<'a> {
     pub axis: TimeAxis,
     /// Events of the process, in addition to those derived from its counters.
     pub marks: Vec<Mark>,
-    /// Value of the top edge: the GPU's total memory.
+    /// Value at the top edge: the GPU's total memory.
     pub top: Bytes,
 }
 
@@ -95,7 +95,7 @@ impl PoolChart<'_> {
     }
 }
 
-/// Draws allocated memory, with the cache above it, into `plot`, whose top edge is `top`.
+/// Draws allocated memory, with the cache above it, into `plot`. `top` is the value at the top edge.
 pub fn columns(
     allocated: &[Option<Span>],
     reserved: &[Option<Span>],

@@ -1,4 +1,4 @@
-//! Scroll position of a text. The scroll limit depends on the text's length and the number of visible rows.
+//! Scroll position in a text. The scroll limit depends on the text's length and the number of visible rows.
 
 use crate::tui::action::Action;
 use crate::tui::effect::Effect;
@@ -10,7 +10,7 @@ pub struct Scroll {
 }
 
 impl Scroll {
-    /// Returns the first of `total` lines to draw if `shown` lines fit.
+    /// Returns the index of the first line to draw, if there are `total` lines and `shown` of them fit.
     pub fn first(&self, total: usize, shown: usize) -> usize {
         self.at.min(total.saturating_sub(shown))
     }

@@ -3,7 +3,7 @@
 //!
 //! Segments of the large pool come first, then private ones, then those of the small pool; each group is ordered by
 //! stream and address. A segment longer than a row continues in the next row. Short segments share a row, separated by
-//! a blank unless each is a single cell. The layout is computed once per map and width. Drawing visits only the visible
+//! a space unless each is a single cell. The layout is computed once per map and width. Drawing visits only the visible
 //! rows.
 
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ impl Fill {
 
     pub fn of(state: BlockState) -> Self {
         match state {
-            // An unknown state, added by a later PyTorch version, is treated as not free.
+            // Treat an unknown state, probably added in a later PyTorch version, as not free.
             BlockState::Allocated | BlockState::Unknown => Self::Allocated,
             BlockState::Active => Self::Active,
             BlockState::Free => Self::Free,
@@ -62,7 +62,7 @@ impl Fill {
     }
 }
 
-/// A part of a segment that is in one row.
+/// The part of a segment that lies in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     /// Index into the map's segments.
@@ -73,7 +73,7 @@ struct Piece {
     fills: Vec<Fill>,
 }
 
-/// A cell by row and column.
+/// Position of a cell: its row and column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
     pub row: usize,
@@ -289,7 +289,7 @@ impl SegmentLayout {
     }
 }
 
-/// A map with its cursor. The cell layout is computed for the first drawing and after a size change.
+/// A map with its cursor. The cell layout is computed on the first draw and after a size change.
 #[derive(Debug, Default)]
 pub struct MapPane {
     pub cursor: Cursor,
@@ -356,7 +356,7 @@ impl MapPane {
         self.drawn()?.under(map, self.cursor)
     }
 
-    /// Draws the title above the cells, and the cells. The cursor is drawn if the map has the keyboard focus.
+    /// Draws the title, and the cells below it. The cursor is drawn if the map has the keyboard focus.
     pub fn draw(
         &self,
         map: &PoolMap,
@@ -473,7 +473,7 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
     order
 }
 
-/// Packer that places segment parts side by side if they have the same pool and stream and fit.
+/// Packer that places segment parts side by side if they have the same pool and stream and the row has room.
 #[derive(Default)]
 struct RowPacker {
     /// Pool and stream of the row, and its first free column.
@@ -483,7 +483,7 @@ struct RowPacker {
 }
 
 impl RowPacker {
-    /// Returns whether a new row begins, and the column for the next part.
+    /// Places the next part. Returns whether it begins a new row, and its column.
     fn next(
         &mut self,
         segment: &Segment,
@@ -526,7 +526,7 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
     usize::try_from(segment.size.0.div_ceil(cell.max(1)).max(1)).unwrap_or(usize::MAX)
 }
 
-/// Maximum number of cells per segment. Segments on the largest GPU have fewer; a larger number indicates damaged data.
+/// Maximum number of cells per segment. Segments on the largest GPU have fewer; a larger number indicates corrupt data.
 const MAX_CELLS: usize = 1 << 20;
 
 /// Returns the state of each cell, computed in one pass over the blocks.
@@ -654,7 +654,7 @@ mod tests {
             layout.draw(&map, 0, None, area, &mut buffer, &ascii());
         }
         let draw = start.elapsed() / 10;
-        // The limits allow for unoptimised code on a shared machine. Optimized code takes far less than 2 ms.
+        // The limits allow for unoptimized code on a shared machine. Optimized code takes far less than 2 ms.
         assert!(draw.as_millis() < 40 && laid_out.as_millis() < 400, "{laid_out:?} {draw:?}");
     }
 

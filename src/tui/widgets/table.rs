@@ -1,4 +1,4 @@
-//! A table whose columns each define title, width, cell and sort key in one value, so that they stay consistent.
+//! A table. Each column defines its title, width, cell and sort key in one value, so that they stay consistent.
 
 use std::cmp::Ordering;
 
@@ -212,8 +212,7 @@ pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed
 /// minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
-/// Priority number of the sort column, unless its own is smaller. Rows in the order of an invisible column would look
-/// unsorted.
+/// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
 
 fn place_visible<T: ?Sized>(
@@ -265,7 +264,7 @@ pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<
     place_visible(columns, view.hidden, view.sorted, area.x + 1, width)
 }
 
-/// Returns the width of the narrowest table that shows a column if the user does not hide it.
+/// Returns the minimum table width at which a column is shown, unless the user hides it.
 pub fn min_width<T: ?Sized>(columns: &[Column<T>], mut hidden: Hidden, column: usize) -> u16 {
     hidden.show(column);
     let all: u16 = columns.iter().map(|column| column.width + 1).sum();

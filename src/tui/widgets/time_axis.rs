@@ -13,7 +13,7 @@ use crate::tui::theme::{Role, Theme};
 pub struct TimeAxis {
     pub end: Mono,
     pub length: Millis,
-    /// End of the window, set if the window does not end now.
+    /// End of the window, or `None` if the window ends now.
     pub past: Option<AxisEnd>,
 }
 

@@ -1,5 +1,5 @@
 //! A value over time as columns: solid up to the column's minimum, lighter up to its maximum, and blank where nothing
-//! was measured. A short spike is visible even in columns of one minute.
+//! was measured. A short spike is visible even if each column covers a minute.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,7 +15,7 @@ use crate::tui::theme::{Role, Theme};
 pub struct Timeline<'a> {
     pub title: String,
     pub series: Option<&'a Series>,
-    /// Value of the top edge.
+    /// Value at the top edge.
     pub top: f32,
     /// Label of the top edge: `140G`, `100%`.
     pub top_label: String,
@@ -96,7 +96,7 @@ pub fn span_text(span: Millis) -> String {
     }
 }
 
-/// Draws the columns of `spans` into `plot`, whose top edge is `top`.
+/// Draws the columns of `spans` into `plot`. `top` is the value at the top edge.
 pub fn columns(
     spans: &[Option<Span>],
     top: f32,

@@ -55,7 +55,7 @@ impl Facts {
             b'C' => self.cores = number(text),
             b'U' => self.uid = number(text),
             b'V' if self.cuda.is_none() => self.cuda = cuda(text),
-            // Help text with two names of a field: `"clocks.current.sm" or "clocks.sm"`
+            // Help text that lists two names for one field: `"clocks.current.sm" or "clocks.sm"`
             b'F' if self.names.len() < MAX_NAMES => {
                 let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
                 self.names.extend(quoted.map(|name| visible(name, 80)));

@@ -43,8 +43,8 @@ pub(super) fn field_names() -> impl Iterator<Item = &'static [&'static str]> {
     IDENTITY.iter().map(|(names, _)| *names).chain(figures)
 }
 
-/// Assembles a GPU. `next` returns the cell of the field with the given names. Metrics that `nvidia-smi` does not have
-/// are missing with the reason `unavailable`.
+/// Assembles a GPU. `next` returns the cell of the field with the given names. Metrics that `nvidia-smi` does not
+/// report are marked as missing for the reason `unavailable`.
 pub(super) fn card<'a>(
     mut next: impl FnMut(&[&'static str]) -> Cell<'a>,
     unavailable: &Missing,

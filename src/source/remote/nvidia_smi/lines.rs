@@ -1,7 +1,7 @@
 //! Assembles the remote script's output lines: `g 0, GPU-…, NVIDIA H200, …` is a GPU in the round that started with `b
 //! 7`.
 //!
-//! Unknown lines are skipped, so a faulty program breaks only its own lines.
+//! Unknown lines are skipped, so a faulty program on the remote host affects only its own lines.
 
 use super::facts::Facts;
 use super::readings::{Clocks, Details, Round, clocks, number};

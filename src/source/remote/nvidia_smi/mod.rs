@@ -42,8 +42,8 @@ use crate::protocol::Update;
 /// Maximum length of a script output line; longer lines are skipped.
 const MAX_LINE: u64 = 4 << 10;
 
-/// Reads the remote script's output until it ends. Calls `received` for every line, with the update completed by the
-/// line, if any. Unavailable data is marked as missing with the reason `unavailable`.
+/// Reads the remote script's output until it ends. Calls `received` for every line and passes the update that the line
+/// completes, if any. Unavailable data is marked as missing with the reason `unavailable`.
 pub(super) fn follow(
     from: &mut impl BufRead,
     unavailable: Missing,
@@ -121,7 +121,7 @@ pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
     updates
 }
 
-/// Reads a line, or an empty line in place of an overlong one. Returns false at the end of the output.
+/// Reads a line into `line`, which is left empty if the line is too long. Returns false at the end of the output.
 fn next(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     if from.by_ref().take(MAX_LINE).read_until(b'\n', line)? == 0 {

@@ -129,7 +129,8 @@ impl CpuShares {
         if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
             let words = split_words(command);
-            // Searches the joined text for headers and scripts, because the boundaries between arguments are unknown.
+            // Redacts the joined text as well. Argument boundaries are unknown, so a header or script may be split into
+            // several words.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }

@@ -1,5 +1,5 @@
-//! Schedules requests to the remote script. A round is requested when the last one was received and an interval has
-//! passed. A detail query is requested between two rounds every few seconds. Heartbeats are requested while a round
+//! Schedules requests to the remote script. A round is requested once the last one has been received and an interval
+//! has passed. A detail query is requested between two rounds every few seconds. Heartbeats are requested while a round
 //! takes a long time.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,7 +97,7 @@ impl PollSchedule {
         self.changed.notify_all();
     }
 
-    /// Returns how long the pending request has been hanging, or `None` if no request is hanging.
+    /// Returns how long the pending request has been hung, or `None` if no request is hung.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();

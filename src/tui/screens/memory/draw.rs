@@ -1,4 +1,5 @@
-//! Layout and drawing of the memory screen. The parts are placed from top to bottom, and the lowest are omitted first.
+//! Layout and drawing of the memory screen. The parts are placed from top to bottom. If space runs out, the lowest are
+//! omitted first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -29,7 +30,7 @@ pub(super) struct Areas {
     note: Rect,
     stack: Rect,
     pub(super) chart: Rect,
-    /// In a small area: the areas of the bar and of the lines that replace everything above the panes.
+    /// Areas of the bar and of the text lines. On a small screen, these replace everything above the panes.
     bar: Rect,
     lines: Rect,
     pub(super) panes: PaneAreas,
@@ -153,8 +154,8 @@ impl Shown<'_> {
         areas
     }
 
-    /// Returns the lines of the stack shown in a large area. If there is no room for both, only a requested stack
-    /// replaces the chart.
+    /// Returns the lines of the stack shown in a large area. If there is no room for both, the stack replaces the chart
+    /// only if the user requested it.
     fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
         let min_height = if self.is_stack_requested() { 16 } else { 26 };
         if area.height < min_height {
@@ -202,7 +203,7 @@ impl Shown<'_> {
         put_lines(buffer, area, &lines, self.theme);
     }
 
-    /// Draws the memory map, and the content of the cell under the cursor.
+    /// Draws the memory map, and a description of the cell under the cursor.
     fn map(&self, read: &AnalysedMap, areas: &PaneAreas, buffer: &mut Buffer) {
         let (pane, theme) = (&self.screen.map, self.theme);
         let flags = (read.map.exact, !self.screen.is_embedded);
@@ -218,8 +219,8 @@ impl Shown<'_> {
         }
     }
 
-    /// Describes the largest allocated block in a cell with its holder, if a reading of the memory holders named it: `#
-    /// 27M held by model.emb.weight (parameters)`.
+    /// Describes the largest allocated block in a cell and its holder, if the holder is known: `# 27M held by
+    /// model.emb.weight (parameters)`.
     fn owner_text(&self, cell: &CellContents<'_>) -> Option<String> {
         let reading = self.app.holders.of(self.screen.process)?;
         let blocks = cell.blocks.iter();
@@ -264,7 +265,7 @@ impl Shown<'_> {
         put_line(buffer, area, &text, role, self.theme);
     }
 
-    /// Draws the memory bar with the headings in its row, and the accounting lines below the bar.
+    /// Draws the memory bar and the column headings in one row, and the accounting lines below it.
     fn table(&self, area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         // Limit the table's width, so that a name and its size stay close together.

@@ -56,7 +56,7 @@ pub struct Card {
     pub free: Bytes,
 }
 
-/// Exact sizes of one pool's memory parts.
+/// Sizes of the parts of one pool's memory, before rounding.
 #[derive(Debug, Clone, Copy, Default)]
 struct Parts {
     allocated: Bytes,
@@ -83,8 +83,8 @@ impl Parts {
         self.allocated.0.abs_diff(map.allocated.0) > STEP || self.idle.0.abs_diff(idle) > STEP
     }
 
-    /// Splits idle memory into the parts of a map. The parts are limited to the idle memory, because the map may have
-    /// been read at a different time.
+    /// Splits idle memory into the parts reported by a map. Their total is limited to the idle memory, because the map
+    /// may have been read at a different time.
     fn split_like(self, map: &Fragmentation) -> Self {
         let mut left = self.idle.0;
         let mut part = |size: Bytes| {
@@ -100,8 +100,8 @@ impl Parts {
     fn of_stats(pool: &Pool) -> Self {
         let (stats, idle) = (&pool.stats, pool.stats.idle());
         let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
-            // Compute the last part as the remainder, because statistics that changed during the reading may not
-            // add up.
+            // Limit each part to what remains of the idle memory, because statistics that changed during the reading
+            // may not add up.
             let waiting = stats.waiting();
             let stuck = stuck.0.min(idle.0 - waiting.0);
             IdleParts {
@@ -124,7 +124,7 @@ impl Parts {
     }
 }
 
-/// Returns the exact driver values of a GPU, and true if they contradict the process's size.
+/// Returns the driver's exact values for a GPU, and whether they contradict the process's size.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
@@ -158,7 +158,7 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
-        // A map read at another time may contain more idle memory.
+        // Limit the sizes that fit, because a map read at another time may contain more idle memory.
         if let Some(unused) = figures.unused() {
             let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
             sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));
@@ -179,7 +179,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // Add the remaining idle memory from the statistics, which can only be whole segments.
+            // Add the remaining idle memory, because it can only be whole segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -224,7 +224,7 @@ impl Figures {
                 format!(": {} GiB is in private pools", gib(parts.private))
             }
             Some(parts) if parts.waiting.0 > 0 => {
-                format!(": {} GiB waits for another stream", gib(parts.waiting))
+                format!(": {} GiB is waiting for another stream", gib(parts.waiting))
             }
             _ => String::new(),
         };

@@ -1,8 +1,8 @@
 //! One process's memory on one device, read from its allocator: the accounting, what fits, the pool over time, the
 //! segment map, the histogram of free blocks, and metrics with standard names.
 //!
-//! Statistics arrive with every frame. The map is requested while this screen is open and may be a second older. In a
-//! small area, the lowest parts are omitted; in a very small pane, the screen is reduced to a few lines.
+//! Statistics arrive with every frame. The map is requested while this screen is open and may be up to a second older.
+//! In a small area, the lowest parts are omitted; in a very small pane, the screen is reduced to a few lines.
 
 mod draw;
 mod figures;
@@ -42,7 +42,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("idle", "Cached by the allocator, but not in tensors: reserved - allocated."),
         (
             "stuck",
-            "Idle memory beside live tensors (inactive split). Only smaller requests of its stream can use it. In \
+            "Idle memory beside live tensors (inactive split). Only requests from the same stream that fit into a free block can use it. In \
              expandable segments: free memory outside whole free pages.",
         ),
         (
@@ -101,7 +101,7 @@ pub struct MemoryScreen {
     scroll: usize,
     /// True if this screen is part of another screen, which handles the keys. The map then has no cursor.
     is_embedded: bool,
-    /// Newest map of the shown pool.
+    /// Newest map of the displayed pool.
     analysed_map: Option<AnalysedMap>,
 }
 
@@ -131,7 +131,7 @@ impl MemoryScreen {
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
     }
 
-    /// Returns the screen for use as a part of another screen, which handles the keys.
+    /// Creates a screen that is part of another screen. The other screen handles the keys.
     pub fn embedded(id: RowId) -> Self {
         Self { is_embedded: true, ..Self::new(id) }
     }

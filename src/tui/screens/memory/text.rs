@@ -25,7 +25,7 @@ use crate::tui::widgets::cells::{fit, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
 use crate::tui::widgets::timeline::span_text;
 
-/// A line in the accounting.
+/// A line of the memory accounting.
 pub(super) struct AccountingRow {
     pub(super) shape: Option<(&'static str, Role)>,
     pub(super) name: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct AccountingRow {
     pub(super) compare: String,
 }
 
-/// Returns a line without a peak or comparison size.
+/// Creates an accounting line without a peak or comparison size.
 fn line(
     shape: Option<(&'static str, Role)>,
     name: &'static str,
@@ -97,7 +97,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
         metric(
             "external fragmentation",
             of.external().map_or_else(absent, percent),
-            "1 - largest free block / total free: 0 % is one free block",
+            "1 - largest free block / total free: 0 % means a single free block",
         ),
         metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
         metric("largest free block", small_gib(of.largest), "in any stream and pool"),
@@ -123,7 +123,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
     lines
 }
 
-/// Returns the free memory by stream and pool if there is more than one.
+/// Returns the free memory of each combination of stream and pool, if there is more than one.
 fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
     let stream_pools = &read.fragmentation.by_stream;
     if stream_pools.len() < 2 {

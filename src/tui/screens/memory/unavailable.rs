@@ -29,8 +29,9 @@ fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
     } else {
-        lines
-            .push("The program reports this memory once per second; its blocks are unknown".into());
+        lines.push(
+            "The program reports this memory once per second; individual blocks are unknown".into(),
+        );
     }
     if let Some(vram) = row.and_then(|row| row.vram().get()) {
         lines.push(format!("VRAM reported by the driver: {vram}"));

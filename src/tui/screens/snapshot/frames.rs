@@ -18,7 +18,7 @@ pub struct Frames {
     scroll: Scroll,
 }
 
-/// Returns `/home/ana/train.py:57 step`.
+/// Formats a frame: `/home/ana/train.py:57 step`.
 pub fn line(frame: &StackFrame) -> String {
     match frame.line {
         0 => format!("{} {}", frame.file, frame.function),

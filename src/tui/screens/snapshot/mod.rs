@@ -48,7 +48,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "stacks",
-            "Stacks that hold the memory at the end of the trace. Enter in the time pane selects another event. / \
+            "Stacks that hold the memory at the end of the trace. To list them for another event, press Enter in the time pane. / \
              searches; Enter shows the complete stack, with the frames of the program first.",
         ),
         (

@@ -103,7 +103,7 @@ impl StackList {
     }
 }
 
-/// Texts shown around a list of stacks.
+/// Text shown around a list of stacks.
 struct ListContext<'d> {
     title: String,
     stacks: &'d Stacks,

@@ -14,7 +14,8 @@ use crate::tui::widgets::cells::{columns, fit, put, put_line, put_right};
 /// Width of the value column.
 const FIGURES: u16 = 42;
 
-/// Returns names and values. An indented entry is a part of the nearest entry above it with less indentation.
+/// Returns the name and value of each entry. An indented entry is a part of the nearest entry above it with less
+/// indentation.
 pub fn figures(device: &Device, study: &DeviceAnalysis) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();

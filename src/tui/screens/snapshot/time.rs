@@ -131,7 +131,7 @@ impl Window {
         Moved::Cursor
     }
 
-    /// Zooms to this number of events around the cursor.
+    /// Zooms to show this many events around the cursor.
     fn zoom(&mut self, length: usize, end: usize) {
         let length = length.clamp(MIN_EVENTS.min(end), end);
         self.from = self.cursor.saturating_sub(length / 2).min(end - length);
