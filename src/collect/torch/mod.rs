@@ -176,9 +176,9 @@ impl<M: Memory> Attached<M> {
 
     /// Reads consistent statistics of each device: two consecutive copies are equal, and the mutex is unlocked. One copy
     /// between two reads of an unlocked mutex is not enough, because a write may have started and finished in between.
-    /// A locked mutex is accepted if its [`LockHolder`] is not in the middle of an update. Omits a device that changes
-    /// in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which
-    /// case the caller must attach again.
+    /// A locked mutex is accepted if the thread that holds it is not in the middle of an update. Omits a device that
+    /// changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which case the caller
+    /// must attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
         let in_use = stats.iter().filter(|stats| stats.is_used());
