@@ -92,13 +92,20 @@ fn a_process_that_rarely_gets_a_cpu_is_not_read_during_an_update() {
     tally.check();
 }
 
-/// A process that keeps the first CPU busy until it is dropped.
+/// Returns the number of the first CPU that this process may use.
+fn cpu() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    allowed.trim().split(['-', ',']).next().unwrap().to_owned()
+}
+
+/// A process that keeps that CPU busy until it is dropped.
 struct Busy(Child);
 
 impl Busy {
     fn start() -> Self {
         let mut command = Command::new("taskset");
-        command.args(["--cpu-list", "0", "sh", "-c", "while :; do :; done"]);
+        command.args(["--cpu-list", &cpu(), "sh", "-c", "while :; do :; done"]);
         Self(command.spawn().unwrap())
     }
 }
@@ -123,7 +130,7 @@ fn race(release: &Release, conf: &str, Churn { rate, is_starved }: Churn, tally:
     let program = release.dir.join("harness");
     let launch = if is_starved {
         let mut command = Command::new("chrt");
-        command.args(["--idle", "0", "taskset", "--cpu-list", "0"]).arg(program);
+        command.args(["--idle", "0", "taskset", "--cpu-list", &cpu()]).arg(program);
         Launch::with(command)
     } else {
         Launch::program(&program)
