@@ -30,7 +30,8 @@ pub const OWN_SEGMENT: Bytes = Bytes::mib(10);
 /// `kLargeBuffer`: the segment size for large requests below [`OWN_SEGMENT`], and the page size of expandable segments
 /// of the large pool. Configurable with `large_segment_size_mb` from torch 2.11 on.
 pub const LARGE_SEGMENT: Bytes = Bytes::mib(20);
-/// `kRoundLarge`: the size of a request's own segment is a multiple of this; also the driver's granularity.
+/// `kRoundLarge`: a segment allocated for a single large request is rounded up to a multiple of this. Also the driver's
+/// allocation granularity.
 pub const GRANULE: Bytes = Bytes::mib(2);
 
 /// Returns the size of the block that the allocator creates for a request (without `roundup_power2_divisions`).

@@ -32,9 +32,9 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 }
 
 /// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
-/// supports. The caller identifies the failure in the result. Returns a message if the replay under the program's own
-/// settings does not fail where the program did. In that case, the program did something that the model does not know
-/// about, such as changing a setting in its code.
+/// supports. The caller fills in which failure the result belongs to. Returns an error if the replay under the
+/// program's own settings does not fail where the program did. In that case, the program did something that the model
+/// does not know about, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());

@@ -289,7 +289,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     }
     let max = samples.iter().map(|s| s.allocated.1).max()?;
     let unused = last.reserved.0.checked_sub(max.0)?;
-    // Tolerate 10 % of reserved memory, because rounding and usual fragmentation account for about that much.
+    // Tolerate 10 % of reserved memory: rounding and normal fragmentation account for about that much.
     if unused < last.reserved.0 / 10 || !is_flat(samples, max) {
         return None;
     }

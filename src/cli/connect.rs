@@ -40,7 +40,7 @@ pub struct AllowedActions {
     /// Allow probing GPUs of remote hosts
     #[arg(long = "allow-probe")]
     pub probe: bool,
-    /// Allow naming log files on remote hosts with `w`
+    /// Allow the `w` key to watch log files on remote hosts
     #[arg(long = "allow-watch")]
     pub watch: bool,
 }

@@ -166,8 +166,8 @@ fn pending_hello(target: &Target) -> Hello {
     Hello { host: visible(target.name().as_bytes(), 60), ..Hello::default() }
 }
 
-/// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout, or if the
-/// connection is lost, because the screen then shows the reason.
+/// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout or if the
+/// connection is lost. In both cases the screen already shows the reason.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {

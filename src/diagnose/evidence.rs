@@ -7,6 +7,7 @@
 
 mod measured;
 mod oom;
+mod printed_memory;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
@@ -57,7 +58,8 @@ pub struct Evidence {
 }
 
 /// All evidence predicates, with the names used in cards.
-pub const EVIDENCE: &[&[Evidence]] = &[oom::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
+pub const EVIDENCE: &[&[Evidence]] =
+    &[oom::EVIDENCE, printed_memory::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]

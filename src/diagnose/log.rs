@@ -203,7 +203,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    /// Reads the end of the log backwards in pieces, so that the last errors are among the sightings.
+    /// Reads the end of the log backwards in chunks, so that the sightings include the last errors.
     fn read_tail(&mut self) {
         const MAX_PIECE: usize = 16 * 1024;
         let mut pieces = Vec::from(std::mem::take(&mut self.tail));

@@ -75,7 +75,7 @@ pub struct Workload {
     pub kind: Kind,
     /// Expressions that recognize the program by its text. At least one must match.
     pub recognize: Vec<String>,
-    /// Expressions that match text of a different program.
+    /// Patterns that rule out this match, because the text comes from a different program.
     #[serde(default)]
     unless: Vec<Pattern>,
     /// Priority among the recognized programs. The program with the lowest value is chosen.

@@ -23,9 +23,9 @@ pub struct IncidentKey {
     /// GPU of an incident that does not involve a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
-    /// Time of the first observation by the monotonic clock, for comparisons.
+    /// Monotonic time of the first observation, for comparisons.
     pub first: Mono,
-    /// Time of the first observation by the wall clock, for display and sorting.
+    /// Wall-clock time of the first observation, for display and sorting.
     pub time: UnixMillis,
 }
 

@@ -403,7 +403,7 @@ impl Store {
 
     fn action(&self, value: Value) -> Result<Action, Fault> {
         let Value::Text(text) = value else {
-            return Err(format!("the action of an event is {}", self.describe(value)));
+            return Err(format!("event has an unknown action: {}", self.describe(value)));
         };
         Ok(match text {
             text::ALLOC => Action::Alloc,

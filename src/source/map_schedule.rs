@@ -24,8 +24,8 @@ pub const MAX_BUDGET: Bytes = Bytes(1 << 20);
 pub const BUDGET_PER_MINUTE: Bytes = Bytes(3_500);
 /// The minimum time between additional maps of one pool is the period divided by this number.
 const EARLY_DIVISOR: u64 = 6;
-/// A new maximum must exceed the previous reserved memory by more than that memory divided by this number. Without such
-/// a threshold, every segment allocated during warm-up would count.
+/// A new maximum counts only if reserved memory grew by more than 1/`RISE_DIVISOR` (2 %). Without this threshold, every
+/// segment allocated during warm-up would count.
 const RISE_DIVISOR: u64 = 50;
 /// Number of frames to wait for a reply before sending the next request.
 const MAX_FRAMES_WITHOUT_ANSWER: u32 = 2;

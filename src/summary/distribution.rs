@@ -38,7 +38,7 @@ impl Distribution {
         self.peak = self.peak.max(value).max(max);
         let bucket = self.buckets.entry(bucket(value.0)).or_default();
         bucket.0 = bucket.0.max(value);
-        // Count a sample even if its duration is zero, as for the first sample.
+        // Count zero-duration samples too. The first sample always has a duration of zero.
         bucket.1 = bucket.1.saturating_add(time.0.max(1));
     }
 

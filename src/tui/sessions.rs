@@ -118,8 +118,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts listening to all hosts. `lead` is the first session if it is not a host: the host list or a standalone
-    /// screen.
+    /// Starts receiving from all hosts. `lead` is an optional first session that is not a host, such as the host list
+    /// or a standalone screen.
     pub(super) fn open(
         lead: Option<Session>,
         hosts: Vec<Host>,

@@ -531,7 +531,7 @@ impl View {
         Some(row(area, y))
     }
 
-    /// Returns the area of the screen, between the lines above it and the footer.
+    /// Returns the body area: `area` without the header lines and the footer.
     fn body(&self, app: &App, area: Rect) -> Rect {
         let news = u16::from(self.news_line(app, area).is_some());
         let (above, below) = match is_small(area) {

@@ -275,7 +275,7 @@ fn impossible_values_are_reported_with_their_position() {
         ("addr", b"\x88", "the field `addr` is a boolean"),
         ("stream", b"]", "the field `stream` is a list"),
         ("size", b"G?\xf0\0\0\0\0\0\0", "not a whole number of bytes"),
-        ("action", b"K\x01", "the action of an event is a number"),
+        ("action", b"K\x01", "event has an unknown action: a number"),
     ] {
         let stderr_text = fault(&event(key, value));
         assert!(stderr_text.starts_with("damaged at byte "), "{stderr_text}");

@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Millis = Millis(10_000);
 /// Number of immediate captures after a program exits: one for its last output, and one for the last line, which is
 /// held back until two captures agree on it.
 const URGENT_CAPTURES: u8 = 2;
-/// Time between two immediate captures.
+/// Minimum interval between on-demand captures.
 const URGENT_INTERVAL: Millis = Millis(60);
 /// Number of scrollback rows in a capture.
 const HISTORY: &str = "-2000";

@@ -52,7 +52,8 @@ enum State {
 struct Sampling {
     pool: Pool,
     detector: SpikeDetector,
-    /// True if the pool was returned since the last sample. The next sample then starts a new minimum and maximum.
+    /// True if the caller has fetched this pool since the last sample. If so, the next sample resets the minimum and
+    /// maximum.
     is_taken: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::model::text;
 /// Factor applied to the confidence if the matched text shows the error but no details.
 const WEAK_FACTOR: f64 = 0.7;
 
-/// Returns the incident for the sighting `item`. `beside` lists the other cards in its crash.
+/// Returns the incident for the sighting `item`. `beside` lists the other cards that matched the same crash.
 pub(super) fn incident(
     diagnosis: &Diagnosis<'_>,
     item: &Item<'_>,

@@ -83,8 +83,8 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Clears all state except the greeting after a jump in a recording. Frames after the jump continue the old history
-    /// if it ends shortly before them.
+    /// Clears the state after a jump in a recording, except the greeting. The sample history is set aside, and
+    /// continues if it ends shortly before the first frame after the jump.
     pub fn forget(&mut self) {
         let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
         let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);

@@ -11,7 +11,7 @@ use crate::model::text::escape_json_strings;
 use crate::protocol::{Line, Update};
 
 /// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough
-/// to get its own memory mapping. On the heap, which many hosts share, freed buffers would be filled with small
+/// to get its own memory mapping. With many hosts, buffers freed on the shared heap would be reused for small
 /// allocations made while parsing.
 const LINE_CAPACITY: usize = 160 << 10;
 

@@ -104,7 +104,11 @@ pub const STATES: &[StateDef] = &[
         "A memory request of the process failed, or it was killed because the host ran out of memory.",
     ),
     state("dead", State::Dead, "The process has exited."),
-    state("unreadable", State::Unreadable, "The allocator is not readable (! lists the reasons)."),
+    state(
+        "unreadable",
+        State::Unreadable,
+        "The allocator is not readable. Press ! for the reasons.",
+    ),
     state("warned", State::Warned, "A warning is shown before the command."),
     state("zombie", State::Zombie, "The process has exited, but its parent has not waited for it."),
     state("blocked", State::Blocked, "The process is in an uninterruptible system call."),

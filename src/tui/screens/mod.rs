@@ -52,7 +52,7 @@ pub trait Screen {
         None
     }
 
-    /// Returns the subject of a screen that does not show a host. It replaces the host in the headline.
+    /// Returns the headline text for a screen that does not show a host. It replaces the host's name.
     fn headline(&self) -> Option<String> {
         None
     }

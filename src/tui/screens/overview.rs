@@ -85,7 +85,7 @@ pub struct Overview {
     memory: Option<MemoryScreen>,
 }
 
-/// Areas of the screen's parts.
+/// Screen area of each panel.
 struct Layout {
     host: Rect,
     gpus: Rect,

@@ -248,7 +248,7 @@ fn bounded(mut groups: Vec<HolderGroup>) -> Vec<HolderGroup> {
     groups
 }
 
-/// Replaces indices in a variable's name by `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and
+/// Replaces indices in a variable's name with `*`: `model.layers.3.weight` becomes `model.layers.*.weight`, and
 /// `cache['step_12']` becomes `cache['step_*']`. Digits in attribute names remain: `model.fc1.weight`.
 pub fn group_name(name: &str) -> String {
     let mut group = String::with_capacity(name.len());

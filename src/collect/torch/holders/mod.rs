@@ -410,8 +410,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
     }
 
-    /// Searches for the names of all tensors. The search does not wait for intermediate results that only the graph
-    /// keeps alive.
+    /// Searches for the names of all tensors, except intermediate results that only the graph keeps alive.
     fn search(&self, assignment: &BlockAssignment) -> Vec<Option<NamedPath>> {
         let reader = self.tensors.classes.reader;
         let (budget, blocks) = (reader.budget, assignment.blocks());

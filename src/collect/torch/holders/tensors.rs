@@ -135,7 +135,7 @@ pub struct TensorLayout {
     dimensions: usize,
 }
 
-/// Offsets with the most votes.
+/// Field offsets that most of the sampled objects agree on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layout {
     pub tensor: TensorLayout,

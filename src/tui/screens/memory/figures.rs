@@ -124,7 +124,8 @@ impl Parts {
     }
 }
 
-/// Returns the driver's exact values for a GPU, and whether they contradict the process's size.
+/// Returns the exact memory values that the driver reports for a GPU, and whether they contradict the GPU memory
+/// reported for the process.
 fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
     let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
     let used = total.0.saturating_sub(free.0);
