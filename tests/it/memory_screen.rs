@@ -395,6 +395,14 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
     }
 }
 
+#[test]
+fn next_gpu_says_that_there_is_no_other() {
+    let mut app = one_gpu();
+    assert!(text(&mut app, "\n]", 120, 40).contains("This is the last GPU"));
+    assert!(text(&mut app, "M]", 120, 40).contains("This is the last GPU of the process"));
+    assert!(text(&mut app, "M[", 120, 40).contains("This is the first GPU of the process"));
+}
+
 /// Eight ranks, one of which is in trouble.
 fn eight_gpus() -> App {
     let keymap = Keymap::default();

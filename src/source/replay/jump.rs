@@ -37,7 +37,7 @@ fn missing_reason(request: &Request) -> Missing {
         ),
         Request::Holders(_) => (
             Reason::NotRead,
-            "recordings do not contain the names of tensors, because they are private data of the program",
+            "recordings do not contain the names of tensors, which are private data of the program. `gputop memory PID` reads those of a running process",
         ),
         Request::Log(_) | Request::Watch { .. } => {
             (Reason::NotRead, "recordings contain only excerpts from logs")

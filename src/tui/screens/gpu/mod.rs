@@ -87,13 +87,16 @@ impl GpuScreen {
     }
 
     /// Moves forward or backward by a number of GPUs. Does nothing beyond the first or last GPU.
-    fn switch(&mut self, app: &App, step: isize) {
+    fn switch(&mut self, app: &App, step: isize) -> Effect {
         let gpus = &app.frame.gpus;
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
         let to = at.unwrap_or(0).checked_add_signed(step);
-        if let Some(gpu) = to.and_then(|to| gpus.get(to)) {
-            *self = Self { pane: self.pane, ..Self::new(gpu.uuid.clone()) };
-        }
+        let Some(gpu) = to.and_then(|to| gpus.get(to)) else {
+            let end = if step > 0 { "last" } else { "first" };
+            return Effect::Message(format!("This is the {end} GPU"));
+        };
+        *self = Self { pane: self.pane, ..Self::new(gpu.uuid.clone()) };
+        Effect::Done
     }
 
     fn parts(&self, app: &App, area: Rect) -> Parts {
@@ -237,8 +240,8 @@ impl Screen for GpuScreen {
             (_, Action::NextPane) => {
                 self.pane = if self.pane == Pane::Facts { Pane::Processes } else { Pane::Facts };
             }
-            (_, Action::NextGpu) => self.switch(app, 1),
-            (_, Action::PreviousGpu) => self.switch(app, -1),
+            (_, Action::NextGpu) => return self.switch(app, 1),
+            (_, Action::PreviousGpu) => return self.switch(app, -1),
             (Pane::Processes, Action::Open) => {
                 if let Some(row) = rows.get(self.cursor.min(rows.len().saturating_sub(1))) {
                     return Effect::Open(Box::new(ProcessScreen::new(row.id())));

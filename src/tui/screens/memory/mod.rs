@@ -180,15 +180,18 @@ impl MemoryScreen {
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
 
-    fn switch(&mut self, app: &App, step: isize) {
+    fn switch(&mut self, app: &App, step: isize) -> Effect {
         let devices = self.devices(app);
         let now = self.pool(app).map(|pool| pool.ordinal);
         let at = devices.iter().position(|pool| Some(pool.ordinal) == now);
         let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
-        if let Some(pool) = next {
-            self.ordinal = Some(pool.ordinal);
-            (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
-        }
+        let Some(pool) = next else {
+            let end = if step > 0 { "last" } else { "first" };
+            return Effect::Message(format!("This is the {end} GPU of the process"));
+        };
+        self.ordinal = Some(pool.ordinal);
+        (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
+        Effect::Done
     }
 }
 
@@ -214,8 +217,8 @@ impl Screen for MemoryScreen {
     fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
         match action {
             Action::Memory => {}
-            Action::NextGpu => self.switch(app, 1),
-            Action::PreviousGpu => self.switch(app, -1),
+            Action::NextGpu => return self.switch(app, 1),
+            Action::PreviousGpu => return self.switch(app, -1),
             Action::NextPane => {
                 self.pane = match self.pane {
                     Pane::Map => Pane::Metrics,
@@ -288,10 +291,10 @@ impl Screen for MemoryScreen {
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Back,
+            Action::Holders,
             Action::Right,
             Action::NextPane,
             Action::NextGpu,
-            Action::Holders,
             Action::Stack,
             Action::Copy,
             Action::Probe,
