@@ -305,7 +305,8 @@ impl Store {
         })
     }
 
-    /// Claims a notification about a process. Returns true unless it was already claimed within `window`.
+    /// Claims a notification about a process. Returns true unless the same notification was claimed within the last
+    /// `window`.
     pub(super) fn claim_activity(&self, key: &str, window: Millis) -> Result<bool, StoreError> {
         self.change_state(|state, now| {
             let window = i64::try_from(window.0).unwrap_or(i64::MAX);
@@ -359,7 +360,7 @@ impl Store {
         written.map_err(|why| StoreError::Unwritable { path, why })
     }
 
-    /// Finds the stored record that describes the same incident.
+    /// Finds the stored record that describes the same incident as `record`.
     fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
         let suffix = Uid::subject_suffix(&record.key);
         let candidates = files.iter().filter(|file| file.uid.as_str().ends_with(&suffix));
@@ -404,7 +405,7 @@ impl Store {
                 break;
             }
             let Some(file) = oldest.next() else { break };
-            // Keep files written by a newer gputop: only that version deletes them.
+            // Keep files written by a newer gputop, because only that version may delete them.
             if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
                 let _ = fs::remove_file(self.path(&file.uid));
             }
@@ -506,7 +507,7 @@ fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
 /// Serializes an incident record. Omits the largest sections if the file would exceed its maximum size.
 fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
     let to_json = |record: &Record| -> io::Result<Vec<u8>> {
-        // Writes JSON on one line, because a block map has thousands of small entries.
+        // Write compact JSON: a block map has thousands of small entries, and indentation would waste space.
         let mut bytes = serde_json::to_vec(record)?;
         bytes.push(b'\n');
         Ok(bytes)

@@ -20,7 +20,8 @@ impl Changes {
         let now = modified();
         let are_new = now != self.seen;
         if are_new {
-            // Do not cache a recent time: a later change in the same clock tick would have the same time and be missed.
+            // Do not cache a recent modification time: another change in the same clock tick would leave it unchanged
+            // and be missed.
             let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > MAX_CLOCK_TICK);
             self.seen = now.filter(is_old);
         }

@@ -30,7 +30,7 @@ pub fn with_timeout<T: Send + 'static>(
     }
     let thread = thread.ok()?;
     let result = receiver.recv_timeout(limit).ok()?;
-    // Waits for the thread to exit, so that it no longer exists when the caller forks.
+    // Wait for the thread to exit, so that it is gone before the caller forks.
     let _ = thread.join();
     Some(result)
 }

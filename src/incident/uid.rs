@@ -10,7 +10,7 @@ use crate::model::incident_key::IncidentKey;
 /// The 32 digits used in incident IDs, sorted by byte value. Characters that look alike are excluded (Crockford's base
 /// 32).
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Number of base-32 digits for the time in seconds since 1970. Sufficient until the year 3058.
+/// Number of base-32 digits for the time in seconds since 1970. Seven digits last until the year 3058.
 const TIME_LENGTH: usize = 7;
 /// Number of base-32 digits for the hash of the subject (process or GPU). The IDs of all incidents of one process have
 /// the same suffix.

@@ -26,7 +26,7 @@ pub struct Accounting {
     pub idle: Bytes,
     /// Memory outside the pools (context, libraries, other allocators), in processes whose pools are known.
     pub other: Bytes,
-    /// Memory of processes whose pools are unknown or cannot be split further.
+    /// Memory of processes whose pools are unknown, or whose memory cannot be split further.
     pub processes: Bytes,
     /// Used memory not held by any listed process.
     pub unattributed: Bytes,

@@ -1,8 +1,8 @@
 //! Events: single observations, from which incidents are built.
 //!
 //! An event is one observation with its process, GPU and time. Events are sent alongside frames and are never dropped.
-//! Their format is the same on the wire, in a recording and in the incident store. An unknown event kind retains its
-//! JSON, so that no data is lost when the event is passed on.
+//! Their format is the same on the wire, in a recording and in the incident store. An event of an unknown kind retains
+//! its JSON, so that no data is lost when the event is forwarded.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -128,7 +128,8 @@ pub struct OomCountIncreased {
     pub ordinal: u32,
     /// Time of the previous sample. The failure happened between that sample and the event.
     pub since: Mono,
-    /// Pool statistics of the sample that detected the failure, with minimum and maximum since the previous frame.
+    /// Pool statistics from the sample that detected the failure, with the minimum and maximum since the previous
+    /// frame.
     pub stats: PoolStats,
 }
 
@@ -139,7 +140,7 @@ pub struct GpuAtOom {
     pub memory: Memory,
     /// Processes that use the most memory.
     pub processes: Reading<Vec<GpuProcess>>,
-    /// Delay between the detection of the failure and the reading of memory use.
+    /// Time from detecting the failure to reading the memory use.
     pub lag: Millis,
 }
 
@@ -166,7 +167,7 @@ pub struct LogExcerpt {
     pub continues: bool,
     /// True if text before or within this excerpt was skipped, because the log grew faster than gputop could read it.
     pub sampled: bool,
-    /// Log bytes skipped since the previous excerpt.
+    /// Number of log bytes skipped since the previous excerpt.
     #[serde(skip_serializing_if = "Bytes::is_zero")]
     pub skipped: Bytes,
     /// Bytes dropped to stay within the size limit, from this excerpt or from earlier ones that were not sent.
@@ -258,7 +259,7 @@ pub struct HookOom {
     pub device: u32,
     /// Size of the segment requested from the driver, as in the error message.
     pub requested_bytes: Bytes,
-    /// Memory of the GPU, or the part that the program may use.
+    /// Total memory of the GPU, or the part of it that the program may use.
     pub limit_bytes: Bytes,
     pub free_bytes: Bytes,
     pub allocated_bytes: Option<HookGauge>,
@@ -293,7 +294,7 @@ pub struct HookPool {
     pub segments: u64,
     pub reserved_bytes: Bytes,
     pub allocated_bytes: Bytes,
-    /// Memory of freed blocks that are still waiting for another stream.
+    /// Memory in freed blocks that cannot be reused until another stream has finished with them.
     pub awaiting_free_bytes: Bytes,
     pub free_bytes: Bytes,
     pub free_blocks: u64,

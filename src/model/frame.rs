@@ -23,8 +23,8 @@ pub const SCHEMA: u32 = 1;
 /// Maximum number of GPUs in a frame, more than any host has.
 pub const MAX_GPUS: usize = 256;
 
-/// The latest state of one host. Each collector sets its own field and that field's time, so slow collectors do not
-/// delay fast ones.
+/// The latest state of one host. Each collector sets its own field and timestamp, so slow collectors do not delay fast
+/// ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {

@@ -1,4 +1,4 @@
-//! One GPU as NVML describes it, and the table of its figures.
+//! A GPU as described by NVML, and the table of GPU figures.
 //!
 //! Every figure is a [`Reading`], which contains the reason if a consumer card, a MIG parent or an old driver cannot
 //! provide the figure. The figures of one GPU come from several calls with different periods
@@ -117,7 +117,7 @@ pub struct Health {
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
     Answering,
-    /// A driver call for the GPU has not returned for longer than two sampling intervals.
+    /// A driver call for the GPU has been pending for more than two sampling intervals.
     Silent,
     /// The driver reports that the GPU is lost, or the driver itself is no longer available.
     Lost,
@@ -316,7 +316,7 @@ macro_rules! traffic {
     };
 }
 
-/// Placeholder for traffic not yet read: the GPU's screen was only just opened, or was not open when the recording was
+/// Placeholder for missing traffic data: the GPU's screen was only just opened, or was not open when the recording was
 /// made.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     fn unread<T>() -> Reading<T> {

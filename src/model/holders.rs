@@ -42,7 +42,8 @@ pub struct Holders {
     pub groups: Vec<HolderGroup>,
 }
 
-/// How well the tensors and blocks of a reading match. They may differ if memory changed during the reading.
+/// Whether the tensors and blocks in a reading are known to match. They may differ if memory changed during the
+/// reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
@@ -171,7 +172,7 @@ impl HolderGroup {
         GroupKey { ordinal: self.ordinal, class: self.class, name: self.name.clone() }
     }
 
-    /// Returns the group's class, and its purpose if the tensor names show it: `variables, KV cache`.
+    /// Returns the group's class, and its purpose if the tensor names indicate one: `variables, KV cache`.
     pub fn class_words(&self) -> String {
         match purpose::purpose(&self.name) {
             Some(purpose) => format!("{}, {purpose}", self.class.name()),

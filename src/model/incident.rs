@@ -1,6 +1,6 @@
 //! Incidents: an observer's conclusions from events and text, in the format of `explain --json` (stable, schema 1).
 //!
-//! An incident contains only data from the text or from a measurement. Unknown values are omitted, never guessed.
+//! An incident contains only data that was read from text or measured. Unknown values are omitted, never guessed.
 
 use serde::{Deserialize, Serialize};
 

@@ -61,8 +61,8 @@ impl IncidentKey {
         !self.boot_id.is_empty() && self.boot_id == other.boot_id
     }
 
-    /// Returns the key of an incident seen by two observers. It has the earlier of the two times, and the process
-    /// rather than the command that started it.
+    /// Returns the key of an incident seen by two observers. The merged key has the earlier of the two times, and names
+    /// the process rather than the command that started it.
     #[must_use]
     pub fn merged(self, other: Self) -> Self {
         let (first, then) = if other.first < self.first { (other, self) } else { (self, other) };

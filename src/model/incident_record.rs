@@ -23,7 +23,7 @@ pub const SCHEMA: u32 = 1;
 pub const MAX_EXCERPT: usize = 256 << 10;
 pub const MAX_EVENTS: usize = 64;
 const MAX_TRACKS: usize = 64;
-/// Maximum number of values in a track. The latest values are retained.
+/// Maximum number of values in a track. If there are more, only the latest are retained.
 const MAX_VALUES: usize = 720;
 const MAX_VARIABLES: usize = 256;
 

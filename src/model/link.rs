@@ -13,7 +13,7 @@ pub enum Link {
         begins_in: Millis,
     },
     Up,
-    /// Nothing has been received for longer than a frame should take.
+    /// No data has arrived for longer than the time between frames should be.
     Silent {
         since: Millis,
     },

@@ -312,6 +312,26 @@ fn reads_the_function_around_the_failing_line() {
     );
 }
 
+/// Growth that the program printed makes it a leak, and the user's file shows what is kept.
+#[test]
+fn printed_growth_and_the_code_name_the_leak() {
+    let folder = tempfile::tempdir().unwrap();
+    let code =
+        "history = []\nfor step in range(4000):\n    out = net(x)\n    history.append(out)\n";
+    let script = write(&folder, "train.py", code);
+    let steps: Vec<String> = (1..7).map(|i| format!("step {i} mem_alloc {i}.10 GB")).collect();
+    let log = format!(
+        "{}\nTraceback (most recent call last):\n  File \"{script}\", line 3, in <module>\n    out = net(x)\n{}\n",
+        steps.join("\n"),
+        OOM.lines().last().unwrap().replace("8.02 GiB is reserved", "0.02 GiB is reserved")
+    );
+    let path = write(&folder, "out.log", &log);
+    let incident = json_of(&run(&["--json", &path]))["incidents"][0].clone();
+    assert_eq!(incident["id"], "oom-leak-growth", "{incident}");
+    let fix = incident["fixes"][0]["change"].as_str().unwrap();
+    assert_eq!(fix, "outputs.append(out.detach().cpu())", "{incident}");
+}
+
 #[test]
 fn a_question_lists_cards_to_read() {
     let output = piped(&[], b"why do I get unspecifed launch failure after several epochs?\n");

@@ -124,7 +124,11 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         name: "in-compiled",
         evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
-    Evidence { name: "code-collects", evaluate: code_collects },
+    Evidence { name: "code-collects", evaluate: |case| code_collects(case, |_| true) },
+    Evidence {
+        name: "code-collects-outputs",
+        evaluate: |case| code_collects(case, |line| !line.contains("loss")),
+    },
     Evidence { name: "code-concatenates", evaluate: code_concatenates },
     Evidence { name: "in-kv-cache", evaluate: in_kv_cache },
     Evidence {
@@ -205,8 +209,9 @@ fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
-/// Finds code that stores results on the GPU, in the user's failing line or in the function around it.
-fn code_collects(case: &Case<'_>) -> Finding {
+/// Finds code that stores results on the GPU, in the user's failing line or in the function around it. Considers only
+/// lines for which `is_meant` returns true.
+fn code_collects(case: &Case<'_>, is_meant: fn(&str) -> bool) -> Finding {
     const RESULTS: &[&str] =
         &["loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score"];
     let keeps = |line: &&str| {
@@ -214,6 +219,7 @@ fn code_collects(case: &Case<'_>) -> Finding {
         let collects = line.contains(".append(") || line.contains(".extend(");
         let adds = line.contains("loss += ") || line.contains("loss = total_loss +");
         (adds || (collects && RESULTS.iter().any(|r| line.contains(r))))
+            && is_meant(line)
             && !is_moved.iter().any(|m| line.contains(m))
     };
     let found = own_frame(case).and_then(|frame| {

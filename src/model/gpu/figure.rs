@@ -28,7 +28,7 @@ pub struct GpuFigure {
 pub struct FigureColumn {
     pub title: &'static str,
     pub width: u16,
-    /// Placement priority. Columns with smaller numbers are placed first while there is room.
+    /// Placement priority. If space is limited, columns with smaller numbers are placed first.
     pub priority: u8,
     /// Description of the column for the help screen, a full sentence.
     pub help: &'static str,

@@ -1,4 +1,4 @@
-//! History of all values of a host for one day, in bounded memory.
+//! One day of history for all values of a host, in bounded memory.
 //!
 //! A [`Series`] has one bucket per second for the last ten minutes and one per ten seconds for the last day. Each
 //! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a hung
@@ -6,8 +6,8 @@
 //! causes neither overlapping data nor a gap.
 //!
 //! Data flow: [`samples`] extracts the values of a frame, [`History::push`] adds each to its series, and a chart asks
-//! [`Series::window`] for as many spans as it has columns. A recording's notes contain the coarse buckets
-//! ([`Summary`]), from which [`History::push_summary`] fills in earlier data in any order.
+//! [`Series::window`] for one span per column. A recording's notes contain the coarse buckets ([`Summary`]), from which
+//! [`History::push_summary`] fills in earlier data in any order.
 //!
 //! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`).
 //! `retention.rs` removes data beyond the limits. Copies of a history share all data that has not changed since they
@@ -41,7 +41,7 @@ pub struct History {
     reach: Reach,
 }
 
-/// Amount of history to retain.
+/// How much history to retain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reach {
     /// All series, for one day.

@@ -22,7 +22,7 @@ const OUTLINE_LENGTH: Millis = Millis(3_600_000);
 /// Maximum number of exited processes with retained series.
 const MAX_EXITED: usize = 256;
 
-/// Time without data after which a process is assumed to have exited or left the GPU.
+/// If a process has no data for this long, it is assumed to have exited or stopped using the GPU.
 const SILENT: Millis = Millis(60_000);
 
 /// Returns the value of retaining an exited process's history: its peak VRAM divided by the time since its exit. If two

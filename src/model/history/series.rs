@@ -79,8 +79,8 @@ impl Series {
         self.tiers[0].forget();
     }
 
-    /// Removes all data from `time` on, and all fine buckets, because the next data may leave a gap that only coarse
-    /// buckets can fill.
+    /// Removes all data from `time` on. Also removes all fine buckets, because the next data may leave a gap that only
+    /// coarse buckets can fill.
     pub(super) fn forget_from(&mut self, time: Mono) {
         self.forget_fine();
         let [_, coarse] = &mut self.tiers;

@@ -2,7 +2,8 @@
 //!
 //! A chunk whose buckets are all equal, such as that of an idle counter, takes no extra memory, even with gaps. A
 //! connection that drops every hour therefore does not increase every counter's memory use. Copies of a series share
-//! their chunks until one copy writes, so pausing the display costs only the later changes, not a second history.
+//! their chunks until one copy writes, so pausing the display takes memory only for later changes, not for a second
+//! history.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ enum Chunk {
 impl Chunk {
     const EMPTY: Self = Self::Uniform(ABSENT, 0);
 
-    /// Compresses a chunk that is unlikely to change again.
+    /// Compresses the chunk, which is unlikely to change again.
     fn seal(&mut self) {
         let Self::Each(buckets) = self else { return };
         let present = || buckets.iter().enumerate().filter(|(_, span)| !span.is(ABSENT));
@@ -227,7 +228,7 @@ impl Tier {
 
     pub fn bytes(&self) -> usize {
         let each = |chunk: &&Chunk| matches!(chunk, Chunk::Each(_));
-        // A shared chunk includes the two reference counts of an `Arc`.
+        // The size of a shared chunk includes the two reference counts of its `Arc`.
         let chunk = size_of::<Buckets>() + 2 * size_of::<usize>();
         self.chunks.capacity() * size_of::<Chunk>()
             + self.chunks.iter().filter(each).count() * chunk

@@ -1,4 +1,4 @@
-//! Estimates from one reading of the memory holders: the minimum memory for training, and the activations of one
+//! Estimates from one reading of the memory holders: the minimum memory for training, and the activation memory per
 //! sample.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Recognizes the purpose of tensors by the names that libraries give them.
 
-/// Parts of tensor names in lowercase, with the purpose that they indicate.
+/// Lowercase parts of tensor names, with the purpose that they indicate.
 const PURPOSES: &[(&[&str], &str)] = &[
     // PEFT.
     (
