@@ -6,7 +6,6 @@
 //! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
 
 mod input;
-mod source_lines;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -26,6 +25,7 @@ use crate::model::incident::Incident;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
 use crate::redact;
+use crate::source_lines;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -25,6 +25,7 @@ use crate::model::process::{ProcessKey, Variable};
 use crate::model::text::visible;
 use crate::model::trace_replay::TraceReplay;
 use crate::redact;
+use crate::source_lines;
 
 /// Text to print after a command failed.
 #[derive(Debug)]
@@ -50,6 +51,7 @@ pub fn explain(
     let catalogue = Catalogue::embedded();
     let command = evidence.command.clone();
     let (mut logs, has_line_numbers) = evidence.read(catalogue);
+    source_lines::add(&mut logs);
     let reports = HookReports::new(hook.map(Hook::reports).unwrap_or_default());
     let message = exception(&logs).or_else(|| reports.exception());
     let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook)

@@ -67,10 +67,21 @@ const RULES: &[Rule] = &[
     // Judges a stream, and merges and saves the incidents.
     Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
     Rule { place: "user_files.rs", may: &["model"] },
+    // Adds the user's source code to the tracebacks of a log.
+    Rule { place: "source_lines.rs", may: &["diagnose", "user_files"] },
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
-        may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
+        may: &[
+            "collect",
+            "diagnose",
+            "export",
+            "incident",
+            "model",
+            "redact",
+            "source_lines",
+            "user_files",
+        ],
     },
     Rule {
         place: "tui",
@@ -111,6 +122,7 @@ const RULES: &[Rule] = &[
             "run",
             "snapshot",
             "source",
+            "source_lines",
             "summary",
             "tui",
             "user_files",
