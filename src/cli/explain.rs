@@ -175,10 +175,12 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
 /// Maximum number of cards to suggest for a log without a known failure.
 const MAX_SIMILAR_CARDS: usize = 3;
 
-/// Returns the cards that match a short text best. The text may be a question, or an error message with a typo.
+/// Returns the cards that match a short text best. The text may be a question, or an error message with a typo. A text
+/// that reports no failure has no cards.
 fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
-    let text: Vec<&str> = logs.iter().filter_map(|log| log.short_text.as_deref()).collect();
-    let mut found = cards::search(catalogue, &text.join("\n"));
+    let texts = logs.iter().filter_map(|log| log.short_text.as_deref());
+    let texts: Vec<&str> = texts.filter(|text| cards::may_report_failure(text)).collect();
+    let mut found = cards::search(catalogue, &texts.join("\n"));
     found.truncate(MAX_SIMILAR_CARDS);
     if found.is_empty() {
         return String::new();

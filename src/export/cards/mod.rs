@@ -3,7 +3,7 @@
 mod prose;
 mod search;
 
-pub use search::search;
+pub use search::{may_report_failure, search};
 
 use std::fmt::Write as _;
 

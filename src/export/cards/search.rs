@@ -24,6 +24,56 @@ const STOP_WORDS: &[&str] = &[
     "problem", "issue",
 ];
 
+/// Beginnings of words that report a failure.
+const FAILURE_WORDS: &[&str] = &[
+    "abort",
+    "assert",
+    "cannot",
+    "corrupt",
+    "crash",
+    "denied",
+    "died",
+    "error",
+    "exception",
+    "exhaust",
+    "fail",
+    "fatal",
+    "fault",
+    "hang",
+    "hung",
+    "illegal",
+    "insufficient",
+    "invalid",
+    "kill",
+    "leak",
+    "mismatch",
+    "missing",
+    "nan",
+    "oom",
+    "overflow",
+    "refused",
+    "stuck",
+    "timeout",
+    "unable",
+    "unavailable",
+    "undefined",
+    "unexpected",
+    "unknown",
+    "unspecified",
+    "unsupported",
+    "violation",
+    "wrong",
+    "xid",
+];
+const FAILURE_PHRASES: &[&str] = &[
+    " no space ",
+    " no such ",
+    " not found ",
+    " not supported ",
+    " out of memory ",
+    " timed out ",
+];
+
 /// Additional score for a card with an alias that equals the query, and for one with an alias that contains it.
 const SAME_PHRASE: f64 = 30.0;
 const PART_OF_PHRASE: f64 = 10.0;
@@ -32,6 +82,19 @@ struct Document {
     weights: HashMap<String, f64>,
     /// Aliases, as returned by [`spaced`].
     phrases: Vec<String>,
+}
+
+/// Returns true if a text reports a failure or asks a question. Tolerates a typo in a word.
+#[must_use]
+pub fn may_report_failure(text: &str) -> bool {
+    let is_failure = |word: &str| {
+        let is_near = |known: &str| known.len() >= 5 && osa_distance(word, known) <= 1;
+        FAILURE_WORDS.iter().any(|known| word.starts_with(known) || is_near(known))
+    };
+    let phrase = spaced(text);
+    text.contains('?')
+        || words(text).any(|word| is_failure(&word))
+        || FAILURE_PHRASES.iter().any(|known| phrase.contains(known))
 }
 
 /// Returns the cards that match the words of `query`, best first.
@@ -169,6 +232,18 @@ mod tests {
     fn first(query: &str) -> Vec<&'static str> {
         let found = search(Catalogue::embedded(), query);
         found.iter().map(|card| card.id.as_str()).collect()
+    }
+
+    #[test]
+    fn only_some_texts_report_a_failure() {
+        let failures = ["kernel eror", "INTERNAL ASSET FAILED", "why is it slow?", "got loss NaN"];
+        for text in failures.into_iter().chain(["No space left on device"]) {
+            assert!(may_report_failure(text), "{text}");
+        }
+        for text in ["ok", "Epoch 1 loss 0.3", "training finished without problems", "hello world"]
+        {
+            assert!(!may_report_failure(text), "{text}");
+        }
     }
 
     #[test]
