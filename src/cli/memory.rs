@@ -1,8 +1,8 @@
 //! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by Python name, without stopping
 //! the process.
 //!
-//! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no matching holder; 2 permission
-//! denied, or process not found.
+//! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no group matches `--group`; 2
+//! permission denied, or process not found.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -47,7 +47,8 @@ pub struct Args {
     /// List at most this many groups [default: 20; all in JSON]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// List the tensors of the groups whose name or class contains this text, and the references that keep each alive
+    /// List the tensors of the groups whose name or class contains this text, and the references that keep each tensor
+    /// alive
     #[arg(long, value_name = "TEXT")]
     group: Option<String>,
     /// List the tensors of all groups
@@ -81,7 +82,7 @@ struct Document<'a> {
     missing_groups: Vec<&'a HolderGroup>,
 }
 
-/// The part of a saved document that is used for a comparison.
+/// The part of a saved document that is needed for a comparison.
 #[derive(Deserialize)]
 struct SavedDocument {
     holders: Holders,
@@ -104,7 +105,7 @@ pub fn run(args: &Args) -> Result<u8> {
         growth.push(earlier);
     }
     loop {
-        // Pass no cancellation, because a signal ends the whole program.
+        // Nothing sets the cancellation flag, because a signal terminates the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {

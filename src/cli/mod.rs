@@ -177,7 +177,7 @@ enum Command {
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
-/// Returns the names of all visible subcommands, for hints.
+/// Returns the names of all visible subcommands, for hints in error messages.
 pub fn subcommands() -> Vec<String> {
     Cli::command()
         .get_subcommands()
@@ -276,7 +276,7 @@ fn print_styled(text: &str) -> Result<()> {
     write_out(text).map(drop)
 }
 
-/// Prints text like [`print_styled`]. Returns false if the reader of standard output closed it.
+/// Prints text like [`print_styled`]. Returns false if standard output is a pipe whose reader has closed it.
 fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     if closed_stdout::is_closed() {
@@ -326,7 +326,7 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Parses the command line. Rejects an option before a subcommand that does not accept it.
+/// Parses the command line. Rejects options given before a subcommand that does not accept them.
 fn parsed<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
@@ -382,7 +382,7 @@ fn exit_code(left: CloseReason) -> u8 {
     }
 }
 
-/// Returns the async runtime. The main loop is its only task, because collectors have their own threads.
+/// Returns a single-threaded async runtime. It runs only the main loop, because collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

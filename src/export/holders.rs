@@ -1,5 +1,5 @@
-//! Formats text about the holders of GPU memory: the sentence above the table, the state of a read, and the tensors of
-//! a group.
+//! Formats text about what holds GPU memory: the sentence above the table, the state of a read, and the tensors of a
+//! group.
 
 use std::fmt::Write as _;
 
@@ -141,8 +141,8 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     let fitting = free.and_then(|free| Some((free, activations.fitting_batch_size(free)?)));
     if let Some((free, size)) = fitting {
         sentences.push(format!(
-            "A batch size of {size} would just fit, if a step needs no more than the {} of activations in this reading, and \
-             if they use all of the {} that are free.",
+            "A batch size of {size} would just fit if a step needs no more than the {} of activations in this reading, and \
+             if activations can use all {} of free memory.",
             rounded(bytes),
             rounded(free),
         ));
@@ -353,7 +353,7 @@ mod tests {
             "Activations take 8.00 MiB per sample at a batch size of 8, if the first dimension of the saved tensors is the \
              batch size. Parameters, gradients and optimizer state take 100 MiB."
         );
-        assert!(fits.starts_with("A batch size of 12 would just fit, if"), "{fits}");
+        assert!(fits.starts_with("A batch size of 12 would just fit if"), "{fits}");
         assert_eq!(estimates(&holders, None).len(), 1);
         assert!(estimates(&Holders::default(), Some(Bytes::mib(33))).is_empty());
     }

@@ -39,7 +39,8 @@ mod tests {
         assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("is running")));
         lock(folder.path(), &two).expect("another GPU");
         drop(held);
-        // A child process that another test is starting inherits the lock files until its exec.
+        // Tests run in parallel. A child process started by another test inherits the open lock files and holds the
+        // locks until it calls exec.
         let start = std::time::Instant::now();
         while lock(folder.path(), &one).is_err() {
             assert!(start.elapsed().as_secs() < 20, "still locked");

@@ -286,7 +286,7 @@ fn a_history_determines_sizes_and_lifetimes() {
         let requests = of_trace(trace, "PID 1, allocation trace", arena).requests;
         requests.iter().map(|w| (w.0 / MIB, w.1)).collect::<Vec<_>>()
     };
-    // A block larger than half of the arena is omitted, and is not counted in lifetimes, which are numbers of requests.
+    // A block larger than half of the arena is omitted. Lifetimes, which count requests, do not include it.
     assert_eq!(lives(&trace, Bytes::gib(1)), [(7, 4), (10, 2), (20, 0), (30, 0)]);
     trace.ops.extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
     let many = lives(&trace, Bytes::gib(1));

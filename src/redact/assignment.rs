@@ -146,8 +146,8 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // This quote has no partner on the line, so it closes a quote that was not recognized, for example after an
-            // apostrophe.
+            // This quote has no matching quote on the line. It therefore closes an opening quote that was not
+            // recognized, for example because of an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);

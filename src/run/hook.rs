@@ -169,7 +169,8 @@ impl HookReports {
     }
 }
 
-/// Returns true if two sizes differ by at most 1 %. They can differ because log text rounds sizes to two decimals.
+/// Returns true if two sizes differ by at most 1 %. A small difference is expected, because log text rounds sizes to
+/// two decimals.
 fn is_near(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 100
 }

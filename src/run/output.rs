@@ -16,7 +16,7 @@ use crate::model::text::visible;
 /// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
 /// at the end of a log.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
-/// Name of the captured output's log in incidents.
+/// Log name that incidents use for the captured output.
 const NAME: &str = "output";
 
 /// Text that passed through the pty or a pipe.

@@ -20,8 +20,8 @@ use super::unsafe_calls;
 
 /// Maximum number of chunks copied before signals and keys are handled.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval between checks for whether gputop is back in the foreground, while the command wants keys. Polling is
-/// needed because a shell sends no signal when it brings a running job to the foreground.
+/// Interval at which gputop checks whether it is in the foreground again, while the command is waiting for keys.
+/// Polling is needed because a shell sends no signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
@@ -79,8 +79,8 @@ impl<'a> Relay<'a> {
         self.drain(signals);
         if let Some(ends) = &mut self.ends {
             ends.mirror.follow(&ends.master, &ends.terminal);
-            // A shell resets the modes only if a signal kills its job. gputop itself exits normally, so it must reset
-            // them.
+            // A shell resets the terminal modes only if a signal kills its job. gputop itself exits normally, so it
+            // must reset them.
             if let ExitOutcome::Killed(_) = exit {
                 ends.terminal.restore();
             }
@@ -169,11 +169,12 @@ impl<'a> Relay<'a> {
             }
             Signal::SIGWINCH => {
                 self.resize();
-                // Notifies the command, which may have read the old window size.
+                // Notifies the command, because it may have read the old window size.
                 child.signal(Signal::SIGWINCH);
             }
             Signal::SIGCONT => self.resume(child),
-            // Forwards a terminal's SIGHUP, because the kernel sends it only to the session leader.
+            // Forwards a terminal's SIGHUP. gputop is the session leader here, and the kernel sends the signal only to
+            // the leader.
             Signal::SIGHUP if received.by_kernel && leads_session() => {
                 child.signal(received.signal);
             }

@@ -42,7 +42,8 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns true if, after the command has exited, this signal ends the wait for the reader of its output.
+    /// Returns true if gputop stops waiting for the reader of the command's output when this signal arrives. Applies
+    /// only after the command has exited.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }
@@ -113,7 +114,7 @@ pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
                 }
             }
         };
-        // If the thread cannot be started, the work is still bounded by its own time limit.
+        // If the thread cannot be started, `work` cannot be cancelled, but its own time limit still applies.
         let _ = thread::Builder::new().spawn_scoped(scope, watch);
         let result = work(&is_cancelled);
         is_done.store(true, Ordering::Relaxed);

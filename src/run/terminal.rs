@@ -3,7 +3,7 @@
 //! gputop holds the master end of the pty, and the command the slave end. The command reads the terminal but writes to
 //! the pty. A full-screen program sets modes on its output stream and expects them to affect the terminal, so modes are
 //! copied from the pty to the terminal ([`Mirror`]). The kernel does not report mode changes. Checking at each chunk of
-//! output is enough, because a full-screen program always draws.
+//! output is enough, because a full-screen program draws after it changes the modes.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Unsafe system calls: work between fork and exec, window size, signal actions.
+//! Unsafe system calls: preparations between fork and exec, window size, signal actions.
 //!
 //! No other file in `src/run` contains unsafe code.
 #![allow(unsafe_code)]

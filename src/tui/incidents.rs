@@ -120,9 +120,9 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// Replaces the stored incidents. Incidents that are not stored are retained. An opened incident stays read, even
-    /// before the store registers it, unless it became more severe. The store sends scenes only for the newest
-    /// incidents; for older ones, the screen shows the ID in the store.
+    /// Replaces the stored incidents. Incidents that are not stored are retained. An opened incident stays marked as
+    /// read, even before the store marks it, unless it became more severe. The store sends the host state only for the
+    /// newest incidents; for older ones, the screen shows the ID in the store.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -169,7 +169,8 @@ impl Incidents {
         }
     }
 
-    /// Drops live incidents from `time` on, because they may be in the future after a jump within a recording.
+    /// Drops live incidents from `time` on. After a jump within a recording, they may be ahead of the new playback
+    /// position.
     pub fn forget_live_from(&mut self, time: Mono) {
         let is_kept =
             |known: &ListedIncident| known.incident.uid.is_some() || known.key.first < time;

@@ -10,7 +10,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
 
-/// Index of pools by process, because pools are looked up for every row.
+/// An index of pools by process, which speeds up looking up the pool of every table row.
 pub struct Index<'f> {
     frame: &'f Frame,
     positions: HashMap<ProcessKey, Vec<usize>>,

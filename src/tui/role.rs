@@ -11,7 +11,7 @@ pub enum Role {
     Cursor,
     /// Keys in the footer.
     Key,
-    /// A warning, such as a value to check.
+    /// A warning, for example about an unusually high value.
     Warn,
     /// An error that needs attention.
     Bad,

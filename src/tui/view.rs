@@ -474,8 +474,8 @@ impl View {
         self.top().map(app, self.body(app, self.area))
     }
 
-    /// Returns the map request for the screen on top. The request is repeated with every frame, and made at once when a
-    /// different pool is shown.
+    /// Returns the map request for the screen on top. The request is repeated with every frame, and sent immediately
+    /// when a different pool is shown.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
         let wanted = (self.shown_map(app), app.frame.seq);
         let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;

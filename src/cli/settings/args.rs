@@ -1,4 +1,4 @@
-//! Options that override settings, in groups. Each subcommand flattens only the groups that it uses, so that its help
+//! Options that override settings, in groups. Each subcommand includes only the groups that it uses, so that its help
 //! lists no other options.
 
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ type Values = Vec<(&'static SettingDef, Value)>;
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
-    /// Setting values in order of precedence: the first value of a setting applies.
+    /// Values of settings in order of precedence. If a setting occurs more than once, its first value applies.
     pub values: Values,
 }
 

@@ -8,7 +8,7 @@ use crate::model::text::quoted;
 use crate::model::units::{Bytes, Millis};
 use crate::source::map_schedule::MapPeriod;
 
-/// Accepted range of a duration setting. If the hint ends with `off`, `off` and 0 are also accepted.
+/// Accepted range of a duration setting. If the hint ends with `off`, the values `off` and 0 are accepted too.
 struct DurationRange {
     name: &'static str,
     range: RangeInclusive<u64>,

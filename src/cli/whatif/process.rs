@@ -36,7 +36,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     for segment in &map.segments {
         let pool = match (segment.pool, segment.pool_id) {
             (_, Some(id)) => id,
-            // Use any private pool, because the pool's ID is unknown.
+            // The ID of the private pool is unknown, so put all such blocks into one private pool.
             (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };
@@ -58,7 +58,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     }
 }
 
-/// Returns the last torch release that uses a memory layout: `(2, 15)` for `torch 2.13 to 2.15`.
+/// Returns the newest torch release in the name of a detected library: `(2, 15)` for `torch 2.13 to 2.15`.
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }

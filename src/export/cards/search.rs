@@ -24,7 +24,8 @@ const STOP_WORDS: &[&str] = &[
     "problem", "issue",
 ];
 
-/// Additional score for a card with an alias that equals the query, and for one with an alias that contains it.
+/// Additional score for a card with an alias that equals the query, and for a card with an alias that contains the
+/// query.
 const SAME_PHRASE: f64 = 30.0;
 const PART_OF_PHRASE: f64 = 10.0;
 
@@ -44,10 +45,10 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let documents: Vec<Document> = catalogue.cards.iter().map(Document::of).collect();
     let vocabulary: HashSet<&str> =
         documents.iter().flat_map(|document| document.weights.keys().map(String::as_str)).collect();
-    // Matches a misspelt word to similar words in the cards, at a lower weight.
+    // Matches a misspelled word to similar words in the cards, at a lower weight.
     let meant: Vec<Vec<(&str, f64)>> =
         wanted.iter().map(|word| similar(word, &vocabulary)).collect();
-    // Requires half of the query's words to be known. Otherwise, the query is about something else.
+    // Requires that half of the query's words are known. If fewer are known, the query is probably not about any card.
     let similarity = |words: &Vec<(&str, f64)>| words.iter().map(|w| w.1).fold(0.0, f64::max);
     let known: f64 = meant.iter().map(similarity).sum();
     if known * 2.0 < wanted.len() as f64 {

@@ -1,4 +1,4 @@
-//! Formats the state of the host around an incident, printed below the incident's explanation.
+//! Formats the state of the host at the time of an incident, printed below the incident's explanation.
 //!
 //! ```text
 //! ON    GPU 0 NVIDIA H200, 0.3 s before: 118.60 GiB of 139.81 GiB used, SM 97 %, 1755 of 1980 MHz,
@@ -41,7 +41,7 @@ const BAR_WIDTH: u64 = 24;
 /// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Lists other processes with command line and user, for readers who may see both anyway.
+    /// Lists other processes with command line and user, for readers who are allowed to see both.
     Named,
     /// Lists only the PIDs of other processes, for text that may be shared.
     Numbered,

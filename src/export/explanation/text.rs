@@ -10,12 +10,12 @@ use crate::model::text::Escaped;
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;
-/// Width of the longest verdict plus two spaces.
+/// Width of the longest verdict on a cause (such as `ruled out`) plus two spaces.
 const VERDICT_WIDTH: usize = 11;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// The first incident, on one screen of 80 × 24 cells.
+    /// The first incident, shortened to fit on one screen of 80 × 24 cells.
     Short,
     /// The first incident with all suggested checks and the AVOID section.
     Full,

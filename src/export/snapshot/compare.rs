@@ -40,7 +40,7 @@ struct Total {
     difference_bytes: i64,
 }
 
-/// Requested bytes of a stack in both snapshots. Sizes are as requested, before rounding.
+/// Bytes requested from one stack in each snapshot, before the allocator rounds sizes up.
 #[derive(Serialize)]
 struct Change<'s> {
     kind: ChangeKind,

@@ -109,7 +109,8 @@ impl Driver {
             let mut ordinal = 0;
             call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
                 .map_err(|error| self.context_error(&error))?;
-            // Before driver 470, MIG names contain no UUID, so only visibility identifies the device.
+            // Before driver 470, MIG names contain no UUID. The device then counts as found because it is the only
+            // visible one.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
                 return Ok(CudaDevice { driver: self, ordinal });
             }
@@ -262,7 +263,7 @@ impl Card {
         }
     }
 
-    /// Maps created memory to addresses, readable and writable.
+    /// Maps memory created by `cuMemCreate` to reserved addresses, readable and writable.
     fn map_handle(&self, address: u64, size: u64, handle: u64) -> Result<(), CallError> {
         call!("cuMemMap", address => u64, size as usize => usize, 0 => usize, handle => u64, 0 => u64)?;
         let access = CUmemAccessDesc {
@@ -310,8 +311,8 @@ impl Device for Card {
     }
 
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
-        // SAFETY: the struct contains only numbers and a pointer, so all zeros is a valid value. It means no handle
-        // type and no flags.
+        // SAFETY: the struct contains only numbers and a pointer, so all zeros is a valid value. Zeros mean that no
+        // handle type and no flags are set.
         let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         wanted.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();

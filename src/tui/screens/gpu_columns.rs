@@ -27,7 +27,7 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
-    /// The memory holder that grows on this GPU, if any.
+    /// A note about a memory holder that is growing on this GPU, if any.
     growth: Option<String>,
 }
 

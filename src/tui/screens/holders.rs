@@ -1,4 +1,5 @@
-//! The holders of one process's GPU memory, largest first, with their growth. Opening a group lists its tensors.
+//! What holds one process's GPU memory: groups of tensors by name, largest first, with their growth. Opening a group
+//! lists its tensors.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};

@@ -119,7 +119,8 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, app.frame.pools.as_ref())
 }
 
-/// Describes the GPU's memory, either from the allocator of its only process or in parts.
+/// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
+/// otherwise.
 fn split_words(app: &App, gpu: &Gpu) -> String {
     if let Some(words) = pool_text(app, gpu) {
         return words;

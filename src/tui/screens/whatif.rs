@@ -50,10 +50,10 @@ pub const DEF: ScreenDef = ScreenDef {
         ("RETRIES", "Number of times the allocator would have flushed its cache to make room."),
         (
             "OOM AT",
-            "Operation whose request fails. If the operation also failed in the recording, a line below the table says so.",
+            "Operation whose request fails. If this operation also failed in the recorded program, a line below the table says so.",
         ),
     ],
-    // Provide no sample, because the samples contain no replayed history.
+    // Provide no sample screen, because the sample data contains no replayed history.
     sample: |_| None,
 };
 

@@ -123,7 +123,7 @@ impl CellContents<'_> {
     }
 }
 
-/// Range of cell sizes, as powers of two.
+/// Minimum and maximum cell size, as exponents of two: 64 KiB to 64 GiB.
 const MIN_CELL_POWER: u32 = 16;
 const MAX_CELL_POWER: u32 = 36;
 /// Preferred maximum cell size: 32 MiB, because larger cells would hide most free blocks between tensors.
