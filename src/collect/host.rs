@@ -1,7 +1,7 @@
 //! Host metrics (CPU, memory, load), and the hello message that describes the host once.
 //!
-//! Reads CPU usage and memory through sysinfo, with the narrowest refresh. Skips core frequencies: reading them opens
-//! one file per core, which on a large machine costs a hundred times as much as all other reads.
+//! Reads CPU usage and memory through sysinfo, and refreshes only these values. Core frequencies are skipped: reading
+//! them opens one file per core, which on a large machine costs a hundred times as much as all other reads together.
 
 use std::fs;
 use std::path::Path;

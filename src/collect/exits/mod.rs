@@ -40,8 +40,9 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum time that an exit report waits for more data: the status of another user's process once its parent reaps it,
-/// or the OOM killer's log line. Keeps the total delay below 100 ms.
+/// Maximum time that an exit report is delayed to wait for more data: the OOM killer's log line or, for another user's
+/// process, the exit status, which is not readable until the parent reaps the process. Short enough to keep the total
+/// delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// Interval for reading the OOM kill counters while no process exits.
@@ -130,8 +131,9 @@ impl ExitWatcher {
         self.send(ExitCommand::Watch(processes, seen));
     }
 
-    /// Handles an exit found by the process table, which last saw the process running at `since`. The watcher reports
-    /// every exit once: immediately, or with its status if the process is watched.
+    /// Handles an exit found by the process table, which last saw the process running at `since`. If the process is
+    /// watched, its pidfd provides the exit status. If not, the exit is reported immediately, without a status. Every
+    /// exit is reported once.
     pub fn exit_found(&self, process: ProcessKey, since: Mono) {
         self.send(ExitCommand::Found(process, since));
     }
@@ -285,7 +287,8 @@ impl WatcherThread {
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.report(process, None, collected(), seen),
-                // Let the process table detect the exit of this process, because the table has the process open.
+                // Leave the exit of this process to the process table, which detects it through the process's open stat
+                // file.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -327,7 +330,7 @@ impl WatcherThread {
         Some(watched)
     }
 
-    /// Handles a wake-up by a pidfd: the process has exited, or has been reaped.
+    /// Handles a wake-up by a pidfd, which means that the process has exited or has been reaped.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
@@ -375,7 +378,7 @@ impl WatcherThread {
                 Some(ExitTrace::Collected) => collected(),
                 _ => Status::unknown(
                     Reason::Denied,
-                    "its parent has not reaped it yet; until then only its user and root can read the status",
+                    "the parent has not reaped the process yet; until then, only the process's user and root can read its exit status",
                 ),
             };
             self.finish(token, status, since);
@@ -414,7 +417,7 @@ impl WatcherThread {
 fn collected() -> Status {
     Status::unknown(
         Reason::Unsupported,
-        "only the parent received it; since Linux 6.15 the kernel also reports it to other processes",
+        "only the parent process received the exit status; since Linux 6.15, the kernel also reports it to other processes",
     )
 }
 

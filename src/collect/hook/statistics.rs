@@ -1,9 +1,9 @@
 //! Allocator statistics that the hook writes each second from inside the program.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
-//! is a page that the hook overwrites each second. PyTorch's entries become pools, for processes whose memory gputop
-//! cannot read. Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is not
-//! on the page, and becomes a missing reading with a reason.
+//! is a page that the hook overwrites each second. PyTorch's entries become pools, which are used for processes whose
+//! memory gputop cannot read. Entries of other frameworks become [`ReportedPool`]s. If a framework does not report a
+//! value, the value is missing from the page and becomes a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -120,7 +120,7 @@ impl ReportedPools {
 impl Torch {
     fn pool(self, process: ProcessKey, at: Mono) -> Pool {
         let not_reported = || {
-            Reading::missing(Reason::Unsupported, "the hook does not report this value each second")
+            Reading::missing(Reason::Unsupported, "the hook's statistics do not include this value")
         };
         Pool {
             process,

@@ -19,12 +19,12 @@ pub enum KernelLine {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidLine {
-    /// `0000:3b:00`
+    /// PCI address of the GPU: `0000:3b:00`.
     pub pci_bus: String,
     pub number: u64,
     /// PID in the host's PID namespace.
     pub pid: Reading<Pid>,
-    /// Whole kernel log line, sanitized.
+    /// Complete kernel log line, sanitized.
     pub text: String,
 }
 
@@ -32,7 +32,7 @@ pub struct XidLine {
 pub struct OomKill {
     /// PID in the host's PID namespace.
     pub pid: Pid,
-    /// Whole kernel log line, sanitized.
+    /// Complete kernel log line, sanitized.
     pub text: String,
 }
 

@@ -299,8 +299,9 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns the signal to deliver on detach. A stop with an event code was caused by the interrupt or by an earlier stop
-/// signal. Any other stop has a pending signal, which would otherwise be lost.
+/// Returns the signal to deliver when detaching from a stopped thread, or 0. A stop with an event code was caused by
+/// gputop's interrupt or by an earlier stop signal. Any other stop was caused by a signal that the thread has not
+/// received yet, and that would be lost if it were not delivered.
 fn signal_to_deliver(status: i32, signal: i32) -> i32 {
     if status >> 16 == 0 { signal } else { 0 }
 }

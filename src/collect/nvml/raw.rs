@@ -1,4 +1,5 @@
-//! NVML calls that the wrapper makes twice (first for the count, at 1 ms per call) or does not support.
+//! NVML calls that the `nvml-wrapper` crate does not support, or makes twice: first for the count, which costs another
+//! 1 ms.
 //!
 //! All unsafe code of collect/nvml is in this file. Each call passes a handle that the wrapper created for a library
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
@@ -72,8 +73,8 @@ fn processes(
     Ok(list.iter().map(driver_process).collect())
 }
 
-/// Reads a list from the driver into a buffer, which grows until the whole list fits. `call` receives the capacity, and
-/// replaces it with the number of entries.
+/// Reads a list from the driver into a buffer, which grows until the complete list fits. `call` receives the capacity,
+/// and replaces it with the number of entries.
 fn list<T: Copy>(
     buffer: &mut Vec<T>,
     empty: T,
@@ -220,7 +221,7 @@ pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
     // SAFETY: two entries, and their number is passed.
     nvml_try(unsafe { call(device.handle(), 2, fields.as_mut_ptr()) })?;
     let value = |field: &nvml::nvmlFieldValue_t| {
-        // SAFETY: a u64 covers the whole union, which was zeroed; smaller types leave the upper bytes 0.
+        // SAFETY: a u64 covers the entire union, which was zeroed; smaller types leave the upper bytes 0.
         nvml_try(field.nvmlReturn).map(|()| unsafe { field.value.ullVal })
     };
     Ok((value(&fields[0])?, value(&fields[1])?))

@@ -74,7 +74,7 @@ impl BlockLayout {
             .filter_map(|block| found.parse(0, *block, false))
             .filter(|block| block.is_plausible(pools, MAX_UNMAPPED_BYTES))
             .count();
-        // Accepts a layout that is valid for more than half of the sampled blocks, because some may have been freed
+        // Accept a layout that is valid for more than half of the sampled blocks, because some may have been freed
         // since the sample was taken.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
     }

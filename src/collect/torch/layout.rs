@@ -183,7 +183,8 @@ impl Layout {
         self.arrays > 8
     }
 
-    /// Returns true for PyTorch versions with unmapped blocks, which also introduced a second set.
+    /// Returns true for PyTorch versions with unmapped blocks. These versions also have more than one set in a
+    /// BlockPool.
     pub fn has_unmapped(&self) -> bool {
         self.sets > 1
     }

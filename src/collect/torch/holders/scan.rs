@@ -14,7 +14,7 @@ use crate::model::units::Pid;
 
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// Number of entries in the filter that precedes the exact comparison.
+/// Number of entries in the filter that rejects most words before the exact comparison.
 const FILTER: usize = 4_096;
 
 /// Pages of a process that are in memory or in swap. Reading any other page would allocate it in the target.
