@@ -57,7 +57,7 @@ pub enum Update {
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool requested by [`Request::Map`]. Replaces the previous map.
     Map(Arc<PoolMap>),
-    /// Reason why a pool's map is not available. The last map received remains valid.
+    /// Reason why the map of a pool is not available. Readers may continue to show the last map.
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
@@ -77,7 +77,7 @@ pub enum Update {
     IncidentList(Vec<IncidentFile>),
     /// An incident requested from the remote incident store. It may be older than the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// Playback jumped. Readers discard all data from time `from` onward and use the summaries instead. Summaries are
+    /// Playback jumped. Readers discard all data from time `from` on, and use the summaries instead. Summaries are
     /// sorted oldest first. Events follow as usual.
     Jump {
         from: Mono,

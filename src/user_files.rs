@@ -118,7 +118,7 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user")
 }
 
-/// Reads a whole file owned by this user. Fails if it is larger than `max_bytes`.
+/// Reads a file owned by this user. Fails if it is larger than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();

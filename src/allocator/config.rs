@@ -2,7 +2,8 @@
 //!
 //! Example: `max_split_size_mb:128,expandable_segments:True`. Only the options that affect memory use are read. A
 //! program may change any of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
-//! variable itself before it imports torch. gputop sees neither change, so a missing option is unknown rather than off.
+//! variable itself before it imports torch. gputop sees neither change, so an option that is missing here may still be
+//! on.
 
 use super::LARGE_SEGMENT;
 use super::rules::{NEWEST, Roundup, Rules, Torch};
@@ -101,7 +102,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always valid.
+    /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always
+    /// valid.
     fn take(&mut self, key: &str, value: &str, torch: Torch) -> bool {
         fn put<T>(into: &mut Option<T>, value: Option<T>) -> bool {
             *into = value;

@@ -4,7 +4,7 @@
 //! Every source (a memory snapshot's `device_traces`, the hook's trace, the current blocks of a running process) is
 //! converted to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty the cache.
 //! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`], so that a
-//! replay under the program's own settings can be compared with what really happened.
+//! replay under the program's own settings can be checked against the recording.
 //!
 //! The events of a snapshot map to operations as follows:
 //!
@@ -83,11 +83,11 @@ pub struct Live {
 pub struct Trace {
     /// Device number inside the process.
     pub device: u32,
-    /// Blocks that were live when the trace began, sorted by address as the best available approximation of their
-    /// allocation order.
+    /// Blocks that were live when the trace began, sorted by address. Their allocation order is unknown, and the
+    /// address order is the best available approximation.
     pub start: Vec<Live>,
     pub ops: Vec<Op>,
-    /// True if earlier events are missing because the source retains only a limited number of events.
+    /// True if the trace does not contain the earliest events, because the source retains only a limited number.
     pub cut: bool,
     pub recorded: Recorded,
 }

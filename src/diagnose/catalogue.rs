@@ -70,7 +70,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.id == id)
     }
 
-    /// Returns card `index` and the cards that share its signatures, ordered by priority.
+    /// Returns card `index` and all cards that use the same signatures, ordered by priority.
     pub fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
@@ -99,8 +99,8 @@ fn share(cards: &mut [Card]) -> Vec<String> {
     errors
 }
 
-/// Returns the errors in a set of card files: invalid files, unknown names, and cards that do not match their own
-/// examples.
+/// Checks a set of card files and returns the errors: invalid files, unknown names, and cards that do not match their
+/// own examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
     let (catalogue, mut errors) =

@@ -1,8 +1,8 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
 //! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede the error; in
-//! source code, quotes and calls surround it. If in doubt, a match of a signature made of plain words is rejected.
-//! Matches of other signatures are rejected only in clear cases, such as source code.
+//! source code, quotes and calls surround it. A match is rejected in case of doubt if ordinary prose can contain the
+//! signature's words. Matches of other signatures are rejected only in clear cases, such as source code.
 
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1
 /// Number of bytes to read before and after a match. A line can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
-/// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
+/// Returns true if a program printed the match `at`, on the line that begins at `line`, as an error.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
     let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
@@ -151,8 +151,8 @@ fn is_hypothetical(before: &str) -> bool {
     {
         before = rest.trim_end();
     }
-    // Checks only words after the last colon or period, because a report can follow a colon: `When you see the
-    // traceback: RuntimeError: …`.
+    // Check only the words after the last colon or period, because a printed error can follow a colon: `When you see
+    // the traceback: RuntimeError: …`.
     let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
     let sentence = sentence.to_ascii_lowercase() + " ";
     HYPOTHETICAL.iter().any(|words| sentence.contains(words))
@@ -178,7 +178,7 @@ fn is_quoted(before: &str, after: &str) -> bool {
 /// Returns true if the match follows ordinary words, without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
     let tail = before.rsplit([':', ']', '|', '>', ';', '=', '!']).next().unwrap_or_default();
-    // Counts only lowercase words, because a progress bar or another rank's line can precede the match without a line
+    // Count only lowercase words, because a progress bar or another rank's line can precede the match without a line
     // break.
     let words = tail
         .split_whitespace()

@@ -23,7 +23,7 @@ thread_local! {
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if `work` panicked; [`take_failures`] then returns the reason. Changes that `work` made
+/// Runs `work`. If it panics, returns `None` and stores the reason for [`take_failures`]. Changes that `work` made
 /// before the panic are not undone.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
@@ -75,8 +75,8 @@ fn location_of(sentence: &str) -> Option<&str> {
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason for a panic. Cuts the reason at the first backtick: if slicing a
-/// string panics, the message quotes that string, which may contain secrets from the user's log.
+/// Returns "diagnosis restarted: " with the reason for a panic. Cuts off the reason at the first backtick: if slicing a
+/// string caused the panic, the message quotes that string, which may contain secrets from the user's log.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

@@ -8,7 +8,7 @@ use crate::model::incident::Incident;
 const PYTHON: &str = "python ";
 /// Markers of a redacted secret and of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
-/// Maximum length of a command to insert. A longer command would hide the change.
+/// Maximum length of a command to insert. In a longer command, users would not notice the change that fixes the error.
 const MAX_COMMAND: usize = 300;
 
 /// Replaces `python SCRIPT` with `command` in each fix. Callers must not pass the command of one rank of a job, because

@@ -10,12 +10,13 @@ use super::timeout::with_timeout;
 use super::uid::Uid;
 use crate::model::incident_record::Record;
 
-/// Timeout for one access to the incident store. Without it, an unreachable home directory would block forever.
+/// Timeout for one access to the incident store. Without the timeout, an unreachable home directory would block gputop
+/// forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Additional time for the store accesses of one `on_incident` run.
 const STORE_MARGIN: Duration = Duration::from_secs(2);
 
-const NOT_RESPONDING: &str = "the state directory does not respond";
+const NOT_RESPONDING: &str = "the state directory is not responding";
 
 /// Runs `work`, which uses the incident store and may hang, with a timeout. Errors are phrases without a period.
 pub fn in_time<T: Send + 'static>(

@@ -1,7 +1,7 @@
 //! Converts diagnosed incidents to records with evidence, and saves them in the store.
 //!
 //! If the store cannot be written, because another process has locked it or the disk is slow, the incident record is
-//! saved later. Dropping the record would lose it: a remote host sends each incident only once.
+//! saved later. It must not be dropped, because a remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,7 +105,7 @@ impl IncidentSaver {
         {
             record.incident = *stored.incident;
         }
-        // Screens do not show evidence and block maps, so only the stored record keeps them.
+        // Screens do not show evidence or block maps, so only the stored record retains them.
         record.evidence = Evidence::default();
         record.forget_blocks();
         if let (Some(scene), Some(holders)) = (&mut record.scene, names) {

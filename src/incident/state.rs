@@ -35,8 +35,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the saved incident state. A missing or damaged file is treated as empty, so all incidents are unread
-    /// again. If a newer gputop wrote the file, returns its schema version; the file must then not be overwritten.
+    /// Reads the saved incident state. A missing or damaged file is treated as empty, which marks all incidents as
+    /// unread. If a newer gputop wrote the file, returns its schema version, and the caller must not overwrite the
+    /// file.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
             let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;

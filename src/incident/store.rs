@@ -30,7 +30,7 @@ const MAX_FILE: u64 = 4 << 20;
 /// Maximum memory for the lists in one incident file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
 const MAX_ENTRIES: usize = 10_000;
-/// Timeout for waiting until another process has written to the store. A write takes milliseconds.
+/// Maximum time to wait while another process writes to the store. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
 /// does not starve the others.
@@ -52,7 +52,7 @@ pub struct Store {
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
-    /// The stored incident. Its conclusion may come from another observer.
+    /// The incident as stored. If it was merged, the conclusion may come from another observer.
     pub incident: Box<Incident>,
 }
 
@@ -245,8 +245,8 @@ impl Store {
         Ok(recent.collect())
     }
 
-    /// Saves an incident from another host's store. If the same incident is already stored, merges both. A new incident
-    /// that was read on the other host is marked as read.
+    /// Saves an incident from another host's store. If the same incident is already stored, merges both. If it is new
+    /// here and was opened on the other host, marks it as read.
     pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(remote.uid.as_bytes(), 60),
@@ -294,8 +294,8 @@ impl Store {
         .map(drop)
     }
 
-    /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`. Returns
-    /// an error if the store cannot be locked in time or written; the caller must then not run the command, because
+    /// Claims the notification for an incident. Returns true for the first caller, which must run `on_incident`. If the
+    /// store cannot be locked in time or written, returns an error, and the caller must not run the command, because
     /// another process may run it too.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {

@@ -2,7 +2,7 @@
 //! driver + allocated + idle + other + processes + unattributed + free = total.
 //!
 //! `allocated`, `idle` and `other` cover processes with readable or reported pools: live tensors, cache, and memory
-//! outside the pools (context, libraries). `processes` is the whole memory of all other processes. If a framework
+//! outside the pools (context, libraries). `processes` is the total memory of all other processes. If a framework
 //! reports only its live tensors, the remaining memory of its process is also part of `processes`.
 //!
 //! The process list, the memory sizes and the pools are read at slightly different times, so the parts may exceed the

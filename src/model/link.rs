@@ -13,7 +13,7 @@ pub enum Link {
         begins_in: Millis,
     },
     Up,
-    /// No data has arrived for longer than the time between frames should be.
+    /// No data has arrived for longer than the expected time between frames.
     Silent {
         since: Millis,
     },

@@ -226,7 +226,7 @@ pub enum BlockState {
 pub struct Unread {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// Reason why the allocator could not be read, and a workaround that this user can apply.
+    /// Reason why the allocator could not be read, and what this user can do about it.
     pub why: super::reading::Missing,
 }
 

@@ -1,7 +1,7 @@
 //! Memory pools whose framework reports its own statistics: JAX, TensorFlow, CuPy.
 //!
-//! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer and
-//! different values than PyTorch, so each value is a separate reading. A process may have several reported pools in
+//! The Python hook reads the framework's statistics inside the program once a second. Each value is a separate reading,
+//! because frameworks report fewer and different values than PyTorch. A process may have several reported pools in
 //! addition to PyTorch's, even on the same device, so reported pools have a separate list.
 
 use serde::{Deserialize, Serialize};

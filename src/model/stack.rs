@@ -31,7 +31,7 @@ pub struct PythonStack {
 #[serde(rename_all = "snake_case")]
 pub enum StackTrigger {
     Request,
-    /// The allocated bytes of a pool reached a new maximum or came within 1 % of the maximum.
+    /// The allocated bytes of a pool reached a new maximum, or came within 1 % of the earlier maximum.
     NewMaximum,
     /// An allocation failed: `num_ooms` increased.
     Oom,

@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthChar;
 /// Maximum number of zero-width marks per character: enough for any script, too few to make a line unreadable.
 const MAX_MARKS: usize = 3;
 
-/// Escapes every character in `text` that is not plainly visible, and truncates the result to `max_chars` characters.
+/// Escapes every invisible or control character in `text`, and truncates the result to `max_chars` characters.
 /// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);

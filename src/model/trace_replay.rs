@@ -1,5 +1,5 @@
 //! Results of replaying an allocation trace with different PyTorch allocator settings, after the program ran out of
-//! memory. The host that has the trace replays it and sends the results to the observers that explain the failure.
+//! memory. The trace is replayed on its own host, which sends the results to all observers that explain the failure.
 
 use serde::{Deserialize, Serialize};
 

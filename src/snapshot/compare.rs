@@ -13,7 +13,7 @@ use super::{Device, DeviceAnalysis, Snapshot, StackId};
 use crate::model::stack::StackFrame;
 use crate::model::units::Bytes;
 
-/// How the memory of a stack changed from the first snapshot to the second.
+/// How the memory allocated by a stack changed from the first snapshot to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -36,7 +36,7 @@ impl ChangeKind {
     }
 }
 
-/// The memory of a stack in two snapshots.
+/// The memory allocated by a stack in two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChange {
     pub kind: ChangeKind,
@@ -145,7 +145,7 @@ struct DeviceMemory {
     stacks: Vec<ByStack>,
 }
 
-/// One snapshot, reduced to what a comparison needs.
+/// The parts of a snapshot that a comparison needs.
 #[derive(Debug)]
 pub struct SnapshotMemory {
     devices: Vec<(u32, DeviceMemory)>,

@@ -68,7 +68,7 @@ impl History {
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // Falls back to the event's stack if the program recorded stacks only for events.
+                // Fall back to the event's stack, because the program may have recorded stacks only for events.
                 let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
                 let stack = stack.or_else(from_event).unwrap_or(0);
@@ -145,13 +145,14 @@ impl History {
             add(&mut live, by.stack, -by.amount.bytes, -by.amount.blocks);
         }
         let mut list = listed(&live);
-        // Drops negative amounts, which lost events can cause.
+        // Drop negative amounts, which occur if events are missing from the trace.
         list.retain(|by| by.amount.bytes > 0);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
         list
     }
 
-    /// Returns the memory gained by each stack between `from` and `to`, in descending order. Losses are negative.
+    /// Returns by how much the memory of each stack increased between `from` and `to`, in descending order. Decreases
+    /// are negative.
     pub fn growth(&self, device: &Device, from: usize, to: usize) -> Vec<ByStack> {
         let mut list = self.net(device, from, to);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));

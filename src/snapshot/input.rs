@@ -106,7 +106,7 @@ impl<R: Read> Input<R> {
         self.at = 0;
         while self.end < count {
             if self.end == self.buffer.len() {
-                // Grow in steps, because a claimed length may be false.
+                // Grow in steps, because a damaged or malicious file may claim a huge length.
                 let more = self.buffer.len().min(self.max_at_once);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }

@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 1 << 22;
 /// Maximum nesting depth. Python itself stops at 1000 levels.
 const MAX_LEVELS: usize = 10_000;
 const MAX_MEMO: usize = 100_000_000;
-/// Maximum number of numbers and other simple values in the memo. No pickler stores numbers in the memo.
+/// Maximum number of numbers and other simple values in the memo. Real picklers never store numbers there.
 const MAX_OTHERS: usize = 1 << 20;
 /// Memory limit: a base amount for any file, plus a multiple of the file size. PyTorch's pickles need about three times
 /// their size.
@@ -448,7 +448,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Reads an integer in two's complement, lowest byte first.
+    /// Reads a little-endian two's-complement integer.
     #[inline]
     fn long(&mut self, size: usize) -> Result<()> {
         let bytes = self.input.take(size)?;

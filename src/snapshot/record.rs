@@ -91,7 +91,7 @@ pub struct Lane {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
-    /// Missing before torch 2.1, when the blocks of a segment were contiguous.
+    /// `None` before torch 2.1, which wrote no block addresses. The blocks of a segment are then contiguous.
     pub address: Option<u64>,
     pub size: u64,
     pub requested: Option<u64>,

@@ -21,7 +21,8 @@ const MAX_FIELDS: usize = 64;
 /// Maximum number of frames per stack, counted from the innermost. Python's own limit is 1000.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// Memory needed for a record and all data derived from it: the snapshot, its history and the printed text.
+/// Memory needed for a record and everything derived from it: its share of the snapshot, of the history and of the
+/// printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;

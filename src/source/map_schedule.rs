@@ -1,12 +1,12 @@
-//! Schedules the pool maps of a recording: each pool in turn, one at a time, plus additional maps of new or changed
-//! pools.
+//! Decides when a recorder requests the maps of memory pools: all pools in turn, one at a time, and additionally pools
+//! that are new or have changed.
 //!
-//! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. A pool is read out of turn if it is new, if
-//! its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is pending at a time,
-//! because the stream between a source and its reader has room for only one map.
+//! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. The map of a pool is requested out of turn if
+//! the pool is new, if its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is
+//! pending at a time, because the stream between a source and its reader has room for only one map.
 //!
 //! Eight training pools with 1500 blocks each take 40 kB per round, compressed. One round per minute would take 62 MB a
-//! day, two thirds of the space for the same machine's frames. If the user sets no period, a budget therefore applies:
+//! day, two thirds as much space as the same machine's frames. If the user sets no period, a budget therefore applies:
 //! [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -50,7 +50,7 @@ pub struct MapScheduler {
     /// Pools whose maps must be requested, in order.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
-    /// Start time of the last round of maps.
+    /// Start time of the last round, in which the maps of all pools are requested.
     round: Option<Mono>,
     budget: Budget,
 }
@@ -143,9 +143,9 @@ impl MapScheduler {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Returns true if `map`, which was read because an allocation failed, should be recorded. This requires some
-    /// remaining budget. Until the next round, failures in that pool cause no further requests, because each failure
-    /// comes with its own map.
+    /// Returns true if `map`, which was read because an allocation failed, should be recorded. If a budget applies,
+    /// some of it must be left. Until the next round, failures in that pool cause no further requests, because each
+    /// failure comes with its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             MapPeriod::Never => false,

@@ -9,11 +9,11 @@
 //! the others. Two kinds of rounding save about 30 MB of that:
 //!
 //! - CPU shares are rounded to a tenth of a percent. The kernel counts ticks of 10 ms, so only whole percents were
-//!   measured over a second. Further digits only come from dividing by an interval such as 1.0003 s, and they do not
-//!   compress.
+//!   measured over a second. Further digits only result from the division by an interval such as 1.0003 s, and they
+//!   compress badly.
 //! - Summaries in the notes are rounded to four digits, which is more precise than any chart.
 //!
-//! `map_schedule.rs` decides how often a map is written.
+//! `map_schedule.rs` decides how often the map of each pool is written.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -92,7 +92,8 @@ struct OpenMinute {
     at: Minute,
     raw_bytes: u64,
     summary: Summarize,
-    /// Events for the note, up to a limit. Events beyond the limit are stored only in the minute.
+    /// Events to repeat in the note that follows the minute, up to a limit. Further events are stored only in the
+    /// minute.
     events: Vec<Event>,
     event_bytes: u64,
 }
@@ -209,7 +210,7 @@ impl<W: Write> Recorder<W> {
         let line = MapLine::new(map, since).map_err(io::Error::from);
         let line = line.and_then(|line| json_line(&line));
         line.and_then(|line| {
-            // Omits lines over the limit, because readers reject them.
+            // Omit lines over the limit, because readers reject them.
             if line.len() as u64 <= MAX_LINE_BYTES {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;
@@ -323,7 +324,7 @@ impl OpenMinute {
 
 fn rounded(mut summary: Summary) -> Summary {
     for bucket in summary.series.values_mut().flatten() {
-        // Drops infinite values. JSON cannot represent infinity, and one such value would make the whole note
+        // Drop infinite values. JSON cannot represent infinity, and one such value would make the entire note
         // unreadable.
         *bucket = bucket
             .map(|span| Span(four_digits(span.0), four_digits(span.1)))
@@ -336,7 +337,7 @@ fn four_digits(value: f32) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // Calculates in f64, because large powers of ten are not exact in f32.
+    // Calculate in f64, because large powers of ten are not exact in f32.
     let wide = f64::from(value);
     let unit = 10_f64.powi(wide.abs().log10().floor() as i32 - 3);
     ((wide / unit).round() * unit) as f32
@@ -381,7 +382,7 @@ mod tests {
         assert_eq!(rounded(summary).series["host/cpu"], [None, Some(Span(1.0, 2.0))]);
     }
 
-    /// Checks that a recorder does not accumulate a whole day in memory.
+    /// Checks that a recorder does not accumulate a day of data in memory.
     #[test]
     fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Request, Update};
 
-/// Maximum number of unread frames: enough for a jump, which sends a minute at one frame per second.
+/// Maximum number of unread frames: enough for all frames that a jump in a recording sends.
 const MAX_FRAMES: usize = 128;
 
 /// Maximum number of unread Python stacks. If a program's allocations keep failing, it produces one stack per second.

@@ -1,5 +1,5 @@
 //! The recorded frame fields that a summary needs. Reading only these fields is several times faster than reading a
-//! whole [`Frame`](crate::model::frame::Frame), which matters for day-long recordings.
+//! complete [`Frame`](crate::model::frame::Frame), which matters for recordings of a day or more.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -74,7 +74,7 @@ pub struct GpuSummary {
     pub name: String,
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
-    /// GPU memory in use, including the driver's part.
+    /// GPU memory in use, including memory reserved by the driver.
     pub used: Option<Percentiles>,
     /// GPU memory that remained free throughout the recording.
     #[serde(rename = "unused_bytes")]

@@ -23,7 +23,7 @@ const MAX_PROCESSES: usize = 4_096;
 const MAX_POOLS: usize = 64;
 /// Recording time between two checks. Each check evaluates the warnings and updates the process descriptions.
 const CHECK_INTERVAL: Millis = Millis(10_000);
-/// Retention time of pool samples. Equals the longest time span that a warning examines.
+/// Time for which pool samples are retained, equal to the longest time span that a warning examines.
 pub const RETENTION: Millis = Millis(600_000);
 
 /// Totals over one part of a recording.
@@ -111,7 +111,7 @@ struct InFrame<'a> {
 }
 
 impl Totals {
-    /// Returns empty totals for the next part of the recording. They inherit the recent state of these totals.
+    /// Returns empty totals for the next part of the recording, which continue from the recent state of these totals.
     #[must_use]
     pub fn continued(self) -> Self {
         Self { recent: self.recent, ..Self::default() }

@@ -80,8 +80,10 @@ fn between(positions: &BTreeMap<u32, Position>) -> Option<RankComparison> {
     };
     let meaning = match (differs.number, usual.number) {
         _ if differs.operation != usual.operation => "they took different paths in the program",
-        (Some(a), Some(b)) if a < b => "the former fell behind",
-        (Some(a), Some(b)) if a > b => "the former skipped an operation that the others wait for",
+        (Some(a), Some(b)) if a < b => "a lower number means that the rank fell behind",
+        (Some(a), Some(b)) if a > b => {
+            "a higher number means that the rank skipped an operation that the others wait for"
+        }
         _ => "their tensors have different sizes",
     };
     let sentence = format!(

@@ -1,4 +1,4 @@
-//! Process properties needed by incidents, retained after the process exits.
+//! Properties of a process that incidents need, retained after the process exits.
 
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;

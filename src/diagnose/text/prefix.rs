@@ -65,7 +65,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
-    // Removes the backticks around a whole line, which is a message quoted in a bug report.
+    // Remove backticks around a complete line, which come from a message quoted in a bug report.
     let bare = text.trim();
     if bare.len() > 2
         && bare.matches('`').count() == 2
@@ -92,7 +92,7 @@ fn glog_time(text: &str) -> Option<String> {
 
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
-    // Keeps table rows unchanged, as in documents or nvidia-smi output, because they are not boxes.
+    // Leave table rows unchanged, as in documents or nvidia-smi output, because they are not boxes.
     if inner.matches('|').count() > 2 {
         return text;
     }
@@ -144,7 +144,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // Skips patterns that do not compile instead of crashing the program. A test checks that all of them compile.
+        // Skip patterns that do not compile instead of crashing the program. A test checks that all of them compile.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

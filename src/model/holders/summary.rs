@@ -87,7 +87,8 @@ impl HolderSummary {
         (trained > 0).then(|| Bytes(parameters.saturating_add(trained)))
     }
 
-    /// Returns the tensors saved for the current backward pass, without the graphs that a container keeps alive.
+    /// Returns the bytes of tensors saved for the current backward pass, without the graphs that a container keeps
+    /// alive.
     pub fn activations(&self) -> Bytes {
         let saved = self.class(HolderClass::SavedForBackward);
         Bytes(saved.0.saturating_sub(self.retained_graphs.0))

@@ -1,7 +1,7 @@
 //! The local end of a connection: runs the command that connects to a remote host, and restarts it when it exits.
 //!
-//! The reader thread reads and reconnects; the request thread sends requests and watches for timeouts. Screens wait for
-//! neither thread.
+//! The reader thread reads and reconnects; the request thread sends requests and watches for timeouts. Screens never
+//! wait for these threads.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
@@ -109,7 +109,7 @@ impl Connection {
         };
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Runs the command in its own process group, so that it does not receive Ctrl-C and can be killed together with
+        // Run the command in its own process group, so that it does not receive Ctrl-C and can be killed together with
         // everything it starts.
         command.process_group(0);
         command
@@ -389,7 +389,7 @@ impl RemoteHost {
         }
     }
 
-    /// Records that data was received, and reports a new or previously silent connection as up.
+    /// Records that data was received. If the connection is new or was silent, reports that it is up.
     fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();

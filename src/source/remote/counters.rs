@@ -1,6 +1,6 @@
 //! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
-//! counts failures only from then on. Failures during a disconnection are derived from the last counters received
-//! before it.
+//! counts failures only from then on. Failures in between are found by comparing the new counters with the last ones
+//! received before the disconnection.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Counters {
     boot_id: String,
     agent: String,
     current: OomCounts,
-    /// Counts from earlier agents. Each count is compared only once.
+    /// Failure counts received from earlier agents. Each count is compared only once.
     before: OomCounts,
     /// Number of events created on this host, used as their sequence numbers.
     event_count: u64,
@@ -29,7 +29,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // Keeps counts from all earlier connections. A count from before the last connection may still be the
+            // Keep counts from all earlier connections. A count from before the last connection may still be the
             // newest one known.
             self.before.append(&mut self.current);
         } else {
@@ -75,7 +75,7 @@ impl Counters {
                 self.event_count += 1;
             }
         }
-        // Removes processes that have exited.
+        // Remove processes that have exited.
         if let Some(list) = &frame.processes {
             let is_there = |key: &PoolKey| list.list.iter().any(|one| one.key == key.0);
             self.before.retain(|key, _| is_there(key));

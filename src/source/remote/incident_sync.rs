@@ -20,7 +20,7 @@ pub(super) struct IncidentSync {
     received: Vec<IncidentFile>,
     waiting: VecDeque<IncidentFile>,
     requested: Option<IncidentFile>,
-    /// Start of the current hour, and the number of requests since then.
+    /// Start of the hour in which requests are counted, and the number of requests since then.
     hour: Option<Instant>,
     count: usize,
 }

@@ -51,7 +51,7 @@ impl<R: BufRead> Incoming<R> {
                 let is_cut = (line.len() as u64) < MAX_LINE;
                 return if is_cut { Ok(None) } else { Err(StreamError::TooLong) };
             }
-            // Escaping lengthens a line, so keep only one copy in memory.
+            // Escaping makes a line longer, so keep only one copy of it in memory.
             let text = match escape_json_strings(&line, MAX_LINE as usize) {
                 None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,

@@ -139,7 +139,7 @@ impl Recording {
             let begins = describe(&head);
             return Err(OpenError::Foreign { name, begins });
         };
-        // Rejects every requirement, because none is defined yet; see `Hello::requires`.
+        // Reject every required feature, because none is defined yet; see `Hello::requires`.
         if let Some(needs) = hello.requires.first().cloned() {
             let version = hello.version;
             return Err(OpenError::TooNew { name, version, needs });
@@ -159,7 +159,7 @@ impl Recording {
     }
 
     /// Returns the note of a minute. Returns `None` if there is no note, or if it is damaged or larger than `room`. The
-    /// charts then have a gap. `room` shrinks by the size of the note.
+    /// charts then have a gap. Subtracts the size of the note from `room`.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;

@@ -77,7 +77,7 @@ struct Group {
     start: Wall,
     end: Wall,
     now: Wall,
-    /// Instant at which the wall time `now` was due to be shown.
+    /// Instant at which the frames of the wall time `now` were due to be shown.
     due: Instant,
     speed: f32,
     paused: bool,
@@ -87,7 +87,7 @@ struct Group {
 }
 
 enum NextStep {
-    /// The member with this index must read ahead before the next step.
+    /// The member with this index must read its next frame before the group can continue.
     ReadAhead(usize),
     Frame(usize, Wall),
     End,
@@ -273,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier pending requests.
+    /// Combines a request with the seek target of earlier pending requests, and returns the new seek target.
     fn handle_play(
         &mut self,
         member: Option<usize>,

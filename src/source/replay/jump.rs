@@ -74,7 +74,7 @@ impl Player {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier pending requests.
+    /// Combines a request with the seek target of earlier pending requests, and returns the new seek target.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -197,8 +197,8 @@ impl Player {
     }
 
     /// Returns the first minute whose frames a jump sends: the minute before the target's minute if both together have
-    /// few enough frames, or else the target's minute. Sending an earlier minute adds history that can explain a
-    /// failure soon after the jump.
+    /// few enough frames, otherwise the target's minute. The earlier minute can help to explain a failure that happens
+    /// soon after the jump target.
     fn first_minute(&self, minute: usize) -> usize {
         let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
         let frames = |at| self.reader.frames_of(at);

@@ -26,7 +26,7 @@ pub enum NextFrame {
     End,
 }
 
-/// Number of buffered events that are passed on without waiting for the next frame.
+/// If this many events are buffered, they are passed on without waiting for the next frame.
 const EVENT_BATCH_SIZE: usize = 1_000;
 /// Number of buffered events after which reading pauses. No recorder writes this many events between two frames.
 const MAX_EVENTS: usize = 4_096;

@@ -209,7 +209,7 @@ impl Player {
         })
     }
 
-    /// Sends the events recorded before the next frame, and the newest map.
+    /// Sends the events that were recorded between the current frame and the next one, and the newest map.
     pub fn send_events(&mut self) {
         for event in self.reader.take_events() {
             self.feed.wait_for_room();

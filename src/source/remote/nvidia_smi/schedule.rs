@@ -39,7 +39,7 @@ struct State {
     due: Option<Instant>,
     /// Number of the newest detail request.
     details: u64,
-    /// Due time of the next detail query, set after the first round.
+    /// Time at which the next detail query is due, set after the first round.
     details_due: Option<Instant>,
     wants: OptionalQueries,
     is_over: bool,
@@ -97,7 +97,7 @@ impl PollSchedule {
         self.changed.notify_all();
     }
 
-    /// Returns how long the pending request has been hung, or `None` if no request is hung.
+    /// Returns how long the pending request has been hanging, or `None` if no request hangs.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();
