@@ -596,7 +596,7 @@ mod tests {
             let conditions = free(driver);
             for stream in 0..3 {
                 let fits = Fits::of_stream(&map, &conditions, stream);
-                let largest = fits.largest().expect("the driver's free memory is known");
+                let largest = fits.largest().expect("the driver reported its free memory");
                 if largest.0 > 0 {
                     let served = serve(&map, &conditions, largest, stream);
                     prop_assert!(served < Some(RequestOutcome::No), "{fits:?}");

@@ -200,7 +200,9 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
             _ => None,
         };
         let Some(of_device) = of_device else {
-            return Err(no_snapshot("its `device_traces` list contains values that are not events"));
+            return Err(no_snapshot(
+                "its `device_traces` list contains values that are not events",
+            ));
         };
         let mut ranges = Vec::new();
         for run in of_device {

@@ -53,7 +53,7 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
     Status(i32),
-    /// The process is still a zombie, whose status this user cannot read.
+    /// The process is still a zombie, and this user cannot read its exit status.
     Hidden,
     /// The process was reaped, and this kernel does not report its status.
     Collected,

@@ -489,5 +489,5 @@ fn not_followed() -> Missing {
 }
 
 fn not_answering() -> Missing {
-    Missing::new(Reason::NotRead, "the file system of the log does not answer")
+    Missing::new(Reason::NotRead, "the log's file system is not responding")
 }
