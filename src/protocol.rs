@@ -106,7 +106,7 @@ pub enum Update {
 pub enum Request {
     /// Send all details of one process, once.
     Detail(ProcessKey),
-    /// Send the map of this pool, given by its process and the device number inside that process. `None` stops the
+    /// Send the map of this pool, given by its process and the device index as seen by that process. `None` stops the
     /// maps. The request stays in effect until the next map request. Readers repeat it with every frame, so that a
     /// restarted source receives it.
     Map(Option<(ProcessKey, u32)>),
@@ -117,7 +117,8 @@ pub enum Request {
     Holders(Option<ProcessKey>),
     /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
-    /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
+    /// Watch this file as a log of the process. A relative path is resolved against the working directory of the
+    /// process.
     Watch {
         process: ProcessKey,
         path: String,

@@ -13,8 +13,8 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Config {
     pub max_split: Option<Bytes>,
-    /// Share of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from torch
-    /// 2.10 on; earlier releases reject the option at start.
+    /// Fraction of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from
+    /// torch 2.10 on; earlier releases reject the option at startup.
     pub memory_fraction: Option<f64>,
     pub expandable: Option<bool>,
     pub garbage_collection_threshold: Option<f64>,
@@ -145,7 +145,7 @@ fn valid_values(key: &str) -> &'static str {
     }
 }
 
-/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns each part with its key and value.
+/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns the key and the value of each part.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
     let mut depth = 0_i32;
     let parts = text.split(move |c| {

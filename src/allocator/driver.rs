@@ -2,7 +2,7 @@
 //! memory and assigns addresses; the probe uses a real GPU.
 //!
 //! Addresses matter only for the choice between free blocks of the same size (up to torch 2.11, see `TieBreak`), but
-//! that choice can matter. In the script `growing` of benches/hardware/whatif/scripts.py under
+//! that choice can change the result. In the script `growing` of benches/hardware/whatif/scripts.py under
 //! `roundup_power2_divisions`, many blocks have the same size. The real allocator then reserves between 296 and 336
 //! MiB, depending only on the addresses of its segments. The addresses that the driver would return under other
 //! settings are unknown, but its behaviour can be imitated. NVIDIA's addresses descend: in the built-in recording, each
@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// Upper end of the addresses that the simulated `cudaMalloc` returns, and start of reserved address space.
+/// End of the address range from which the simulated `cudaMalloc` allocates, and start of the range from which address
+/// space is reserved.
 const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
@@ -35,7 +36,7 @@ pub trait Driver {
 /// A simulated driver that only counts memory and assigns addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
-    /// Total GPU memory in bytes. Each reserved address range is 1/8 larger.
+    /// Total GPU memory in bytes. Each reserved address range is larger than this by 1/8.
     card: u64,
     available: u64,
     used: u64,

@@ -47,7 +47,7 @@ impl FitConditions {
         Self { driver_free, ..Self::default() }
     }
 
-    /// Returns the conditions with the allocator options that the program was started with. `total` is the device
+    /// Returns the conditions for a program that was started with the allocator options `config`. `total` is the device
     /// memory available to programs, and `reserved` is the pool's reserved memory on that device. Expandable segments
     /// are on if the map or the option says so.
     pub fn with_config(
@@ -61,7 +61,7 @@ impl FitConditions {
             driver_free,
             allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
             max_split: config.max_split,
-            // The program may have turned on expandable segments after start.
+            // Ignore the value `False`, because the program may have turned on expandable segments after it started.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
@@ -98,8 +98,8 @@ pub struct Fits {
     /// Largest request that can be served from the memory that the driver reports as free. `None` if the driver reports
     /// no value.
     pub driver: Option<Bytes>,
-    /// Largest request after all cached memory is returned to the driver. `None` if the amount of cached memory is
-    /// unknown.
+    /// Largest request that can be served after all cached memory has been returned to the driver. `None` if the amount
+    /// of cached memory is unknown.
     pub flushed: Option<Bytes>,
     /// True if the sizes were computed from the memory map rather than from statistics.
     pub exact: bool,
@@ -372,8 +372,8 @@ pub enum RequestOutcome {
     No,
 }
 
-/// Returns the outcome of a request on a stream. `None` if it depends on how much memory the driver has free and that
-/// was not read.
+/// Returns the outcome of a request on a stream. `None` if the outcome depends on the free memory reported by the
+/// driver, and that value was not read.
 pub fn serve(
     map: &PoolMap,
     conditions: &FitConditions,
@@ -398,7 +398,7 @@ pub fn serve(
 }
 
 /// Returns how much memory the allocator requests from the driver to serve a request, as `get_allocation_size` does.
-/// Expandable segments request complete pages.
+/// With expandable segments, the allocator requests complete pages.
 fn segment_of(size: u64, expandable: bool) -> u64 {
     match size {
         n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
@@ -484,7 +484,7 @@ mod tests {
         let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
         let fits = Fits::of_map(&map, &free(50));
         assert_eq!(fits.cache, Some(Bytes::mib(40)));
-        assert_eq!(fits.driver, Some(Bytes::mib(80)), "the tail and two pages");
+        assert_eq!(fits.driver, Some(Bytes::mib(80)), "the free tail and two new pages");
         // Pages 3 and 4 of the tail are unmapped and mapped again. The free block from 30 to 50 MiB contains no whole
         // page.
         assert_eq!(fits.flushed, Some(Bytes::mib(80)));
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(served(200), Some(RequestOutcome::Cache));
         assert_eq!(served(190), Some(RequestOutcome::Cache));
         assert_eq!(served(150), Some(RequestOutcome::Flush));
-        assert_eq!(served(50), Some(RequestOutcome::Flush), "after its segment was returned");
+        assert_eq!(served(50), Some(RequestOutcome::Flush), "a flush returns the segment first");
         assert_eq!(served(201), Some(RequestOutcome::No));
     }
 
@@ -543,7 +543,7 @@ mod tests {
         // The pool already exceeds the limit, so it cannot reserve any more memory.
         let above = FitConditions::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
-        // Without the device's size or the option, the limit is unknown.
+        // Without the device's memory size or the option, the limit is unknown.
         let unknown = FitConditions::with_config(free, &config, None, Bytes(0));
         assert_eq!(unknown.allowed_more, None);
 

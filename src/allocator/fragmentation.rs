@@ -122,7 +122,7 @@ impl Fragmentation {
     }
 }
 
-/// Returns the share of free bytes in blocks too small for `request`.
+/// Returns the fraction of free bytes that are in blocks too small for `request`.
 pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     let (mut free, mut smaller) = (0_u64, 0_u64);
     for block in free_blocks(map) {
@@ -229,7 +229,7 @@ fn add_to_stream(by_stream: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segm
     entry.largest = entry.largest.max(size);
 }
 
-/// Returns the exponent of the smallest power of two that is at least `size`, with a minimum of 512 bytes.
+/// Returns the exponent of the smallest power of two that is at least `size` and at least 512.
 fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }

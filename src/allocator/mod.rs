@@ -41,7 +41,7 @@ pub fn rounded(request: Bytes) -> Bytes {
     Bytes(size.saturating_add(MIN_BLOCK.0 - 1) / MIN_BLOCK.0 * MIN_BLOCK.0)
 }
 
-/// Returns the largest multiple of `step` that is not above `size`.
+/// Returns the largest multiple of `step` that does not exceed `size`.
 fn whole(size: u64, step: u64) -> u64 {
     size / step.max(1) * step.max(1)
 }

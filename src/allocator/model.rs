@@ -137,7 +137,7 @@ struct Pool {
     free: BTreeSet<FreeKey>,
     /// Unmapped gaps, sorted by stream and address.
     unmapped: BTreeSet<(u64, u64, u32)>,
-    /// Number of free-block searches while garbage collection is on. Determines the age of free blocks.
+    /// Number of free-block searches performed while garbage collection was on. Determines the age of free blocks.
     searches: u64,
 }
 
@@ -640,8 +640,8 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Finds the stream's lowest address where adjacent free blocks and gaps are large enough together. If there is
-    /// none, reserves a new range.
+    /// Finds the lowest address at which adjacent free blocks and gaps of the stream are large enough together. If
+    /// there is none, reserves a new range.
     fn find_range(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
@@ -699,7 +699,7 @@ impl<D: Driver> Model<D> {
 
     // --- returning memory to the driver
 
-    /// Releases all unused memory of shared pools and released private pools to the driver.
+    /// Returns all unused memory of the shared pools, and of private pools whose owner was destroyed, to the driver.
     fn release_cached(&mut self) {
         for (_, at) in std::mem::take(&mut self.waiting) {
             self.complete(at);

@@ -23,7 +23,7 @@ pub struct Rules {
     pub max_split: Option<Bytes>,
     /// `max_non_split_rounding_mb`.
     pub non_split_rounding: Bytes,
-    /// Share of the memory limit above which garbage is collected; 0 means off. Has no effect without a memory
+    /// Fraction of the memory limit above which garbage is collected; 0 means off. Has no effect without a memory
     /// fraction.
     pub garbage_collection_threshold: f64,
     pub roundup: Roundup,

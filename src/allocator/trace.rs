@@ -15,7 +15,7 @@
 //! | `free_completed` | [`Op::FreeCompleted`] |
 //! | `segment_alloc`, `segment_map` | [`Op::Recorded`] with [`RecordedAction::Reserved`] |
 //! | `segment_free`, `segment_unmap` | [`Op::Recorded`] with [`RecordedAction::Returned`] |
-//! | `oom` | [`Op::Refused`]; its `size` is the rounded one |
+//! | `oom` | [`Op::Refused`]; its `size` is the rounded size |
 //!
 //! PyTorch keeps only the latest events. Blocks that were live before the first event are in [`Trace::start`].
 
@@ -29,7 +29,7 @@ pub type BlockId = u64;
 /// One event of an allocation trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// A request.
+    /// The program requests memory.
     Alloc {
         block: BlockId,
         /// Requested size, before rounding.
@@ -56,7 +56,7 @@ pub enum Op {
     EmptyCache,
     /// A graph or a `MemPool` was destroyed. Its memory is released once its blocks are free.
     ReleasePool { pool: PoolId },
-    /// Recorded action of the allocator, which replays ignore.
+    /// Action of the allocator in the recording. Replays ignore it.
     Recorded(RecordedAction),
 }
 
@@ -81,7 +81,7 @@ pub struct Live {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub device: u32,
     /// Blocks that were live when the trace began, sorted by address. Their allocation order is unknown, and the
     /// address order is the best available approximation.

@@ -11,7 +11,7 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// State of a pool at one time, limited to the values that the warning rules use.
+/// State of a pool at one point in time, limited to the values that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
@@ -70,7 +70,7 @@ pub struct Note {
 const RETENTION: Millis = Millis(600_000);
 /// Possible intervals between retained samples. Samples in the same interval are merged. The interval grows with the
 /// time for which the pool has been watched, up to [`WINDOW`], because the rules need less resolution over longer
-/// times.
+/// periods.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
 /// Maximum number of samples per pool. If there are more, the interval grows. A host has dozens of pools, and gputop
 /// may watch a hundred hosts at once.
@@ -137,7 +137,7 @@ impl PoolSamples {
         }
     }
 
-    /// Returns the time of the last sample, from which callers can tell whether the pool is still watched.
+    /// Returns the time of the last sample, so that callers can tell whether the pool is still watched.
     pub fn last_at(&self) -> Option<Mono> {
         self.samples.back().map(|last| last.at)
     }
@@ -327,7 +327,8 @@ const MIN_WINDOWS: usize = 24;
 /// Number of later time windows that confirm a low point: it counts only if memory does not fall below it in the
 /// following minute.
 const CONFIRMING_WINDOWS: usize = 6;
-/// Number of equal parts of the observed time. Low points must rise in each part to count as steady growth.
+/// Number of equal parts into which the observed time is divided. Low points must rise in each part to count as steady
+/// growth.
 const PARTS: usize = 4;
 /// Minimum memory growth to report; smaller growth is noise.
 const MIN_GROWTH: Bytes = Bytes::mib(64);
@@ -423,7 +424,7 @@ pub struct BeforeFailure {
     pub is_flat: bool,
     /// Maximum allocated in all time windows except the last.
     pub max_allocated: Option<Bytes>,
-    /// True if allocated memory fell at least once, so that a training step was finished.
+    /// True if allocated memory fell at least once, which means that a training step has finished.
     pub has_fallen: bool,
     /// Number of times the cache was flushed to make room.
     pub retries: u64,
@@ -440,7 +441,7 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
     let max_allocated = earlier.iter().map(|w| w.2).max();
-    // A fall of less than 10 % may be memory freed between two layers rather than at the end of a step.
+    // A decrease of less than 10 % may be memory freed between two layers rather than at the end of a step.
     let mut max = Bytes(0);
     let has_fallen = samples.iter().any(|sample| {
         let fell = sample.allocated.0.0 < max.0 - max.0 / 10;
@@ -590,7 +591,7 @@ mod tests {
             notes[0].text,
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // Give no warning while tensors still grow, because they will use the cache.
+        // Give no warning while tensor memory still grows, because the tensors will use the cache.
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }

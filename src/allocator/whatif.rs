@@ -311,8 +311,8 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
-        // The driver had plenty of memory, so the request failed because of a memory fraction. That limit is at least
-        // the memory reserved before.
+        // The driver had plenty of memory, so the request failed because of a memory fraction. The limit is therefore
+        // at least the memory reserved before the failure.
         if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
             *driver_free = Some(Bytes::gib(100));
         }

@@ -64,7 +64,7 @@ pub fn from(folder: &Path) -> Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// Reads the assertion and Xid tables from the parent directory of `folder`, which is where the source tree has them.
+/// Reads the assertion and Xid tables from the parent directory of `folder`, where they are in the source tree.
 fn tables(folder: &Path) -> Result<Tables> {
     let read = |name: &str| {
         let path = folder.join("..").join(name);

@@ -241,7 +241,7 @@ fn check_host(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
 fn run(mut command: Command) -> Result<std::process::Output> {
     let child = command.spawn();
     let child = child.wrap_err_with(|| {
-        eyre!("cannot run `ssh`. Install it, on Debian and Ubuntu with the package openssh-client")
+        eyre!("cannot run `ssh`. Install it; on Debian and Ubuntu, it is in the package openssh-client")
     })?;
     Ok(child.wait_with_output()?)
 }

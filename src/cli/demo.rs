@@ -28,7 +28,8 @@ pub struct Args {
 /// Recording of a training run on four H200 GPUs.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks.
+/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks
+/// memory.
 const OPENING: Millis = Millis(117_000);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {

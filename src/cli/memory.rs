@@ -54,7 +54,7 @@ pub struct Args {
     /// List the tensors of all groups
     #[arg(long, conflicts_with = "group")]
     tensors: bool,
-    /// Read again at this interval, and show what grows: 10s, 1m
+    /// Read again at this interval, such as 10s or 1m, and show what grows
     #[arg(long, value_name = "TIME", value_parser = watch_argument)]
     watch: Option<Millis>,
     /// Compare with an earlier reading of the same process, saved with --json
@@ -150,7 +150,7 @@ fn saved_reading(path: &Path) -> Result<Holders> {
         .map_err(|_| eyre!("{name} is not a reading saved with `gputop memory PID --json`"))?;
     let holders = saved.holders;
     if holders.process == ProcessKey::default() {
-        bail!("{name} contains no reading, only the reason why it failed");
+        bail!("{name} contains no reading, only the reason why the reading failed");
     }
     let listed = holders.groups.iter().map(|group| group.bytes.0);
     if listed.fold(0, u64::saturating_add) != holders.allocated.0 {

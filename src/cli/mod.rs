@@ -134,7 +134,7 @@ enum Command {
     )]
     Whatif(whatif::Args),
     #[cfg(local)]
-    /// Run a command, and explain its failure
+    /// Run a command and, if it fails, explain why
     #[command(after_help = "Example:\n  gputop run python train.py --batch 8")]
     Run(run::Args),
     #[cfg(local)]
@@ -204,7 +204,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
     }
-    // Do not log in an agent, which writes no files on its host.
+    // Do not write a log as an agent, because an agent must not create files on its host.
     if !is_agent {
         log::start();
     }

@@ -42,7 +42,8 @@ pub struct Args {
     hosts: HostArgs,
     #[command(flatten)]
     push: PushArgs,
-    /// Write to this file, or for several hosts to this directory [default: gputop-HOST-DATE.gpt.zst, or gputop-DATE for several hosts]
+    /// Write to this file, or for several hosts to this directory [default: gputop-HOST-DATE.gpt.zst, or gputop-DATE
+    /// for several hosts]
     #[arg(long, short)]
     output: Option<PathBuf>,
     /// Overwrite existing recordings
@@ -50,11 +51,11 @@ pub struct Args {
     force: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Set the time between memory maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed
-    /// 6 MB a day]
+    /// Set the time between memory maps of PyTorch's pools, such as 1m, or `off` for no maps [default: 1m, longer if
+    /// maps would exceed 6 MB a day]
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<MapPeriod>,
-    /// Stop after this time: 90s, 8h
+    /// Stop after this time, such as 90s or 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
     /// Stop when standard input is closed, for `gputop run --summary`

@@ -1,4 +1,4 @@
-//! `gputop run`: runs a command unchanged, and explains its failure.
+//! `gputop run`: runs a command unchanged and, if it fails, explains why.
 //!
 //! Returns the command's exit code, 128 + N if signal N killed the command, 127 if it was not found, or 126 if the
 //! command cannot be executed.

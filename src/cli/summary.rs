@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<u8> {
     for trace in &args.trace {
         if let Err(why) = add_fit(&mut first, trace) {
             say(&format!(
-                "gputop: cannot determine whether a smaller GPU is large enough: {why}\n"
+                "gputop: cannot determine whether a smaller GPU would be large enough: {why}\n"
             ));
         }
     }

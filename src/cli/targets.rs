@@ -134,7 +134,7 @@ fn is_known(host: &str) -> Option<bool> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Configured {
-    /// True if the ssh configuration maps the host to another name or uses a proxy.
+    /// The ssh configuration maps the host to another name, or uses a proxy.
     Address,
     /// `known_hosts` files to search for the host.
     KnownHosts(Vec<PathBuf>),

@@ -39,25 +39,26 @@ use crate::tui::screens::whatif::WhatifScreen;
 pub struct Args {
     /// Memory snapshot with a trace (see `gputop run --trace-allocs`), or PID of a running process
     source: String,
-    /// Try this setting, as in PYTORCH_CUDA_ALLOC_CONF; repeatable [default: the present setting, PyTorch's default, and
-    /// common fixes]
+    /// Try this setting, as in PYTORCH_CUDA_ALLOC_CONF; repeatable [default: the present setting, PyTorch's default,
+    /// and common fixes]
     #[arg(long, value_name = "CONF")]
     conf: Vec<String>,
-    /// Assume a GPU with this much memory: 24GiB [default: the recorded size, or the size of the process's GPU; no
-    /// limit if unknown]
+    /// Assume a GPU with this much memory, such as 24GiB [default: the recorded size, or else that of the process's
+    /// GPU, or else no limit]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     card: Option<Bytes>,
     /// Assume that this much GPU memory is used outside the allocator: CUDA context, libraries, other programs
-    /// [default: the recorded amount, or for a process the present amount]
+    /// [default: the recorded amount, or for a process the current amount]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     outside: Option<Bytes>,
     /// Check if one more request of this size would succeed at the end of the replay
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     want: Option<Bytes>,
-    /// Use the allocator rules of this PyTorch release: 2.8 [default: as recorded, or the newest known]
+    /// Use the allocator rules of this PyTorch release, such as 2.8 [default: the recorded release, or else the newest
+    /// known]
     #[arg(long, value_name = "VERSION", value_parser = torch_argument)]
     torch: Option<Torch>,
-    /// Show only this device, by its number in the process
+    /// Show only the device with this index in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     /// Print JSON, with sizes in bytes and the curves
@@ -76,8 +77,8 @@ const COMMON_FIXES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// Maximum share of GPU memory used outside the allocator at an OOM, as a reciprocal: 10 means 1/10. If the share is
-/// larger, the OOM is assumed to have happened on a different GPU.
+/// Reciprocal of the maximum fraction of GPU memory used outside the allocator at an OOM: 10 means 1/10. If the
+/// fraction is larger, the OOM is assumed to have happened on a different GPU.
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// Allocator setting to replay.

@@ -143,7 +143,7 @@ fn maps_of(
         }
         let (mut map, stats) = match attached.map_and_stats(ordinal) {
             Ok(found) => found,
-            // If the process has exited, uses the samples taken so far.
+            // If the process has exited, use the samples taken so far.
             Err(_) if sample > 0 => break,
             Err(failure) => return Err(message(failure)),
         };

@@ -111,7 +111,7 @@ pub struct Card {
     pub needs: Vec<CheckHint>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
-    /// Additional terms by which users can find the card in a search.
+    /// Additional search terms for the card.
     #[serde(default)]
     pub aliases: Vec<String>,
     #[serde(default, rename = "signature")]
@@ -146,8 +146,8 @@ pub struct Signature {
     /// sentence, a quotation or a list item.
     #[serde(default)]
     pub plain_words: bool,
-    /// True if the signature shows the error but no details. Another match for the same card is then preferred as the
-    /// quote.
+    /// True if the signature identifies the error but contains no details. Another match for the same card is then
+    /// preferred as the quote.
     #[serde(default)]
     pub weak: bool,
     /// Literals, at least one of which occurs in every match. Computed by the build script.

@@ -25,7 +25,7 @@ impl Catalogue {
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-        // Skips cards that do not parse, so that the others remain usable. The tests report such cards.
+        // Skip cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
             let mut lines = String::new();
             let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
@@ -81,7 +81,8 @@ impl Catalogue {
     }
 }
 
-/// Copies labels to cards that share another card's signatures. Returns an error for each unknown card.
+/// Copies a card's labels to the cards that share its signatures. Returns an error for each reference to an unknown
+/// card.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut errors = Vec::new();
     let labels: Vec<_> = cards.iter().map(|c| (c.id.clone(), c.labels.clone())).collect();

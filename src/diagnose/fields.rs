@@ -63,7 +63,7 @@ pub fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = (figure * unit).round();
-    // Drops sizes of 2^63 and above, which are the result of a subtraction that underflowed.
+    // Drop sizes of 2^63 and above, which are the result of a subtraction that underflowed.
     (bytes < 9.2e18).then_some(bytes as u64)
 }
 

@@ -130,8 +130,8 @@ mod tests {
     use crate::diagnose::signature::Pattern;
     use crate::diagnose::workload::{Action, Workloads};
 
-    /// Returns the fixes of every card for every workload, with the IDs of both. Placeholders for fields are not filled
-    /// in. If `with_causes` is true, all causes of the card are treated as likely.
+    /// Returns the fixes of every card for every workload, with the IDs of the card and the workload. Placeholders for
+    /// fields are not filled in. If `with_causes` is true, all causes of the card are treated as likely.
     fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
         let mut all = Vec::new();
         for card in &Catalogue::embedded().cards {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Checks that no fix contains a value of one specific machine (interface, GPU, address, file), which users could
+    /// Checks that no fix contains a value from one specific machine (interface, GPU, address, file) that users could
     /// mistake for their own.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {

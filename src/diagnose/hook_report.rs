@@ -1,5 +1,5 @@
-//! Converts reports from the Python hook to evidence: the allocator's state at an out-of-memory error, which no message
-//! contains.
+//! Converts reports from the Python hook to evidence: the allocator's state at the time of an out-of-memory error.
+//! Error messages do not contain that state.
 
 use std::path::Path;
 

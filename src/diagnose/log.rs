@@ -19,13 +19,14 @@ use crate::model::text::{slice, visible};
 const MAX_SIGHTINGS: usize = 2000;
 /// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
 const MAX_LAST_SIGHTINGS: usize = 500;
-/// Bytes of excerpts to read from the end of a log with too many errors. The last errors show why the program exited.
+/// Number of bytes of excerpts to read from the end of a log with too many errors. The last errors show why the program
+/// exited.
 const TAIL_BYTES: usize = 256 * 1024;
 const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of log lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
-/// Number of bytes to store from the start of a log, which identify the program.
+/// Number of bytes to store from the start of a log. The start identifies the program.
 const MAX_START: usize = 16 * 1024;
 /// A text up to this length is treated as a user's question or a single message instead of a log.
 const MAX_SHORT_TEXT: usize = 2048;
@@ -107,12 +108,12 @@ fn whole_lines(context: &str) -> &str {
 /// Returns the length of the overlap between the end of `text` and the start of `next`. The contexts of nearby
 /// sightings overlap.
 fn overlap(text: &str, next: &str) -> usize {
-    /// Minimum length of an overlap in bytes; a shorter one can be coincidence.
+    /// Minimum length of an overlap in bytes; a shorter one can be a coincidence.
     const MIN_OVERLAP: usize = 32;
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // Searches from the earliest start, which gives the longest overlap. The overlap cannot be longer than `next`.
+    // Search from the earliest start, which gives the longest overlap. The overlap cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];

@@ -175,7 +175,7 @@ mod tests {
         assert!(!has_settings(&other));
     }
 
-    /// Every allocator setting in a card must also be replayed.
+    /// Checks that replays cover every allocator setting in a card.
     #[test]
     fn replays_every_setting_in_a_card() {
         let cards = Catalogue::embedded().cards.iter();
@@ -187,7 +187,7 @@ mod tests {
                     Config::read(conf, NEWEST).is_ok_and(|c| c != Config::default());
                 assert!(
                     !changes_something || REMEDIES.contains(&conf),
-                    "{}: {conf} is missing in allocator::remedies::REMEDIES",
+                    "{}: {conf} is missing from allocator::remedies::REMEDIES",
                     card.id
                 );
             }

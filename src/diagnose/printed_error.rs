@@ -79,13 +79,15 @@ const FAILED_STATES: &[&str] = &[
     "failed |",
 ];
 
-/// Prefixes of lines in documents, patches and lists. Text after them is not a printed error.
+/// Prefixes that mark a line as part of a document, patch or list. An error on such a line is a quotation and is
+/// ignored.
 const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
 /// Number of bytes to read before and after a match. A line can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
-/// Returns true if a program printed the match `at`, on the line that begins at `line`, as an error.
+/// Returns true if a program printed the matched text as an error. `at` is the range of the match, and `line` is the
+/// offset at which its line begins.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
     let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
@@ -110,7 +112,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
 }
 
-/// Returns true if the match is in a source code comment. Addresses and paths can contain `//` too.
+/// Returns true if the match is in a source code comment. A `//` in an address or a path does not begin a comment.
 fn is_comment(before: &str) -> bool {
     let mut starts = before.match_indices("//").map(|(at, _)| &before[..at]);
     starts.any(|code| code.is_empty() || code.ends_with([' ', '\t', ';', '{', '}']))

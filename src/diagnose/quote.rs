@@ -37,7 +37,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     });
     let last = labelled.clone().map(|(_, range)| range.end).max().unwrap_or(0).max(one.end);
     let line_end = line_end(&flow.text, last);
-    // Includes the rest of the last line if it is short.
+    // Include the rest of the last line if it is short.
     let end = if line_end.saturating_sub(last) <= 120 { line_end } else { last };
     let text = whole_words(&flow.text, start, end);
     let name = |field: &'_ str| -> String {

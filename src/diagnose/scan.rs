@@ -416,7 +416,7 @@ impl Scanner {
         done
     }
 
-    /// Ends the log and returns the last excerpt, if one is open.
+    /// Marks the end of the log and returns the last excerpt, if one is open.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {
@@ -576,7 +576,8 @@ impl Searcher {
 fn searchers() -> &'static [Searcher] {
     static SEARCHERS: OnceLock<Vec<Searcher>> = OnceLock::new();
     SEARCHERS.get_or_init(|| {
-        // Split the anchors into equal parts, because a search for a few anchors takes as long as a search for many.
+        // Split the anchors into parts of nearly equal size. Otherwise, the last search could be left with only a few
+        // anchors, but would take as long as one with many.
         let searches = ANCHORS.len().div_ceil(MAX_ANCHORS_PER_SEARCH);
         let parts = ANCHORS.chunks(ANCHORS.len().div_ceil(searches));
         parts.map(Searcher::of).collect()

@@ -54,7 +54,7 @@ fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> 
         for part in PARTS {
             if let Some(text) = error.get(part).and_then(Value::as_str) {
                 expression = expression.replacen(&format!("{{{part}}}"), text, 1);
-                // Renames repeated groups, because a group name can occur only once in an expression.
+                // Rename repeated groups, because a group name can occur only once in an expression.
                 let again = numbered_groups(text);
                 expression = expression.replace(&format!("{{{part}}}"), &again);
             }

@@ -262,7 +262,7 @@ impl Signatures {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // Ends the message at the next match, because lines from other threads contain no new fields.
+            // End the message at the next match, because lines from other threads contain no new fields.
             let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
@@ -364,7 +364,7 @@ fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
 fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
     let order = |m: &Match| (cards[m.card].order, m.weak, std::cmp::Reverse(m.end - m.start));
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
-    // Maps the start of each accepted match to its end. Only neighbouring matches can overlap.
+    // Map the start of each accepted match to its end. Only neighbouring matches can overlap.
     let mut accepted = std::collections::BTreeMap::new();
     matches.retain(|m| {
         let before = accepted.range(..m.end).next_back();

@@ -28,7 +28,7 @@ pub struct Assertion {
     pub check: String,
 }
 
-/// One or several Xid numbers with the same meaning.
+/// One or more Xid numbers with the same meaning.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xids {

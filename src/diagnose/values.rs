@@ -114,7 +114,7 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns a larger share of GPU memory to reserve, which leaves only a small margin.
+/// Returns a larger share of GPU memory to reserve that still leaves a small margin.
 fn larger_share(input: &Input<'_>) -> Option<Value> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
@@ -162,7 +162,7 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns the number of layers to keep on the GPU, so that removing the others frees enough memory for the failed
+/// Returns the number of layers to keep on the GPU. Moving the others to the CPU frees enough memory for the failed
 /// request.
 #[allow(clippy::cast_precision_loss)]
 fn fitting_layers(input: &Input<'_>) -> Option<Value> {

@@ -73,9 +73,9 @@ pub struct Workload {
     pub id: String,
     pub name: String,
     pub kind: Kind,
-    /// Expressions that recognize the program by its text. At least one must match.
+    /// Expressions that recognize the program by its output. At least one must match.
     pub recognize: Vec<String>,
-    /// Patterns that rule out this match, because the text comes from a different program.
+    /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
     /// Priority among the recognized programs. The program with the lowest value is chosen.
@@ -92,7 +92,7 @@ pub struct Workload {
     /// Expressions that match advice that is unsuitable for this program.
     #[serde(default)]
     exclude: Vec<Pattern>,
-    /// Pairs of text to replace in advice, and the replacement for this program.
+    /// Pairs of a text to replace in advice and its replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
     #[serde(default)]
@@ -324,7 +324,7 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Creates the value for a log that identifies only this program, platform or scheduler.
+    /// Creates the setting for a log that identifies only `workload`.
     #[cfg(test)]
     pub(super) fn of(workload: &'a Workload) -> Self {
         let (around, program) = match workload.kind.is_around() {

@@ -32,7 +32,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     let mut parts = parts(holders, growth);
     let fastest = parts.iter().enumerate().filter(|(_, part)| part.rate.is_some());
     let fastest = fastest.max_by_key(|(_, part)| part.rate).map(|(at, _)| at);
-    // Names a growing group even if it is still small.
+    // Name a growing group even if it is still small.
     if let Some(at) = fastest.filter(|at| *at >= MAX_NAMED) {
         parts.swap(MAX_NAMED - 1, at);
     }
@@ -111,8 +111,8 @@ fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> 
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns one sentence per growing group, fastest growth first, about what keeps its memory alive. The sentences have
-/// no period.
+/// Returns one sentence per growing group, fastest-growing first, that says what keeps the group's memory alive. The
+/// sentences have no period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -125,7 +125,7 @@ pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advice_lines
 }
 
-/// Returns estimates based on a read of the holders, as sentences. `free` is the memory still available for
+/// Returns sentences with estimates based on a reading of the holders. `free` is the memory still available for
 /// activations, if known.
 pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     let Some(activations) = Activations::of(holders) else {
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Creates holders in which the history keeps a graph of `graph` MiB alive.
+    /// Creates holders in which `trainer.history` keeps a graph of `graph` MiB alive.
     fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),

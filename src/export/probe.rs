@@ -73,7 +73,7 @@ pub fn sentence(clause: &str) -> String {
 pub fn driver_words(fill: &Fill) -> String {
     let allocations: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
     let verdict = if fill.cut_short {
-        "stopped at the time limit; --limit 2s allows more time".to_owned()
+        "stopped at the time limit; use --limit 2s to allow more time".to_owned()
     } else if fill.held_bytes == Bytes(0) && fill.wanted_bytes == Bytes(0) {
         "nothing allocated, because all free memory is headroom".to_owned()
     } else if fill.is_clean() {

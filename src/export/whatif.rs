@@ -145,7 +145,7 @@ impl Recording {
         if self.operations == 0 {
             let reserved = self.peak_reserved.unwrap_or_default();
             return format!(
-                "{}, replayed as requests; reserved now {reserved}",
+                "{}, replayed as requests; {reserved} reserved now",
                 plural(self.blocks_before, "live block")
             );
         }

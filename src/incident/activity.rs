@@ -42,12 +42,12 @@ struct Activity {
     /// Unique ID of the process across hosts and boots.
     #[serde(skip)]
     key: String,
-    /// Time span in which other gputop processes do not repeat the notification.
+    /// Time span during which other gputop processes do not repeat the notification.
     #[serde(skip)]
     window: Millis,
 }
 
-/// Time span in which a process has held GPU memory without using a GPU.
+/// Time span during which a process has held GPU memory without using a GPU.
 struct IdlePeriod {
     since: Mono,
     is_reported: bool,

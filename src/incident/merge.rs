@@ -1,8 +1,8 @@
 //! Decides whether two incident records describe the same incident, and merges them.
 //!
 //! Several observers may report the same failure: dashboards connected to the host's agent, a recorder, and `gputop
-//! run`, whose record reaches other hosts from its own store. Each observer has different data and knows nothing about
-//! the others. The conclusions arrive in any order, and some arrive several times.
+//! run`, whose record reaches other hosts through the store of its own host. Each observer has different data and knows
+//! nothing about the others. The conclusions arrive in any order, and some arrive several times.
 //!
 //! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much
 //!   data.
@@ -213,7 +213,7 @@ fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     }
 }
 
-/// Adds the entries of `b` that are missing in `a`.
+/// Adds the entries of `b` that are missing from `a`.
 fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in b {
         a.entry(name).or_insert(value);

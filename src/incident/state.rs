@@ -44,7 +44,7 @@ impl State {
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
-        // Checks the version first, because the remaining content of a newer file may have any format.
+        // Check the version first, because the remaining content of a newer file may have any format.
         match state.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema > SCHEMA.into() => Err(schema),
             _ => Ok(serde_json::from_value(state).unwrap_or_default()),

@@ -116,7 +116,7 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
-    /// Adds the values measured around an incident to its stored record.
+    /// Adds the values measured around the time of an incident to its stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }

@@ -22,7 +22,7 @@ pub struct Accounting {
     pub driver: Bytes,
     /// Memory of live tensors in processes whose pools are known.
     pub allocated: Bytes,
-    /// Cached memory beyond the live tensors, in processes whose pools are known.
+    /// Cached memory that live tensors do not use, in processes whose pools are known.
     pub idle: Bytes,
     /// Memory outside the pools (context, libraries, other allocators), in processes whose pools are known.
     pub other: Bytes,

@@ -58,7 +58,7 @@ pub fn read<'de, T: Deserialize<'de>>(
     let value =
         T::deserialize(Metered { inner: &mut json, budget: &budget, charges_entries: true })?;
     json.end()?;
-    // Checks the budget even if parsing succeeded, because a `Reading` turns an error in a nested list into a missing
+    // Check the budget even if parsing succeeded, because a `Reading` turns an error in a nested list into a missing
     // value.
     if budget.is_exceeded.get() {
         return Err(budget.refusal());

@@ -72,7 +72,7 @@ pub struct Exit {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Box<Process>>,
     pub gpus: Vec<GpuUuid>,
-    /// Exit code of the process; 128 + signal after a fatal signal.
+    /// Exit code of the process, or 128 plus the signal number if a signal killed it.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: Box<OomVerdict>,
@@ -124,7 +124,7 @@ pub struct Xid {
 pub struct OomCountIncreased {
     pub before: u64,
     pub after: u64,
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     /// Time of the previous sample. The failure happened between that sample and the event.
     pub since: Mono,
@@ -161,7 +161,8 @@ pub struct LogExcerpt {
     pub text: String,
     pub origin: LogOrigin,
     pub why: LogTrigger,
-    /// Byte position of the text in the log. For a tmux pane or the journal, position in the part that was read.
+    /// Byte position of the text in the log. For a tmux pane or the journal, the position within the part that was
+    /// read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
     /// True if the text directly follows the log's previous excerpt.

@@ -33,7 +33,7 @@ pub struct Gpu {
     /// Product name: `NVIDIA H200`.
     pub name: String,
     pub health: Health,
-    /// Time of the values that are read at every sampling interval.
+    /// Time of the last read of the values that are read at every sampling interval.
     pub at: Mono,
     /// Constant board data, shared between frames because its dozen or so strings never change.
     pub board: Arc<Board>,
@@ -147,7 +147,7 @@ pub struct Board {
     pub architecture: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub persistence: Reading<bool>,
-    /// `default`, `exclusive process` or `prohibited`.
+    /// Compute mode: `default`, `exclusive process` or `prohibited`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_mode: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]

@@ -80,7 +80,7 @@ pub struct Evidence {
     pub measured: Map<String, Value>,
 }
 
-/// Values of a series at equal time intervals.
+/// Values of a series at regular intervals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Track {

@@ -17,7 +17,7 @@ pub enum Link {
     Silent {
         since: Millis,
     },
-    /// The connection ended. The data received so far stays on screen.
+    /// The connection was lost. The data received so far stays on screen.
     Lost {
         /// Time since the connection was lost.
         since: Millis,

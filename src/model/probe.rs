@@ -68,7 +68,7 @@ pub struct Probe {
     /// Total memory of the GPU as counted by CUDA.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub total_bytes: Reading<Bytes>,
-    /// Free GPU memory as counted by CUDA, without the probe's own context.
+    /// Free GPU memory as counted by CUDA after the probe created its own context.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub free_bytes: Reading<Bytes>,
     /// Free GPU memory as counted by NVML, before the probe created a CUDA context.
@@ -211,7 +211,7 @@ pub struct PatternResult {
     /// Source of the pattern's sizes and lifetimes: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID
     /// 418, current blocks`.
     pub source: String,
-    /// Maximum memory that the policy could hold.
+    /// Maximum memory that the policy was allowed to hold.
     pub arena_bytes: Bytes,
     /// Number of requests in the pattern. If the time limit is reached, fewer requests are made (`requests_made`).
     pub requests: u64,
@@ -256,7 +256,7 @@ pub struct ProcessFragmentation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Maximum memory held by the probe at once, without the CUDA context.
+    /// Maximum memory held by the probe at once, excluding the CUDA context.
     pub held_peak_bytes: Bytes,
     /// Bytes held by the probe, multiplied by the holding time (bytes × milliseconds).
     pub held_byte_ms: u64,
@@ -268,6 +268,6 @@ pub struct Cost {
     pub context_bytes: Reading<Bytes>,
     /// Time in ms to load the driver and create the CUDA context.
     pub start_ms: u64,
-    /// Time in ms from the probe child's start to its exit.
+    /// Time in ms from the start of the probe's child process to its exit.
     pub total_ms: u64,
 }

@@ -18,9 +18,9 @@ pub struct ReportedPool {
     pub process: ProcessKey,
     pub framework: Framework,
     pub allocator: Allocator,
-    /// Device number inside the process, which differs from NVML's index.
+    /// Device index as seen by the process, which differs from NVML's index.
     pub ordinal: u32,
-    /// GPU with device number `ordinal`, if known.
+    /// GPU with device index `ordinal`, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
     /// Time when gputop read the program's report. The program wrote it at most a few seconds earlier.

@@ -54,7 +54,7 @@ pub struct StackThread {
 #[serde(default)]
 pub struct StackFrame {
     pub function: String,
-    /// Source file path as in the program, often absolute.
+    /// Path of the source file as the program reports it, often absolute.
     pub file: String,
     /// Line number, or 0 if unknown.
     pub line: u32,

@@ -8,7 +8,7 @@ use super::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceReplay {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     /// Free memory on the GPU when the failure happened. Distinguishes the failure from others in the same process.
     pub free_bytes: Bytes,

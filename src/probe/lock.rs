@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::model::units::GpuUuid;
 use crate::user_files::append;
 
-/// Locks a GPU for a probe. Returns a phrase without a period if another probe is running or the lock file cannot be
-/// locked.
+/// Locks a GPU for a probe. Returns an error phrase without a period if another probe is running or the lock file
+/// cannot be locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
     let name: String =
         gpu.0.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();

@@ -105,7 +105,7 @@ fn answer(
         let _ = input.write_all(line.as_bytes());
     }
     let Some(output) = child.0.stdout.take() else {
-        return Err("the probe process has no output".into());
+        return Err("the probe process produced no output".into());
     };
     let (sender, answer) = mpsc::channel();
     thread::Builder::new()
@@ -130,7 +130,7 @@ fn answer(
     }
     let probe = serde_json::from_slice(&text)
         .map_err(|error| format!("cannot read the output of the probe process: {error}"))?;
-    // All memory is freed once the child has exited, which is shortly after it closes its output.
+    // All memory is freed once the child has exited, shortly after it closes its output.
     let _ = child.0.wait();
     Ok(probe)
 }

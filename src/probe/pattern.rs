@@ -36,8 +36,8 @@ pub struct Pattern {
 /// share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers with a fixed seed, so that every probe makes the same requests and differences come from the
-/// GPU.
+/// Pseudo-random numbers with a fixed seed. Every probe makes the same requests, so differences between results come
+/// from the GPU.
 struct Random(u64);
 
 impl Random {
@@ -192,7 +192,7 @@ pub struct TimedMap {
 }
 
 /// Derives a pattern from successive maps of one pool. Returns `None` if the allocator served no requests between the
-/// maps, because the caller can then use a single map.
+/// maps. The caller can then use a single map.
 pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
@@ -252,7 +252,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
         return;
     }
     let mut random = Random(0xD1B5_4A32_D192_ED03);
-    // Adds at most `MAX_REQUESTS` requests. If the program made more, each added request stands for several.
+    // Add at most `MAX_REQUESTS` requests. If the program made more, each added request stands for several.
     let represents = number.div_ceil(MAX_REQUESTS);
     for begin in (since..until).step_by(represents) {
         let lives_for = 1 + random.below(number.min(24 * represents));
@@ -288,7 +288,7 @@ fn max_live(lives: &[Life]) -> u64 {
     let begins = lives.iter().map(|life| (life.begin, true, life.size));
     let ends = lives.iter().filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    // If an allocation and a free have the same request number, counts the allocation first.
+    // If an allocation and a free have the same request number, count the allocation first.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));
     let (mut now, mut max) = (0_u64, 0);
     for (_, begins, size) in changes {

@@ -75,7 +75,7 @@ impl MapLine {
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// Parses the pool map. Fails if the map is too large or impossible, for example because blocks overlap.
+    /// Parses the pool map. Fails if the map is too large or inconsistent, for example because blocks overlap.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.map.get();
         // Each segment and block begins with a bracket, so a limit on brackets also limits the memory that parsing can

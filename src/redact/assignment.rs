@@ -43,12 +43,12 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
-    // Checks for a separator first: most words have none, and the check is cheaper than classifying the name.
+    // Check for a separator first: most words have none, and the check is cheaper than classifying the name.
     end_of_separator(text, name.end)?;
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
-        // Limits the search, because only short values can look like a secret and hostile text would make the search
+        // Limit the search, because only short values can look like a secret and hostile text would make the search
         // quadratic.
         Sensitivity::Doubtful | Sensitivity::Login => {
             &text[..text.len().min(name.end + MAX_DOUBTFUL)]

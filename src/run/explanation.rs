@@ -69,8 +69,8 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // Also registers exceptions that have no explanation, because the other ranks may have failed while waiting for
-    // this rank.
+    // Also register exceptions that have no explanation, because the other ranks may have failed while waiting for this
+    // rank.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -130,7 +130,7 @@ fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Op
         .find(|incident| incident.severity != Severity::Note)
 }
 
-/// Returns the incident for a command killed by SIGKILL. Such a command prints nothing about it, so the exit status is
+/// Returns the incident for a command killed by SIGKILL. Such a command cannot report the signal, so the exit status is
 /// the only evidence.
 fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incident> {
     if !exit.is_sigkill() {
@@ -144,7 +144,7 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     log.push(text.as_bytes());
     let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
     incident.log = None;
-    // Omits the log excerpt, because gputop itself wrote that text and the title says the same.
+    // Omit the log excerpt, because gputop itself wrote that text and the title says the same.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(exit.code().into());

@@ -42,8 +42,8 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns true if gputop stops waiting for the reader of the command's output when this signal arrives. Applies
-    /// only after the command has exited.
+    /// Returns true if this signal makes gputop stop waiting for the reader of the command's output. Applies only after
+    /// the command has exited.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }
@@ -80,8 +80,8 @@ impl AsFd for Signals {
     }
 }
 
-/// Stops this process as `signal` would, until it is continued. Returns immediately if no shell could continue the
-/// process, because the kernel then discards the signal.
+/// Raises `signal` to stop this process, and returns once the process is continued. Returns immediately if no shell
+/// could continue the process, because the kernel then discards the signal.
 pub(super) fn stop_by(signal: Signal) {
     let mut one = SigSet::empty();
     one.add(signal);

@@ -127,7 +127,9 @@ fn blocks_of(
     let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
         let &Run::Blocks(from, to) = run else {
-            return Err(no_snapshot("a segment's blocks contain values that are not blocks"));
+            return Err(no_snapshot(
+                "a segment's `blocks` list contains values that are not blocks",
+            ));
         };
         remaining.take(to - from, "block")?;
         ranges.push((from, to));

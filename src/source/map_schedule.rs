@@ -47,15 +47,15 @@ type PoolKey = (ProcessKey, u32);
 pub struct MapScheduler {
     every: MapPeriod,
     known: BTreeMap<PoolKey, PoolState>,
-    /// Pools whose maps must be requested, in order.
+    /// Pools whose maps must be requested, in the order of the requests.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
-    /// Start time of the last round, in which the maps of all pools are requested.
+    /// Start time of the last round. A round requests the maps of all pools.
     round: Option<Mono>,
     budget: Budget,
 }
 
-/// State of a pool at the last request for its map.
+/// State of a pool when its map was last requested.
 #[derive(Debug, Clone, Copy)]
 struct PoolState {
     at: Mono,
@@ -80,7 +80,7 @@ impl Budget {
         let passed = self.at.map_or(Millis(0), |at| now.since(at));
         let grown = passed.0.saturating_mul(BUDGET_PER_MINUTE.0) / 60_000;
         let grown = i64::try_from(grown).unwrap_or(i64::MAX);
-        // Fractions of a byte are not lost, because the time advances only after a whole byte is added.
+        // Advance the time only after adding at least one whole byte, so that fractions of a byte are not lost.
         if grown > 0 || self.at.is_none_or(|at| now < at) {
             self.left = self.left.saturating_add(grown).min(MAX_BUDGET.0 as i64);
             self.at = Some(now);
@@ -114,7 +114,7 @@ impl MapScheduler {
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
-        // A round also starts if the clock went backwards, as after a reboot.
+        // Also start a round if the clock went backwards, for example after a reboot.
         let is_round = self.round.is_none_or(|round| now < round || now.since(round) >= period);
         if is_round && has_budget && !listed.is_empty() {
             self.round = Some(now);
@@ -143,9 +143,9 @@ impl MapScheduler {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Returns true if `map`, which was read because an allocation failed, should be recorded. If a budget applies,
-    /// some of it must be left. Until the next round, failures in that pool cause no further requests, because each
-    /// failure comes with its own map.
+    /// Returns true if `map`, which was read because an allocation failed, should be recorded. If a budget applies, the
+    /// map is recorded only while some of the budget is left. Until the next round, failures in that pool cause no
+    /// further requests, because each failure comes with its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             MapPeriod::Never => false,
@@ -169,7 +169,7 @@ impl MapScheduler {
         is_requested
     }
 
-    /// Deducts the bytes that a written map takes in the file.
+    /// Deducts the size of a written map from the budget.
     pub fn wrote(&mut self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.budget.left = self.budget.left.saturating_sub(bytes);
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Returns the PIDs requested for one frame. The reply to each request is a map of `bytes` bytes.
+    /// Returns the PIDs whose maps are requested for one frame. The reply to each request is a map of `bytes` bytes.
     fn asked(rounds: &mut MapScheduler, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);

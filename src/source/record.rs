@@ -8,9 +8,9 @@
 //! --bench recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without
 //! the others. Two kinds of rounding save about 30 MB of that:
 //!
-//! - CPU shares are rounded to a tenth of a percent. The kernel counts ticks of 10 ms, so only whole percents were
-//!   measured over a second. Further digits only result from the division by an interval such as 1.0003 s, and they
-//!   compress badly.
+//! - CPU shares are rounded to a tenth of a percent. The kernel counts CPU time in ticks of 10 ms, so an interval of
+//!   one second yields only whole percents. Further digits result only from dividing by an interval such as 1.0003 s,
+//!   and they compress badly.
 //! - Summaries in the notes are rounded to four digits, which is more precise than any chart.
 //!
 //! `map_schedule.rs` decides how often the map of each pool is written.
@@ -41,7 +41,7 @@ use crate::protocol::map_line::MapLine;
 
 /// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 7 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
-/// zstd level for many recordings at once, the same as for connections.
+/// zstd level for many recordings at once. Connections use the same level.
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
 const SMALL_WINDOW_LOG: u32 = 18;
 
@@ -71,7 +71,7 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB of window, plus 18 MiB for the match search.
+    /// 16 MiB, plus 18 MiB for finding matches.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,
@@ -87,7 +87,7 @@ pub struct Recorder<W: Write = File> {
 }
 
 struct OpenMinute {
-    /// In-memory compressor. The output of each flush is written immediately.
+    /// Compressor that writes to memory. After each flush, its output is written immediately.
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
@@ -191,7 +191,7 @@ impl<W: Write> Recorder<W> {
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
-    /// Writes the memory holders of a process, which were read because an allocation failed or memory was nearly full.
+    /// Writes a process's memory holders. They are read when an allocation fails or memory is nearly full.
     pub fn holders(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
         let line = json_entry("holder_summary", summary);
         line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)
@@ -314,8 +314,8 @@ impl OpenMinute {
         }
     }
 
-    /// Returns true if a frame at `now` must start a new minute. If the clock went backwards, the frame is from another
-    /// boot.
+    /// Returns true if a frame at `now` must start a new minute. Also returns true if the clock went backwards, because
+    /// the frame is then from another boot.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
         now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES

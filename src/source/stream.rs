@@ -1,4 +1,5 @@
-//! The update queue between a source's threads and its reader: ordered, limited in size, and never losing events.
+//! The update queue between a source's threads and its reader. It is ordered and limited in size, and never loses
+//! events.
 //!
 //! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never drops an
 //! event and never blocks a collector.

@@ -18,7 +18,7 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reported_pool::Framework;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
-/// Maximum number of processes with totals. Further processes are only counted.
+/// Maximum number of processes for which totals are kept. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
 const MAX_POOLS: usize = 64;
 /// Recording time between two checks. Each check evaluates the warnings and updates the process descriptions.
@@ -61,11 +61,11 @@ struct GpuTotals {
     total: Option<Bytes>,
     driver_reserved: Option<Bytes>,
     used: Distribution,
-    /// Milliseconds with a known utilization.
+    /// Time in milliseconds during which the utilization was known.
     known: u64,
     idle: u64,
     waiting: u64,
-    /// Milliseconds with known throttle reasons.
+    /// Time in milliseconds during which the throttle reasons were known.
     throttle_known: u64,
     throttled: u64,
     reasons: Vec<(Throttle, u64)>,

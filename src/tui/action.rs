@@ -189,7 +189,7 @@ actions! {
         |_, app| set_speed(app, 0.5);
     Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",
         |_, app| set_speed(app, 2.0);
-    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; press again for all keys, terms and columns",
+    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys on this screen; press again for all keys, terms and columns",
         |_, _| Overlay::Help(Help::default()).into();
     Redraw: Program, "redraw", ["ctrl-l"], "redraw", "Redraw the whole screen",
         |_, _| Effect::Redraw;

@@ -1,6 +1,6 @@
 //! The state shown by screens: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` applies one [`Update`] and draws nothing. Screens only borrow the state, and handle a recording like a live
+//! `update` applies one [`Update`] and draws nothing. Screens only borrow the state, and treat a recording like a live
 //! host.
 
 use std::collections::{BTreeSet, HashMap};
@@ -54,7 +54,7 @@ const MAX_AHEAD: Millis = Millis(5_000);
 /// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
-/// Maximum number of retained Python stacks. Beyond it, the oldest are dropped.
+/// Maximum number of retained Python stacks. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
@@ -94,7 +94,7 @@ pub struct App {
     pub filter: Filter,
     pub tags: Tags,
     pub incidents: Incidents,
-    /// True if the terminal should report mouse clicks and the wheel.
+    /// True if the terminal should report mouse clicks and wheel movements.
     pub mouse: bool,
     /// Permission for each action on processes or GPUs.
     pub permissions: Permissions,
@@ -278,7 +278,7 @@ impl App {
         self.pool_samples.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
-        // Retain incidents before the first frame, because they may not be detected again.
+        // Retain incidents that occurred before the first frame, because they may not be detected again.
         let retained = if has_history { frames_from } else { Mono(0) };
         self.incidents.forget_live_from(retained);
         let is_contiguous = self.time_window.jump(from);
@@ -335,7 +335,7 @@ impl App {
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
-        // Treat an unreadable stack as one that the user requested: only a stack that was read states its trigger.
+        // Treat an unreadable stack as one that the user requested: only a stack that was read contains its trigger.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackTrigger::Request, |s| s.why);
         self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
@@ -469,7 +469,7 @@ impl App {
         }
     }
 
-    /// Returns true if the tables show an earlier time, together with the charts.
+    /// Returns true if the tables, like the charts, show an earlier time.
     pub fn is_rewound(&self) -> bool {
         self.time_window.end().is_some_and(|end| self.frame.mono <= end)
             && self.frame.mono < self.current.mono
@@ -623,8 +623,8 @@ impl App {
         Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
     }
 
-    /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end there if
-    /// they are not scrolled back.
+    /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end at that
+    /// time unless they are scrolled back.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.now();
         let length = self.time_window.length(now);

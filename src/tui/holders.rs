@@ -1,5 +1,5 @@
-//! The newest reading of what holds the GPU memory of each process that the user opened, with the growth since the
-//! first reading.
+//! The newest reading of what holds a process's GPU memory, with the growth since the first reading, for each process
+//! whose holders the user has viewed.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ pub struct HolderRow {
     pub process: ProcessKey,
     pub key: GroupKey,
     pub bytes: Bytes,
-    /// Share of the allocated bytes.
+    /// Percentage of the allocated bytes.
     pub percent: f64,
     pub count: u64,
     /// Data type of all tensors in the group, or `mixed`.
@@ -184,7 +184,7 @@ pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
         words.push(format!("Also named {}", tensor.aliases.join(", ")));
     }
     if tensor.is_view {
-        words.push("A view: the size is that of its whole storage".into());
+        words.push("A view: the size shown is that of the entire storage".into());
     }
     words
 }

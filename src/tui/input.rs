@@ -31,7 +31,7 @@ const READ_BYTES: usize = 4_096;
 /// Terminal input. Dropping this value stops the reader thread, so that another program can use the terminal.
 pub struct Input {
     queue: Arc<Queue>,
-    /// Pipe end that stops the reader thread when it is closed.
+    /// Socket that stops the reader thread when it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }

@@ -21,7 +21,7 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 
-/// A menu with its cursor. In a question, the cursor is the first visible line.
+/// A menu with its cursor. For a question, the cursor is the index of the first visible line.
 #[derive(Debug)]
 pub struct Menu {
     subject: Subject,

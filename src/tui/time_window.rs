@@ -25,7 +25,7 @@ pub const ZOOMS: &[Millis] = &[
     DAY,
 ];
 
-/// Index of the default maximum length: ten minutes.
+/// Index of the maximum length chosen automatically: ten minutes.
 const DEFAULT_ZOOM: usize = 2;
 
 /// A scroll direction. Each step is a quarter of the charts' length.

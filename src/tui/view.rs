@@ -47,7 +47,7 @@ pub struct View {
     focus: Option<GpuUuid>,
     /// The area that was most recently drawn.
     area: Rect,
-    /// The requested map, and the sequence number of the frame it was requested for.
+    /// The requested map, and the sequence number of the frame for which it was requested.
     map: (Option<(ProcessKey, u32)>, u64),
     /// The process whose memory holders were requested, and the time of the request.
     holders: (Option<ProcessKey>, Mono),
@@ -401,7 +401,8 @@ impl View {
         play(Play::To(Mono(end.0.saturating_add_signed(millis))))
     }
 
-    /// Moves a recording by one frame and pauses it. If the charts are scrolled back, moves to their end instead.
+    /// Moves a recording by `frames` frames and pauses it. If the charts are scrolled back, moves to the end of the
+    /// charts instead.
     pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
         let Some(end) = app.time_window.end() else {
             return play(Play::Step(frames));

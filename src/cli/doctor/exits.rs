@@ -15,13 +15,15 @@ pub fn check_exits() -> Check {
     let (works, found) = match probe() {
         ExitSources::Status => (
             true,
-            format!("detected at once for all users, with exit code and signal (Linux {kernel})"),
+            format!(
+                "detected immediately for all users, with exit code and signal (Linux {kernel})"
+            ),
         ),
         ExitSources::End => (
             true,
             format!(
-                "detected at once; exit code and signal only for {}processes that their parent has not reaped yet, because \
-                 Linux {kernel} is older than 6.15",
+                "detected immediately; exit code and signal only for {}processes that their parent has not reaped yet, \
+                 because Linux {kernel} is older than 6.15",
                 if is_root() { "" } else { "your " }
             ),
         ),

@@ -77,7 +77,7 @@ fn check_characters(is_utf8: bool) -> Check {
     }
 }
 
-/// Checks the clipboard in tmux. `option` is the value of set-clipboard, or the reason that tmux did not answer.
+/// Checks the clipboard in tmux. `option` is the value of set-clipboard, or the reason why tmux did not answer.
 fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
     match option.map(str::trim) {
         Ok("on") => Check::new(CLIPBOARD, true, "with tmux (set-clipboard on)", ""),

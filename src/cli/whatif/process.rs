@@ -11,8 +11,9 @@ use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
-/// Returns one trace without operations for each device of the process. With `needs_card`, also adds the device's
-/// memory to each trace, or returns the reason if it is unknown. An error consists of a message and an exit code.
+/// Returns a trace without operations for each device of the process. If `needs_card` is true, also adds the memory
+/// size of its device to each trace, or returns the reason if a size is unknown. An error consists of a message and an
+/// exit code.
 pub(super) fn of_process(
     pid: Pid,
     needs_card: bool,

@@ -1,5 +1,5 @@
-//! Numbers and publishes events. After a failed allocation, also starts immediate reads of the GPU and of the
-//! allocator's memory map.
+//! Assigns numbers to events and publishes them. After a failed allocation, also starts immediate reads of the GPU and
+//! of the allocator's memory map.
 
 use std::sync::Arc;
 

@@ -30,7 +30,8 @@ pub struct Kernel {
 pub struct ReadRequest {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
-    /// True to search for other processes that may hold GPU memory, because some memory is unattributed.
+    /// True if the host thread should also search for other processes that may hold GPU memory, because some memory is
+    /// unattributed.
     pub leftovers: bool,
 }
 

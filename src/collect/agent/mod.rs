@@ -326,7 +326,7 @@ impl Agent {
         for (uuid, health) in silent {
             self.announce_health(&uuid, &health);
         }
-        // Add GPUs that never reported, because they have no previous data to show as stale.
+        // Add placeholders for GPUs that never reported, because they have no previous data to show as stale.
         for index in self.workers.indices() {
             self.gpus.entry(index).or_insert_with(|| Gpu {
                 index,

@@ -143,8 +143,8 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     })
 }
 
-/// Loads the driver at regular intervals and reports each result, because a driver may be installed, or GPUs may be
-/// added or removed, while gputop runs.
+/// Tries to load the driver at regular intervals and reports each result, because a driver may be installed, or GPUs
+/// may be added or removed, while gputop runs.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections.send(Section::Driver(find_driver(library))).is_err() {

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(xids.event(report("b", 31, 200), true), None);
         // The second event of GPU `a` has no log line.
         assert_eq!(xids.due(Mono(9_000)), [report("a", 31, 200)]);
-        // Two reports 3 s apart are two Xids.
+        // Two reports 3 s apart describe two Xids.
         xids.line(report("a", 31, 10_000));
         xids.event(report("a", 31, 13_000), true);
         assert_eq!(xids.due(Mono(15_000)), [report("a", 31, 13_000)]);

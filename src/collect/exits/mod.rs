@@ -1,9 +1,9 @@
 //! Detects the exits of watched processes immediately.
 //!
-//! One thread waits on a pidfd for each process. The kernel wakes the thread within a millisecond of an exit. The
-//! thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent. If a
-//! process cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, the process table detects
-//! its exit within 2 s.
+//! One thread waits on the pidfds of all watched processes. The kernel wakes the thread within a millisecond of an
+//! exit. The thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent.
+//! If a process cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, the process table
+//! detects its exit within 2 s.
 //!
 //! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer
 //! (`oom`). This thread also reads the kernel log, which names the victims. It forwards lines about GPUs to the agent.
@@ -144,7 +144,8 @@ impl ExitWatcher {
 
     fn send(&self, command: ExitCommand) {
         let _ = self.commands.send(command);
-        // Ignore the result: the write fails only if the thread was stuck for so long that the counter is full.
+        // Ignore the result: the write fails only if the thread was stuck for so long that the eventfd's counter is
+        // full.
         let _ = self.wake.write(1);
     }
 }
@@ -155,7 +156,7 @@ impl Drop for ExitWatcher {
     }
 }
 
-/// Epoll token of commands. The next token belongs to the kernel log, and the tokens after it belong to the processes.
+/// Epoll token for commands. The next token is for the kernel log, and all later tokens are for processes.
 const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 

@@ -120,7 +120,7 @@ impl OomKiller {
         if let (Some(host), Some(count)) = (&mut self.host, count) {
             host.update(count, now);
         }
-        // Skip the cgroup counters if the host's counter has not changed, because they only change with it.
+        // Skip the cgroup counters if the host's counter has not changed, because they change only when it does.
         if before.is_none() || before != count {
             for (file, counter) in &mut self.groups {
                 if let Some(count) = self::count(file) {
@@ -226,7 +226,7 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
 }
 
 /// Checks the OOM kill counter of an exited process's cgroup. Returns `None` if the counter is not readable,
-/// `Some(None)` if the process was not killed, or evidence of a kill.
+/// `Some(None)` if the OOM killer did not kill the process, and evidence of the kill otherwise.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
     // Check that the counter still exists, because a cgroup is often removed when its last process exits.
     count(file)?;

@@ -57,7 +57,7 @@ pub enum ExitTrace {
     Hidden,
     /// The process was reaped, and this kernel does not report its status.
     Collected,
-    /// Still running.
+    /// The process is still running.
     Alive,
 }
 

@@ -115,8 +115,8 @@ impl Spool {
         names.filter_map(|entry| Name::of(entry.file_name().to_str()?)).collect()
     }
 
-    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. Leaves out an
-    /// incomplete last line: the process is still writing it, or was killed while writing it.
+    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. Skips an incomplete
+    /// last line: the process is still writing it, or was killed while writing it.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -228,7 +228,7 @@ mod tests {
         let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
-        // These files belong to a different run, have a different kind, or have invalid names.
+        // These files belong to a different run, are of a different kind, or have invalid names.
         for name in ["7-2.12.99.jsonl", "7-1.13.99.now", "7-1.x.99.jsonl", "7-1.14.jsonl"] {
             fs::write(at(name), LINE).expect("written");
         }

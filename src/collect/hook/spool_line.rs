@@ -42,7 +42,7 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// Parses a line of a spool file. Returns `None` if the hook did not write the line.
+/// Parses a line of a spool file. Returns `None` if the line does not have the hook's format.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw { what, time, steps, data } = serde_json::from_slice(line).ok()?;
     let data = sanitize(Value::Object(data), "", 0);
@@ -83,7 +83,8 @@ fn one_line(text: &str) -> String {
     visible(&redact::text(text.as_bytes()), MAX_TEXT)
 }
 
-/// Sanitizes lines. Redacts the complete text before splitting it, because a secret may span several lines.
+/// Sanitizes each line of a text. Redacts the complete text before splitting it, because a secret may span several
+/// lines.
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
     let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);

@@ -51,7 +51,7 @@ struct Torch {
     reserved_bytes: HookGauge,
     active_bytes: HookGauge,
     inactive_split_bytes: HookGauge,
-    /// Requested bytes of all pools, reported from torch 2.0 on.
+    /// Bytes requested from all pools together, reported from torch 2.0 on.
     requested_in_all_bytes: Option<HookGauge>,
     segments: Segments,
     num_alloc_retries: u64,

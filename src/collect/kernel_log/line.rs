@@ -8,7 +8,7 @@ use crate::model::text::visible;
 use crate::model::units::Pid;
 
 const MAX_CHARS: usize = 512;
-/// Maximum length of the numbers before the text of a kernel record.
+/// Maximum length of the numeric header that precedes the text of a kernel record.
 const MAX_HEADER: usize = 128;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -47,7 +47,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Skip unrelated lines before converting them to text, because most lines are unrelated.
+        // Check the bytes before converting them to text, because most lines are unrelated.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }

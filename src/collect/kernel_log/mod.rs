@@ -146,7 +146,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns fixes for an unreadable kernel log, best first. Each is a command or a phrase for this user.
+/// Returns fixes for an unreadable kernel log, best first. Each is a command or a piece of advice for this user.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![

@@ -1,4 +1,4 @@
-//! Collects the lines of an error, which a program prints one by one, to send them as one excerpt.
+//! Collects the lines of an error, which a program prints one by one, so that they are sent as one excerpt.
 //!
 //! An error's text is held until it stops growing or a time limit is reached, and is then sent. For a few seconds after
 //! the error, further text is sent as a continuation of the excerpt.
@@ -8,8 +8,8 @@ use crate::model::units::{Millis, Mono};
 
 /// Time without new text after which the waiting text is sent.
 const QUIET_INTERVAL: Millis = Millis(200);
-/// Maximum delay between reading and sending a complete line. An incomplete line is held for the same time, so that its
-/// end can arrive.
+/// Maximum delay between reading and sending a complete line. An incomplete line is held for the same time, in case its
+/// end arrives.
 const MAX_DELAY: Millis = Millis(700);
 /// Time after an error during which further text is sent as context. Later text is sent only if it contains another
 /// error.
@@ -109,7 +109,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Converts an excerpt to a part, leaving out text that was already sent. Returns `None` if nothing remains.
+    /// Converts an excerpt to a part, without text that was already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt { mut bytes, mut first_line, start } = excerpt;
         let mut offset = self.base + start;
@@ -143,12 +143,14 @@ mod tests {
         assert_eq!(group.flush(Mono(100)), None);
         assert_eq!(group.push(ERROR, Mono(150)), []);
         assert_eq!(group.due(), Some(Mono(350)));
-        let part = group.flush(Mono(350)).expect("an excerpt after the quiet interval");
+        let part = group.flush(Mono(350)).expect("the error is sent after the quiet interval");
         assert_eq!(part.bytes, [HEAD, ERROR].concat());
         assert_eq!((part.offset, part.continues), (1_000, false));
         assert_eq!(group.due(), None);
         assert_eq!(group.push(b"rest\n", Mono(400)), []);
-        let rest = group.flush(Mono(600)).expect("the rest after another quiet interval");
+        let rest = group
+            .flush(Mono(600))
+            .expect("the remaining text is sent after another quiet interval");
         assert_eq!((rest.bytes, rest.continues), (b"rest\n".to_vec(), true));
     }
 
@@ -168,10 +170,10 @@ mod tests {
     fn an_incomplete_line_waits_for_its_end_up_to_a_limit() {
         let mut group = Group::new(0);
         group.push(b"CUDA error: one\nCUDA er", Mono(0));
-        let part = group.flush(Mono(200)).expect("the complete first line");
+        let part = group.flush(Mono(200)).expect("the complete first line is sent");
         assert_eq!(part.bytes, b"CUDA error: one\n");
         assert_eq!(group.flush(Mono(400)), None);
-        let part = group.flush(Mono(700)).expect("the incomplete last line");
+        let part = group.flush(Mono(700)).expect("the incomplete last line is sent");
         assert_eq!(part.bytes, b"CUDA er");
         assert!(part.continues);
     }

@@ -301,7 +301,7 @@ impl<'a> Process<'a> {
         others.flatten().next().unwrap_or_default()
     }
 
-    /// Returns the regular files that the process has open for writing. Returns none if there are too many.
+    /// Returns the regular files that the process has open for writing. Returns no files if there are too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundLog> {
         let mut files: Vec<FoundLog> = Vec::new();
         // Skip standard error, which contains the reader's own messages.

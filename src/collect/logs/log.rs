@@ -28,7 +28,7 @@ const MAX_VIEW: u64 = 256 << 10;
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
 /// Time for which a log counts as growing too fast after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
-/// Maximum number of bytes read from one log at once.
+/// Maximum number of bytes to read from one log at a time.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
 /// Minimum read allowance in bytes. While the allowance is smaller, reads are postponed, because they would skip most
@@ -271,7 +271,7 @@ impl Log {
         excerpts
     }
 
-    /// Returns the end of a process's output, leaving out text that was already sent.
+    /// Returns the end of a process's output, without text that was already sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
         let end = self.content.offset();
@@ -360,7 +360,8 @@ fn errors_in(text: &str) -> Vec<usize> {
     errors.map(|(number, _)| number).collect()
 }
 
-/// Limit on text sent from one log at once: enough for one error, but not for an error that is printed again and again.
+/// Limit on the text sent from one log in a burst: enough for one error, but not for an error that is printed again and
+/// again.
 const MAX_REPORTED: u64 = 256 << 10;
 const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
@@ -387,7 +388,7 @@ impl Allowance {
         self.bytes
     }
 
-    /// Takes `bytes` from the budget. If less is left, takes none and returns false.
+    /// Takes `bytes` from the budget. If less is left, takes nothing and returns false.
     fn take(&mut self, bytes: u64, now: Mono) -> bool {
         let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);

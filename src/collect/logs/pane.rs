@@ -33,7 +33,7 @@ const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
 /// Maximum number of lines at the end of a capture that may have been overwritten.
 const MAX_OVERWRITTEN: usize = 64;
-/// Minimum number of equal lines for aligning two captures.
+/// Minimum number of equal lines needed to align two captures.
 const MIN_OVERLAP: usize = 3;
 
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ pub struct Capture {
     /// written before gputop attached.
     last: Option<LastCapture>,
     due: Mono,
-    /// Number of remaining captures without the usual delay.
+    /// Number of captures that are still to be made without the usual delay.
     urgent: u8,
     is_closed: bool,
 }
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]), ["f g", "h"]);
         // The first line of the second capture is the end of a longer line.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
-        // A progress bar is new text only after its last update.
+        // A progress bar counts as new text only after its last update.
         assert_eq!(
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]

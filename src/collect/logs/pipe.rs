@@ -25,8 +25,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns true if the file is open with the access `permission`. The permissions of the descriptor's link in
-    /// `/proc` show this.
+    /// Returns true if the file is open with the access `permission`, according to the mode of the descriptor's link in
+    /// `/proc`.
     pub fn has_access(&self, permission: u32) -> bool {
         fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
     }

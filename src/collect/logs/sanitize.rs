@@ -14,7 +14,7 @@ use crate::redact;
 const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
-/// Returns the sanitized text and the number of bytes left out. Uses at most `max_bytes` of `text`, from its beginning
+/// Returns the sanitized text and the number of omitted bytes. Keeps at most `max_bytes` of `text`, from its beginning
 /// and its end.
 pub fn sanitize(text: &[u8], max_bytes: usize) -> (String, u64) {
     // Drop NUL bytes, because reading a gap in a sparse file may return gigabytes of them.

@@ -489,5 +489,5 @@ fn not_followed() -> Missing {
 }
 
 fn not_answering() -> Missing {
-    Missing::new(Reason::NotRead, "the log's file system is not responding")
+    Missing::new(Reason::NotRead, "the file system that holds the log is not responding")
 }

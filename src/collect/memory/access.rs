@@ -52,8 +52,8 @@ pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a phrase for the processes that this user can generally read. If there are none, the error is a phrase like
-/// those from [`hint`].
+/// Returns a phrase that describes which processes this user can generally read. If there are none, the error is a
+/// phrase like those from [`hint`].
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));

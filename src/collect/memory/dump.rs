@@ -147,8 +147,8 @@ impl<M: Memory> Recorder<M> {
         Self { memory, dump: RefCell::default() }
     }
 
-    /// Returns the dump. Leaves out files whose mappings were not read, because replays do not need them and their
-    /// names describe the user's program.
+    /// Returns the dump. Omits files whose mappings were not read, because replays do not need them and their names
+    /// describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;

@@ -46,8 +46,8 @@ impl Objects {
     }
 }
 
-/// Memory range that covers neighbouring structs and is read at once. `first` and `end` are indices in the sorted list
-/// of the structs' addresses.
+/// Memory range that covers neighbouring structs and is read in one piece. `first` and `end` are indices in the sorted
+/// list of the structs' addresses.
 struct Run {
     range: Range,
     first: usize,

@@ -115,8 +115,8 @@ impl Worker {
         (self.report)(self.gpu.clone()).map_err(|ReceiverClosed| End::Closed)
     }
 
-    /// Finds the GPU by its index at first, and by its UUID as soon as the UUID is known. If a GPU was lost, the
-    /// indices of the other GPUs may have shifted, so the index could refer to a different GPU.
+    /// Finds the GPU by its UUID or, until the UUID is known, by its index. When a GPU is lost, the indices of the
+    /// other GPUs can shift, so the index may then refer to a different GPU.
     fn find<'n>(&self, nvml: &'n nvml_wrapper::Nvml) -> Result<Device<'n>, NvmlError> {
         if self.gpu.uuid == GpuUuid::default() {
             return nvml.device_by_index(self.index);

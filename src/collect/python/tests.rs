@@ -185,7 +185,7 @@ const TARGET: &str = "GPUTOP_TEST_NOT_DUMPABLE";
 
 #[test]
 fn reports_process_without_permission() {
-    // In the child process, reads the target as a user other than root.
+    // The child process reads the target as a user other than root.
     if let Ok(pid) = std::env::var(TARGET) {
         return assert_denied(key(pid.parse().expect("a PID")));
     }

@@ -148,7 +148,7 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
 struct Search<'a, M> {
     memory: &'a M,
     machine: u16,
-    /// True if a struct with an allocator's statistics but an unknown layout was found.
+    /// True if a struct was found that contains an allocator's statistics but has an unknown layout.
     is_unknown: bool,
     /// True if the mutex of a candidate struct was locked.
     is_busy: bool,

@@ -29,7 +29,7 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
         };
         let is_after = last.end().is_some_and(|end| end <= block.address);
         if !is_after {
-            // Skip a block that overlaps the previous one: they were read at different times.
+            // Skip a block that overlaps the previous one, because the two were read at different times.
             is_consistent = false;
             continue;
         }
@@ -84,7 +84,7 @@ fn to_model(block: &WalkedBlock) -> Block {
     }
 }
 
-/// Returns true if the blocks' sizes add up to the allocator statistics.
+/// Returns true if the blocks' sizes add up to the totals in the allocator statistics.
 pub fn sums_agree(blocks: &[WalkedBlock], stats: &DeviceStats) -> bool {
     let sum = |is_counted: fn(&WalkedBlock) -> bool| {
         let counted = blocks.iter().filter(|block| is_counted(block));

@@ -52,14 +52,14 @@ const MAX_STATS_TRIES: usize = 40;
 const QUICK_TRIES: usize = 5;
 /// Number of attempts to read the statistics of an unlocked allocator before a locked one is considered.
 const UNLOCKED_TRIES: usize = 10;
-/// CPU time in nanoseconds after which a thread has certainly finished an update of the statistics that it had begun.
+/// Maximum CPU time, in nanoseconds, that a thread can need to finish an update of the statistics.
 const MAX_UPDATE_TIME: u64 = 500_000;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
 const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 const MAX_LARGEST_TRIES: usize = 3;
 const NO_CACHING: &[u8] = b"PYTORCH_NO_CUDA_MEMORY_CACHING=";
-const UNKNOWN_BUILD: &str = "unknown torch build, verified by its blocks";
+const UNKNOWN_BUILD: &str = "unknown torch build, verified against its blocks";
 
 /// A process whose allocator was found.
 #[derive(Debug)]
@@ -77,8 +77,8 @@ pub struct Attached<M> {
 }
 
 impl Attached<Live> {
-    /// Returns true if this process was forked after CUDA was in use. Its device allocators then have the same
-    /// addresses as the parent's.
+    /// Returns true if this process was forked from a process that already used CUDA. Its device allocators then have
+    /// the same addresses as the parent's.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
             .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -90,7 +90,7 @@ impl Attached<Live> {
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
-            // Also retry for an unknown layout, because the layout of a changing allocator can seem unknown.
+            // Also retry for an unknown layout, because the layout of a changing allocator may look unknown.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }
@@ -106,7 +106,7 @@ impl Attached<Live> {
     }
 }
 
-/// Limits for attaching while an allocator is changing: the number of retries, and their interval.
+/// Maximum number of attempts to attach to a changing allocator, and the interval between them.
 const MAX_ATTACH_TRIES: usize = 40;
 const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
@@ -332,7 +332,7 @@ impl<M: Memory> Attached<M> {
                 Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
-                        "too many streams have free blocks, so not all can be checked on every tick; see the block map",
+                        "too many streams have free blocks, so not all of them can be read for every sample; see the block map",
                     );
                 }
                 Err(UnknownReason::Memory(error)) => {
@@ -403,7 +403,7 @@ impl<M: Memory> Attached<M> {
 
 /// Size of a std::vector in bytes: three words.
 const VECTOR: usize = 24;
-/// Number of bytes to read of a mutex: the lock word, the recursion count, the holder, and the number of users.
+/// Number of bytes to read from a mutex: the lock word, the recursion count, the holder, and the number of users.
 const MUTEX: usize = 16;
 /// Offset of `__owner` in glibc's pthread_mutex_t, on both architectures.
 const LOCK_HOLDER: usize = 8;

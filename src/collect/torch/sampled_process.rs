@@ -197,7 +197,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the pools with their largest free blocks, and restarts the minimum and maximum of each pool.
+    /// Returns the pools with their largest free blocks, and resets the minimum and maximum of each pool.
     pub fn take_pools(&mut self) -> Vec<Pool> {
         let State::Attached(attached) = &mut self.state else {
             return Vec::new();

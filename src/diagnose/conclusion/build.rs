@@ -13,7 +13,7 @@ use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::text;
 
-/// Factor applied to the confidence if the matched text shows the error but no details.
+/// Factor applied to the confidence if the matched text identifies the error but contains no details.
 const WEAK_FACTOR: f64 = 0.7;
 
 /// Returns the incident for the sighting `item`. `beside` lists the other cards that matched messages of the same
@@ -121,7 +121,7 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
-/// Returns an incident with the card's sentences, in which the placeholders are replaced with values.
+/// Returns an incident with the card's sentences, after filling in their placeholders.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| texts.iter().filter_map(|t| template::fill(t, found)).collect();
     let mut shown = found.clone();

@@ -11,7 +11,7 @@ use crate::model::incident::{Cause, Verdict};
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     let mut causes: Vec<Cause> =
         card.causes.iter().map(|rule| weigh(rule, card, case, found)).collect();
-    // Omits causes with neither evidence nor a way to check them.
+    // Omit causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely => 0,

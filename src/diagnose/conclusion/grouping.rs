@@ -43,10 +43,10 @@ const NOT_CAUSES: &[&str] = &[
     "StopIteration",
 ];
 
-/// Groups the sightings in all logs by crash, and returns the crashes in order.
+/// Groups the sightings in all logs by crash. The last crash of each log comes last.
 pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // If each rank has its own log, the last crashes of all logs are one crash.
+    // If each rank has its own log, treat the last crashes of all logs as one crash.
     let mut last_crashes = Vec::new();
     for (log, findings) in diagnosis.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
@@ -98,7 +98,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
                 && others.iter().any(precedes)
         })
     };
-    // Orders items by time only if all of them have a time in the same format.
+    // Order items by time only if all of them have a time in the same format.
     let formats: BTreeSet<Option<u8>> = items
         .iter()
         .map(|item| time(item).and_then(|time| time.as_bytes().get(4).copied()))
@@ -147,7 +147,7 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // Compares line numbers, PIDs and GPUs. Lines of the kernel log are in chronological order, and each is about
+        // Compare line numbers, PIDs and GPUs. Lines of the kernel log are in chronological order, and each is about
         // one GPU and one process.
         let differs =
             |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
@@ -169,7 +169,7 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
-    // Also accepts a traceback directly above a launcher's report, because it may be the failed worker's traceback.
+    // Also accept a traceback directly above a launcher's report, because it may be the failed worker's traceback.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     diagnosis.logs.iter().enumerate().find_map(|(log, findings)| {

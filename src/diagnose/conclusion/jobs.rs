@@ -26,7 +26,7 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             None => jobs.push(Job::of(log)),
         }
     }
-    // Adds the launcher's log, which reports worker failures, to the job in the same directory, if that directory has
+    // Add the launcher's log, which reports worker failures, to the job in the same directory, if that directory has
     // only one job.
     for log in reports {
         let folder = folder(&log.file);

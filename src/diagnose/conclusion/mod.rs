@@ -46,7 +46,7 @@ pub(super) struct Diagnosis<'a> {
     measured: &'a Measured,
 }
 
-/// Returns the incidents in a job's logs, last one first, each with its consequences.
+/// Returns the incidents in a job's logs, latest first, each with its consequences.
 #[must_use]
 pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
     let diagnosis = Diagnosis { catalogue, logs, measured };
@@ -57,7 +57,7 @@ pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured
         let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
-        // Counts repeated incidents instead of listing each one, because a retry loop can report the same error many
+        // Count repeated incidents instead of listing each one, because a retry loop can report the same error many
         // times.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
@@ -174,7 +174,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Returns the errors that the cause of a crash led to, with one entry per card.
+    /// Returns the errors that followed from the cause of a crash, with one entry per card.
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
         let mut entries: Vec<(&Item<'a>, Incident)> = Vec::new();
         for item in items {

@@ -49,7 +49,7 @@ pub struct Measured {
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
-    /// Memory holders at the failure or shortly before, without names.
+    /// Memory holders at the time of the failure or shortly before it, without tensor names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,
 }
@@ -60,9 +60,9 @@ pub struct Measured {
 pub struct FreeBlockSummary {
     pub count: u64,
     pub bytes: Bytes,
-    /// Size of the largest free block of the stream with the most allocated memory.
+    /// Size of the largest free block that belongs to the stream with the most allocated memory.
     pub largest: Bytes,
-    /// Size of the largest free block of all other streams, if there are any.
+    /// Size of the largest free block that belongs to any other stream, if there is one.
     #[serde(rename = "elsewhere")]
     pub other_streams: Option<Bytes>,
     #[serde(rename = "pins")]
@@ -101,8 +101,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
 ];
 
-/// A class of holders is the main one if its share of allocated memory is at least this high, in percent, and is ruled
-/// out if its share is below [`MAX_MINOR_PERCENT`].
+/// Minimum share of allocated memory, in percent, for a class of holders to be the main one. A class with a share below
+/// [`MAX_MINOR_PERCENT`] is ruled out.
 const MIN_MAIN_PERCENT: f64 = 50.0;
 const MAX_MINOR_PERCENT: f64 = 10.0;
 
@@ -166,7 +166,8 @@ fn first_step(case: &Case<'_>) -> Finding {
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
-            // If the memory holders are known, they show directly what fills the memory, so a fall proves nothing more.
+            // If the memory holders are known, they show directly what fills the memory, so an earlier fall is no
+            // further evidence.
             Some(true) if case.measured.holders.is_some() => Finding::Silent,
             Some(true) => {
                 Finding::Against("allocated memory had fallen after earlier steps".into())
@@ -249,13 +250,13 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     };
     if largest < request {
         let clause = format!("the largest free block was {largest}, {how}");
-        // If the request is larger than the complete cache, even an unfragmented cache could not have served it.
+        // If the request is larger than the entire cache, even an unfragmented cache could not have served it.
         match Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
             true => Finding::Hint(clause),
             false => Finding::For(clause),
         }
     } else if case.measured.free_block_lag.is_some() {
-        // Nothing follows from this, because the block may have been freed by the exception.
+        // This is not evidence, because the exception may have freed the block.
         Finding::Silent
     } else {
         Finding::Against(format!("a free block of {largest} was available, {how}"))
@@ -275,7 +276,7 @@ fn pinned_segments(case: &Case<'_>) -> Finding {
         n => format!("{n} segments"),
     };
     let clause = format!(
-        "live blocks of {} keep {segments} ({} in total) from being freed",
+        "{} of live blocks keep {segments} ({} in total) from being freed",
         pinned.live, pinned.held
     );
     let request = requested(case).or(case.measured.request_over);

@@ -139,8 +139,8 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether enough memory was free for the request. A full GPU with less than 100 MiB of free memory does not
-/// count.
+/// Checks whether enough memory was free for the request. Less than 100 MiB of free memory does not count, because the
+/// GPU is then considered full.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices =
@@ -291,10 +291,13 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::Hint(format!("{} of this process was allocated outside PyTorch", b(outside)))
+        Finding::Hint(format!(
+            "{} of this process's memory was allocated outside PyTorch",
+            b(outside)
+        ))
     } else {
         Finding::Against(format!(
-            "only {} of this process was allocated outside PyTorch",
+            "only {} of this process's memory was allocated outside PyTorch",
             b(outside)
         ))
     }
@@ -306,7 +309,7 @@ fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
     let is_most = outside().zip(oom.total).map(|(outside, total)| outside > total / 2);
     when(is_most, || {
-        Some(format!("{} of this process was allocated outside PyTorch", b(outside()?)))
+        Some(format!("{} of this process's memory was allocated outside PyTorch", b(outside()?)))
     })
 }
 
@@ -335,7 +338,10 @@ fn others_similar(case: &Case<'_>) -> Finding {
         bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count()
     });
     when(similar.map(|count| count >= 2), || {
-        Some(format!("{} other processes on this GPU hold about as much as this one", similar?))
+        Some(format!(
+            "{} other processes on this GPU hold about as much memory as this one",
+            similar?
+        ))
     })
 }
 

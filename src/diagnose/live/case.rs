@@ -57,11 +57,11 @@ pub struct Case {
     scene: Arc<Scene>,
     /// Last published revision of the incident.
     published: Option<Record>,
-    /// True if the incident was last published with a severity that reflects that the process survived.
+    /// True if the severity last published already takes into account that the process survived.
     is_settled: bool,
-    /// Number of later cases that are repetitions of this one.
+    /// Number of later cases that repeat this one.
     repeats: u32,
-    /// Key of the earlier case of which this one is a repetition.
+    /// Key of the earlier case that this one repeats.
     repeat_of: Option<IncidentKey>,
 }
 
@@ -76,7 +76,7 @@ impl ProcessFacts<'_> {
         self.known.get(&key)?.rank
     }
 
-    /// Sets the GPU's index on the host, because a program's GPU 0 can be any GPU of the host.
+    /// Sets the GPU's index on the host, because a program's GPU 0 can be any GPU on the host.
     fn set_gpu_index(self, key: ProcessKey, found: &mut FieldMap) {
         if let Some(index) = self.gpu_indices.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
@@ -252,7 +252,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the Xids of the case `unmatched` to this one, and puts them before the Xids that are already here.
+    /// Moves the Xids of the case `unmatched` to this case, before the case's own Xids.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -536,12 +536,12 @@ impl Case {
         if exits().any(|exit| exit.status.get() != Some(0)) {
             return Severity::Fatal;
         }
-        // A process that finished successfully caught the failure.
+        // A process that finished successfully must have caught the failure.
         if exits().next().is_some() {
             return Severity::Caught;
         }
         let has_text = self.members.values().any(|m| !m.texts.is_empty());
-        // Uses the severity from the text until the process has had time to exit. After that, a process that is still
+        // Use the severity from the text until the process has had time to exit. After that, a process that is still
         // running has survived the failure.
         if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
@@ -749,7 +749,7 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     }))
 }
 
-/// Returns true if the host's OOM killer killed the process, which is an incident even without other observations.
+/// Returns true if the host's OOM killer killed the process. That is an incident even without other observations.
 pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),

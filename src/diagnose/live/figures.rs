@@ -18,7 +18,7 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// Total GPU memory as reported by CUDA, which excludes the memory reserved by the driver.
+    /// Total GPU memory as reported by CUDA. It excludes the memory reserved by the driver.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
     /// Memory used by the process on the GPU.
@@ -67,8 +67,8 @@ impl Figures {
         figures
     }
 
-    /// Replaces the driver's values from the last frame with values that were read because of the failure, which are
-    /// closer to it in time.
+    /// Replaces the driver's values from the last frame with values that were read in response to the failure and are
+    /// therefore closer to it in time.
     pub fn update_gpu(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
         self.total = total(&gpu.memory).or(self.total);
         self.free = gpu.memory.free.get().or(self.free);
@@ -109,7 +109,7 @@ impl Figures {
         self.free.map(|free| free.max(largest))
     }
 
-    /// Returns the figures, keyed by the field names of card messages.
+    /// Returns the figures, keyed by the field names that cards use.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {

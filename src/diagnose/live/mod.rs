@@ -42,7 +42,7 @@ use crate::model::process::ProcessKey;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Events from the same process within this time are treated as one failure.
+/// Events from the same process that occur within this time of each other are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
 /// An observation can explain the exit of a process if it was made at most this long before the exit. A Python
 /// interpreter can take a long time to exit.
@@ -52,8 +52,8 @@ const EXIT_WINDOW: Millis = Millis(30_000);
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
 /// If the same failure happens again within this time, it is counted but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
-/// Maximum age of the memory holders read before a failure. Once memory is nearly full, they are read only while memory
-/// use is growing.
+/// Maximum age, at the time of a failure, of an earlier reading of the memory holders. Once memory is nearly full, the
+/// holders are read only while memory use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
 /// If two consecutive frames are further apart than this, the history is not continuous.

@@ -22,7 +22,7 @@ const RETENTION: Millis = Millis(60_000);
 /// A newly seen process that is at most this old is treated as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
-/// Memory of each process on a GPU at one time.
+/// Memory of each process on a GPU at one point in time.
 type GpuUsage = (Mono, Vec<(Pid, Bytes)>);
 
 #[derive(Debug, Default)]

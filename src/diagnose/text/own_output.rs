@@ -83,7 +83,7 @@ fn section(text: &str) -> Option<&str> {
     let (word, rest) = text.split_at_checked(INDENT)?;
     let word = word.trim_end();
     let is_one = SECTIONS.contains(&word) && !word.starts_with(' ');
-    // Requires a space after the name, and text at the section's column.
+    // Require a space after the name, and text at the section's column.
     (is_one && text[word.len()..].starts_with(' ') && !rest.starts_with("    ")).then_some(word)
 }
 

@@ -25,7 +25,7 @@ use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Maximum numbers of other processes and of GPUs to list. `--json` lists more.
+/// Maximum number of other processes, and of GPUs, to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
 /// Maximum number of stack frames to show, starting with the innermost.
@@ -38,7 +38,7 @@ const MAX_CLASSES: usize = 6;
 /// Width of the histogram's longest bar in cells.
 const BAR_WIDTH: u64 = 24;
 
-/// Amount of detail about other processes.
+/// Amount of detail to show about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// Lists other processes with command line and user, for readers who are allowed to see both.

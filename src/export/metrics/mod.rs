@@ -183,7 +183,7 @@ impl Families<'_> {
             return Ok(());
         }
         let is_suffixed = kind == Kind::Counter && self.format == Format::OpenMetrics;
-        // Removes the suffix for OpenMetrics, which names the family without it. The older format keeps the suffix.
+        // Remove the suffix for OpenMetrics, which names the family without it. The older format keeps the suffix.
         let family = match name.strip_suffix("_total") {
             Some(stem) if is_suffixed => stem,
             _ => name,
@@ -364,14 +364,18 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         let row = |word| (with(labels, [("reason", Cow::Borrowed(word))]), 1.0);
         words.into_iter().map(row).collect::<Vec<_>>()
     });
-    out.gauge("gputop_gpu_throttle", "1 for each reason that reduces the clocks now", reasons)?;
+    out.gauge(
+        "gputop_gpu_throttle",
+        "1 for each reason that currently reduces the clocks",
+        reasons,
+    )?;
     let unattributed = gpus().filter_map(|(labels, gpu)| {
         let parts = account(gpu).filter(|parts| !parts.processes_unknown)?;
         Some((labels.clone(), parts.unattributed.0 as f64))
     });
     out.gauge(
         "gputop_gpu_unattributed_bytes",
-        "Used memory that belongs to no listed process",
+        "Used memory that does not belong to any listed process",
         unattributed,
     )?;
     write_mig(out, hosts)

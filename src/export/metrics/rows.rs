@@ -159,7 +159,7 @@ pub(super) fn process_rows<'a>(gpus: &[(Labels<'a>, &'a Gpu)]) -> Vec<Row<'a, 2>
 
 /// Returns the labels of a pool: its GPU, or the process's device number if the GPU is unknown.
 fn pool_place<'a>(labels: &Labels<'a>, gpu: Option<&Gpu>, ordinal: u32) -> Labels<'a> {
-    // Adds the device number for a GPU in MIG mode, because a process may use several of its MIG instances.
+    // Add the device number for a GPU in MIG mode, because a process may use several of its MIG instances.
     let is_unique = gpu.is_some_and(|gpu| gpu.mig.is_empty());
     let device = (!is_unique).then(|| ("device", ordinal.to_string().into()));
     with(labels, gpu.map(gpu_label).into_iter().chain(device))
@@ -178,7 +178,7 @@ pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8
 fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     let gpu = gpu_of(frame, pool);
     let stats = &pool.stats;
-    // Omits the figure if the GPU does not respond, because the amount of free memory last read from the driver is then
+    // Omit the figure if the GPU does not respond, because the amount of free memory last read from the driver is then
     // outdated.
     let answering = gpu.filter(|gpu| gpu.health.state == HealthState::Answering);
     let fits = answering.and_then(|gpu| {

@@ -29,7 +29,7 @@ struct Device<'s> {
     totals: Vec<Total>,
     /// Stacks with changed memory, largest difference first.
     changes: Vec<Change<'s>>,
-    /// Number of stacks beyond the limit, which are omitted from `changes`.
+    /// Number of stacks omitted from `changes` because there are more than the limit.
     omitted_changes: usize,
 }
 

@@ -29,7 +29,7 @@ pub fn text(shown: &SnapshotOutput<'_>) -> String {
     out
 }
 
-/// Returns the allocator options and their values. Omits tables of zeros, which have no effect.
+/// Returns the allocator options and their values. Omits tables that contain only zeros, because they have no effect.
 pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     let shown = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {

@@ -11,7 +11,8 @@ use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 const SHORT_LINES: usize = 9;
 const GAP: usize = 1;
 /// Tells the user how to find out in the next run whether a smaller GPU is large enough.
-const UNTRACED: &str = "With --trace-allocs, the summary also names the smallest sufficient GPU.";
+const UNTRACED: &str =
+    "With --trace-allocs, the summary also names the smallest GPU that suffices.";
 
 /// Formats the report as text with lines of at most `width` columns.
 pub fn text(report: &Report, width: usize) -> String {
@@ -98,13 +99,13 @@ pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     let mut pools = run.processes.iter().flat_map(|process| &process.pools);
     let fit = match (fit.is_empty(), unproven) {
         (false, _) => fit,
-        (true, Some(why)) => vec![format!("Cannot tell if a smaller GPU suffices: {why}.")],
+        (true, Some(why)) => vec![format!("Cannot tell whether a smaller GPU suffices: {why}.")],
         (true, None) if pools.any(PoolSummary::is_torch) => vec![UNTRACED.to_owned()],
         (true, None) => Vec::new(),
     };
     let mut wrapped = String::new();
     fit.iter().for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
-    // Leaves out incidents to make room for complete sentences, because half a sentence is misleading.
+    // Omit incidents to make room for complete sentences, because half a sentence is misleading.
     rest.truncate((SHORT_LINES - SHORT_LINES / 2).saturating_sub(wrapped.lines().count()));
     rest.extend(wrapped.lines().map(|line| line[1..].to_owned()));
     lines.extend(run.gpus.iter().map(gpu_line));
@@ -112,7 +113,7 @@ pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     if run.processes.is_empty() {
         lines.push("The command used no GPU during the recording.".into());
     }
-    // Leaves out GPUs and processes before any incident, because incidents are more important.
+    // Omit GPUs and processes before any incident, because incidents are more important.
     lines.truncate(SHORT_LINES.saturating_sub(rest.len()).max(SHORT_LINES / 2));
     lines.extend(rest);
     lines.truncate(SHORT_LINES);
@@ -183,7 +184,7 @@ mod tests {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             words.ends_with(
-                "reserves at most 20.00 GiB, and 2.00 GiB are used outside the allocator."
+                "reserves at most 20.00 GiB, and 2.00 GiB is used outside the allocator."
             ),
             "{text}"
         );
@@ -196,7 +197,7 @@ mod tests {
         let text = short(&run, Some("an allocation failed in the trace"), 80);
         assert!(
             text.ends_with(
-                "Cannot tell if a smaller GPU suffices: an allocation failed in the trace.\n"
+                "Cannot tell whether a smaller GPU suffices: an allocation failed in the trace.\n"
             ),
             "{text}"
         );

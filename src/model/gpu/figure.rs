@@ -65,7 +65,7 @@ pub const SLOW_INTERVAL: Millis = Millis(10_000);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
     Tick,
-    /// Every [`SLOW_INTERVAL`].
+    /// Read every [`SLOW_INTERVAL`].
     Slow,
     /// Read only while the GPU's screen is open, because the call takes 2 to 40 ms.
     WhileShown,

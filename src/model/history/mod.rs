@@ -50,7 +50,8 @@ pub enum Reach {
     /// All series, with a lower memory limit, so the series of processes cover only the latest hours. Used for a
     /// previously viewed host.
     Part,
-    /// Only GPU and host series for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. Used for one of many hosts.
+    /// Only GPU and host series for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. Used when there are many
+    /// hosts.
     Outline,
 }
 
@@ -165,7 +166,7 @@ impl History {
         self.series.get(key)
     }
 
-    /// Returns the device numbers, as seen inside the process, of all devices on which it has had a pool.
+    /// Returns the indices, as seen by the process, of all devices on which it has had a pool.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),

@@ -103,7 +103,8 @@ impl Series {
         all.map_or(0.0, |span| span.1)
     }
 
-    /// Returns `columns` spans that cover the `length` before `end`, oldest first. A column without data is `None`.
+    /// Divides the time window of `length` that ends at `end` into `columns` columns, and returns each column's span,
+    /// oldest first. A column without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
         // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.

@@ -175,8 +175,8 @@ fn name(code: c_int) -> String {
 }
 
 impl CudaDevice {
-    /// Checks the GPU's compute mode. Fails if the mode prohibits CUDA contexts, or, without `force`, if the probe's
-    /// context would block other processes.
+    /// Checks the GPU's compute mode. Fails if the mode prohibits CUDA contexts. Unless `force` is set, also fails if
+    /// the probe's context would block other processes.
     pub fn check_mode(&self, force: bool) -> Result<(), ContextError> {
         let mut mode = 0;
         call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
@@ -387,8 +387,8 @@ impl Device for Card {
 }
 
 impl Drop for Card {
-    /// Frees memory not freed by an aborted policy. The CUDA context is released when the process exits, which happens
-    /// next.
+    /// Frees the memory that an aborted policy did not free. The CUDA context is released when the process exits, which
+    /// happens next.
     fn drop(&mut self) {
         for (address, handle) in std::mem::take(&mut self.mapped) {
             let size = self.blocks.remove(&address).unwrap_or_default();

@@ -31,7 +31,8 @@ use crate::model::units::Bytes;
 /// the rest.
 const POLICIES_SHARE: u64 = 2;
 
-/// Error message if CUDA initialization runs out of memory, which can happen although it allocates no GPU memory.
+/// Error message if CUDA initialization runs out of memory. This can happen even though initialization does not
+/// allocate GPU memory.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
 /// Minimum free memory at which a refused CUDA context is reported as fragmentation, about twice the size of a context.
@@ -188,7 +189,8 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     Ok(())
 }
 
-/// Returns the memory that a policy may hold: free memory without the headroom, rounded down to whole granules.
+/// Returns how much memory a policy may hold: `wanted`, but at most the free memory minus the headroom, rounded down to
+/// whole granules.
 fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
     let room = free.0.saturating_sub(headroom.0);
     Bytes(wanted.0.min(room) / GRANULE * GRANULE)

@@ -151,7 +151,7 @@ impl<D: Device> Driver for Arena<'_, D> {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        // Like PyTorch, reserves an address range an eighth larger than the memory that it may use.
+        // Like PyTorch, reserve an address range an eighth larger than the memory that the allocator may use.
         let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
         let result = self.device.reserve(size);
         let address = self.record_error(result)?;

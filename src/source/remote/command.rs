@@ -34,8 +34,8 @@ use crate::source::stream::{Feed, Source, stream};
 /// Minimum and maximum pause before the next connection attempt. The pause doubles while the host does not respond.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// A host is considered silent after this many intervals plus a grace period without data. After the timeout, the
-/// connection is closed.
+/// A host is considered silent if no data arrives for this many intervals plus a grace period. If the silence lasts
+/// until the timeout, the connection is closed.
 const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -535,7 +535,7 @@ impl StderrTail {
     }
 }
 
-/// Returns true if ssh reports that it would have had to prompt the user.
+/// Returns true if ssh reports that it would have needed to prompt the user.
 fn needs_answer(stderr_text: &[u8]) -> bool {
     const WORDS: [&str; 3] =
         ["Permission denied (", "Host key verification failed", "Too many authentication failures"];

@@ -1,6 +1,6 @@
 //! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
-//! counts failures only from then on. Failures in between are found by comparing the new counters with the last ones
-//! received before the disconnection.
+//! counts failures only from then on. Failures that occur in between are found by comparing the new counters with the
+//! last ones received before the disconnection.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ impl Counters {
         self.agent.clone_from(&hello.agent);
     }
 
-    /// Returns an event for each pool whose counter increased during the disconnection. Each event is returned with the
-    /// first frame in which the pool reappears.
+    /// Returns an event for each pool whose counter increased while the host was disconnected. Each event is returned
+    /// with the first frame in which the pool reappears.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
         let Some(pools) = &frame.pools else {
@@ -57,7 +57,7 @@ impl Counters {
             if after > before {
                 missed.push(Event {
                     boot_id: self.boot_id.clone(),
-                    // No agent name contains a plus sign, so it marks events created on this host.
+                    // No agent name contains a plus sign, so a plus sign marks events created on this host.
                     agent: format!("{}+", self.agent),
                     seq: self.event_count,
                     time: frame.time,
@@ -129,7 +129,7 @@ mod tests {
         // The agent that is connected at the time reports this failure itself.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent has not found any pools at first, and may lose the connection before it finds one.
+        // A new agent starts without any pools, and may lose the connection before it finds one.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));

@@ -14,15 +14,16 @@ use crate::protocol::{Play, Request, Update};
 
 /// Number of minutes of history that a jump sends before its target.
 const PAST_MINUTES: usize = 60;
-/// Number of minutes of history sent for each request for earlier data. The number is small enough for a screen to
-/// process them between two frames.
+/// Number of minutes of history sent for each request for earlier data. A screen can process this many minutes between
+/// two frames.
 const MORE_PAST_MINUTES: usize = 15;
-/// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
+/// Maximum size of the notes read for one jump. The notes for one hour of 8 GPUs and 64 processes amount to 2 MB of
+/// JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
 /// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
 /// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
-/// Maximum number of frames to step forward. A longer move uses a jump.
+/// Maximum number of frames to step forward. Longer moves use a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
@@ -247,8 +248,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time that are from the same boot as the shown frame. Times from different
-    /// boots are not comparable.
+    /// Returns the last minutes before a time, limited to minutes from the same boot as the shown frame. Times from
+    /// different boots are not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);

@@ -20,7 +20,7 @@ pub struct FramePosition {
 }
 
 pub enum NextFrame {
-    /// The next frame has not been read yet, or reading paused at the end of a minute or after many events.
+    /// The next frame has not been read yet, or reading was paused at the end of a minute or after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,

@@ -58,7 +58,8 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // Parse the byte as the start of a new sequence. A single byte is never an invalid sequence.
+                    // Parse the byte as the start of a new sequence. This cannot fail again, because a single byte is
+                    // never an invalid sequence.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();

@@ -261,7 +261,7 @@ impl Screen for LogScreen {
     }
 }
 
-/// Returns the key of a row's process, or a message if the process has exited. The user can name a log only for a
+/// Returns the key of a row's process, or a message if the process has exited. The user can specify a log only for a
 /// running process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {

@@ -1,4 +1,5 @@
-//! Histograms over time: one row per size and one column per time, newest on the right. Fuller cells mean more bytes.
+//! Histograms over time: one row per size and one column per time step, newest on the right. Fuller cells mean more
+//! bytes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -1,4 +1,4 @@
-//! Scans the target's heaps for words with certain values: the type pointers of Python tensors and the vtables of C++
+//! Scans the target's heaps for words with specific values: the type pointers of Python tensors and the vtables of C++
 //! storages. A match is only a candidate, because freed memory still contains its old words.
 
 use std::fs::File;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The offsets differ between PyTorch releases, and there is no table of them. Instead, each tensor in a sample votes
-//! for the offsets that fit it. The evidence is the names of C++ classes and the pointer back to the Python object. A
-//! candidate without that pointer is not a tensor.
+//! for the offsets that fit it. The evidence consists of the names of C++ classes and the pointer back to the Python
+//! object. A candidate without that pointer is not a tensor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

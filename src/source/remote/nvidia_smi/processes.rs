@@ -1,5 +1,5 @@
-//! Processes on the GPUs: the driver's two process lists (one is in [`usage`](super::usage)), and data about each
-//! process from the kernel and `ps`.
+//! Processes on the GPUs: the driver's two process lists (one of them is in [`usage`](super::usage)), and data about
+//! each process from the kernel and `ps`.
 
 use std::collections::{BTreeMap, HashMap};
 

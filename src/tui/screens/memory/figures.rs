@@ -101,8 +101,8 @@ impl Parts {
     fn of_stats(pool: &Pool) -> Self {
         let (stats, idle) = (&pool.stats, pool.stats.idle());
         let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
-            // Limit each part to what remains of the idle memory, because statistics that changed during the reading
-            // may not add up.
+            // Limit each part to what remains of the idle memory, because statistics that changed while they were being
+            // read may not add up.
             let waiting = stats.waiting();
             let stuck = stuck.0.min(idle.0 - waiting.0);
             IdleParts {
@@ -148,8 +148,8 @@ impl Figures {
         let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
         let contradicts = vram.is_some_and(|vram| vram.0 < reserved);
-        // Mark the difference as approximate only if the pool has changed, because the driver and the allocator are
-        // read at different times.
+        // The driver and the allocator are read at different times. Mark the difference as approximate only if the pool
+        // may have changed in between.
         let has_changed = pool.stats.reserved.min() != pool.stats.reserved.max();
         let mut figures = Self {
             is_other_approximate: has_changed
@@ -160,7 +160,7 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
-        // Limit the sizes that fit, because a map read at another time may contain more idle memory.
+        // Limit the sizes that fit, because a map read at another time may show more idle memory.
         if let Some(unused) = figures.unused() {
             let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
             sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));

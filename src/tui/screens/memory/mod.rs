@@ -97,7 +97,7 @@ pub struct MemoryScreen {
     process: ProcessKey,
     /// The GPU from which the screen was opened.
     gpu: Option<GpuUuid>,
-    /// Device ordinal in the process, if chosen with [ and ].
+    /// Device index as seen by the process, if chosen with [ and ].
     ordinal: Option<u32>,
     pane: Pane,
     map: MapPane,
@@ -109,7 +109,7 @@ pub struct MemoryScreen {
 }
 
 impl MemoryScreen {
-    /// Returns the process on this screen.
+    /// Returns the process shown on this screen.
     pub fn process_key(&self) -> ProcessKey {
         self.process
     }
@@ -139,7 +139,7 @@ impl MemoryScreen {
         Self { is_embedded: true, ..Self::new(id) }
     }
 
-    /// Returns the pools of the process, ordered by device ordinal.
+    /// Returns the pools of the process, ordered by device index.
     fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
         let pools = app.frame.pools.as_ref();
         let mut list: Vec<&Pool> =

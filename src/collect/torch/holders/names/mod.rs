@@ -329,8 +329,8 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the local variables of all functions on a thread's stack. The outermost function gets the cheapest names,
-    /// because its variables live longest.
+    /// Adds the local variables of all functions on a thread's stack. Names in the outermost function get the lowest
+    /// costs, because its variables live longest.
     fn add_frames(&mut self, thread: u64, number: usize) {
         let (python, layout) = (self.python, self.python.layout);
         let first = thread.wrapping_add(layout.thread_frame);

@@ -23,7 +23,7 @@ impl<M: Memory> Names<'_, M> {
         })
     }
 
-    /// Returns a path's name and steps. The path ends with `step` from `parent`.
+    /// Renders the path that leads to the node `parent` and then takes `step`. Returns the path's name and its steps.
     fn render(&self, parent: u32, step: Step, nesting: usize) -> (String, Vec<String>) {
         let mut steps = vec![step];
         let mut at = parent;
