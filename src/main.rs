@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         cli::say(&format!("gputop: {}\n", one_line(&report)));
         2
     });
-    // Exits without waiting for threads, which may hang in a driver call.
+    // Exit without waiting for threads, which may hang in a driver call.
     std::process::exit(code.into())
 }
 

@@ -83,8 +83,8 @@ mod local {
         Limit { original: soft(*ORIGINAL.get().unwrap_or(&now)), now: soft(now) }
     }
 
-    /// Fails if a newly opened file exceeds the share for its purpose. The kernel assigns the lowest free descriptor,
-    /// so the descriptor number shows how many files are open.
+    /// Fails if a newly opened file exceeds the share of the limit that is reserved for its purpose. The kernel assigns
+    /// the lowest free descriptor, so the descriptor number shows how many files are open.
     pub fn room_for(purpose: LongLivedFile, file: impl AsFd) -> io::Result<()> {
         let number = u64::from(file.as_fd().as_raw_fd().unsigned_abs());
         let limit = limit().now;

@@ -57,7 +57,7 @@ pub enum Update {
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool requested by [`Request::Map`]. Replaces the previous map.
     Map(Arc<PoolMap>),
-    /// Reason why a pool's map is not available. The last map received remains valid.
+    /// Reason why the map of a pool is not available. Readers may continue to show the last map.
     NoMap((ProcessKey, u32), Missing),
     /// A pool map read because an allocation failed.
     FailureMap(Arc<FailureMap>),
@@ -77,7 +77,7 @@ pub enum Update {
     IncidentList(Vec<IncidentFile>),
     /// An incident requested from the remote incident store. It may be older than the connection.
     RemoteIncident(Arc<RemoteIncident>),
-    /// Playback jumped. Readers discard all data from time `from` onward and use the summaries instead. Summaries are
+    /// Playback jumped. Readers discard all data from time `from` on, and use the summaries instead. Summaries are
     /// sorted oldest first. Events follow as usual.
     Jump {
         from: Mono,
@@ -106,7 +106,7 @@ pub enum Update {
 pub enum Request {
     /// Send all details of one process, once.
     Detail(ProcessKey),
-    /// Send the map of this pool, given by its process and the device number inside that process. `None` stops the
+    /// Send the map of this pool, given by its process and the device index as seen by that process. `None` stops the
     /// maps. The request stays in effect until the next map request. Readers repeat it with every frame, so that a
     /// restarted source receives it.
     Map(Option<(ProcessKey, u32)>),
@@ -117,7 +117,8 @@ pub enum Request {
     Holders(Option<ProcessKey>),
     /// Send the log text that a process has written since gputop attached to it.
     Log(ProcessKey),
-    /// Watch this file as a log of the process. A relative path starts at the working directory of the process.
+    /// Watch this file as a log of the process. A relative path is resolved against the working directory of the
+    /// process.
     Watch {
         process: ProcessKey,
         path: String,

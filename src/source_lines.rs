@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn returns_the_function_if_the_line_is_unchanged() {
-        let source = excerpt(FILE, 6, "outs.append(net(x))").expect("the line is there");
+        let source = excerpt(FILE, 6, "outs.append(net(x))").expect("the line is unchanged");
         assert!(source.starts_with("@torch.no_grad()"), "{source}");
         assert!(source.ends_with("return outs"), "{source}");
         assert_eq!(excerpt(FILE, 6, "outs.append(net(y))"), None);

@@ -118,7 +118,7 @@ fn foreign() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user")
 }
 
-/// Reads a whole file owned by this user. Fails if it is larger than `max_bytes`.
+/// Reads a file owned by this user. Fails if it is larger than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();
@@ -172,7 +172,7 @@ fn not_regular() -> io::Error {
 /// or the new file exists. On failure, the temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
-    // A killed process that had the same PID may have left the file behind.
+    // An earlier process with the same PID may have been killed and left the file behind.
     let _ = fs::remove_file(&beside);
     let written = create_in_own_folder(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
@@ -232,7 +232,7 @@ mod tests {
         add("12345");
         assert_eq!((mode(&path), mode(path.parent().expect("above"))), (0o600, 0o700));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
-            .expect("as older versions left it");
+            .expect("set the mode that older versions used");
         add("6789");
         assert_eq!(mode(&path), 0o600);
         assert_eq!(fs::read_to_string(&path).expect("read"), "123456789");

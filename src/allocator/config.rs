@@ -2,7 +2,8 @@
 //!
 //! Example: `max_split_size_mb:128,expandable_segments:True`. Only the options that affect memory use are read. A
 //! program may change any of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`), or set the
-//! variable itself before it imports torch. gputop sees neither change, so a missing option is unknown rather than off.
+//! variable itself before it imports torch. gputop sees neither change, so an option that is missing here may still be
+//! on.
 
 use super::LARGE_SEGMENT;
 use super::rules::{NEWEST, Roundup, Rules, Torch};
@@ -12,8 +13,8 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Config {
     pub max_split: Option<Bytes>,
-    /// Share of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from torch
-    /// 2.10 on; earlier releases reject the option at start.
+    /// Fraction of the device's memory that the process may reserve (`per_process_memory_fraction`). Available from
+    /// torch 2.10 on; earlier releases reject the option at startup.
     pub memory_fraction: Option<f64>,
     pub expandable: Option<bool>,
     pub garbage_collection_threshold: Option<f64>,
@@ -101,7 +102,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always valid.
+    /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always
+    /// valid.
     fn take(&mut self, key: &str, value: &str, torch: Torch) -> bool {
         fn put<T>(into: &mut Option<T>, value: Option<T>) -> bool {
             *into = value;
@@ -143,7 +145,7 @@ fn valid_values(key: &str) -> &'static str {
     }
 }
 
-/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns each part with its key and value.
+/// Splits `a:1,b:[256:1,512:2],c:x` at commas outside brackets. Returns the key and the value of each part.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
     let mut depth = 0_i32;
     let parts = text.split(move |c| {

@@ -1,8 +1,8 @@
-//! Memory sources for the [`model`](super::model). A replay uses [`Simulated`], which only counts memory and assigns
-//! addresses; the probe uses a real GPU.
+//! Sources of GPU memory for the allocator [`model`](super::model). A replay uses [`Simulated`], which only counts
+//! memory and assigns addresses; the probe uses a real GPU.
 //!
 //! Addresses matter only for the choice between free blocks of the same size (up to torch 2.11, see `TieBreak`), but
-//! that choice can matter. In the script `growing` of benches/hardware/whatif/scripts.py under
+//! that choice can change the result. In the script `growing` of benches/hardware/whatif/scripts.py under
 //! `roundup_power2_divisions`, many blocks have the same size. The real allocator then reserves between 296 and 336
 //! MiB, depending only on the addresses of its segments. The addresses that the driver would return under other
 //! settings are unknown, but its behaviour can be imitated. NVIDIA's addresses descend: in the built-in recording, each
@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 
 use super::GRANULE;
 
-/// Upper end of the addresses that the simulated `cudaMalloc` returns, and start of reserved address space.
+/// End of the address range from which the simulated `cudaMalloc` allocates, and start of the range from which address
+/// space is reserved.
 const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
@@ -24,9 +25,10 @@ pub trait Driver {
     /// Equivalent of `cudaMalloc`: returns an address, or `None` if too little memory is free.
     fn alloc(&mut self, size: u64) -> Option<u64>;
     fn free_segment(&mut self, address: u64, size: u64);
-    /// Reserves address space in whole pages, slightly more than the total GPU memory. Returns its start and size.
+    /// Reserves an address range that is slightly larger than the total GPU memory and a multiple of the page size.
+    /// Returns its start and size.
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
-    /// Maps whole pages of reserved addresses to memory: either all of them or none.
+    /// Maps memory to all given pages of a reserved address range, or to none if too little memory is free.
     fn map(&mut self, address: u64, size: u64, page: u64) -> bool;
     fn unmap(&mut self, address: u64, size: u64, page: u64);
 }
@@ -34,7 +36,7 @@ pub trait Driver {
 /// A simulated driver that only counts memory and assigns addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Simulated {
-    /// Total GPU memory in bytes. Address reservations are 1/8 larger.
+    /// Total GPU memory in bytes. Each reserved address range is larger than this by 1/8.
     card: u64,
     available: u64,
     used: u64,
@@ -124,7 +126,7 @@ mod tests {
         let mut alloc = |size| driver.alloc(size * MIB).expect("room");
         let (first, small, last) = (alloc(20), alloc(3), alloc(20));
         assert_eq!(first + 20 * MIB, END_OF_ALLOCATIONS);
-        // Segments are aligned to granules.
+        // Segment addresses are multiples of the driver's allocation granularity.
         assert_eq!((small, last), (first - 4 * MIB, first - 24 * MIB));
         driver.free_segment(last, 20 * MIB);
         driver.free_segment(first, 20 * MIB);

@@ -4,17 +4,20 @@
 //! 1. *From the cache*: the smallest free block of the same stream and pool that is large enough (`get_free_block`).
 //!    Requests up to 1 MiB search the small pool, all others the large one. Private pools serve only their owner.
 //! 2. *From the driver*: a segment of 2 MiB for the small pool, of 20 MiB for requests below 10 MiB, otherwise of the
-//!    request's size rounded up to 2 MiB (`alloc_block`). With expandable segments the free tail of a segment grows
-//!    by pages of 20 MiB (2 MiB in the small pool) and gaps inside are mapped again (`find_expandable_block`).
-//! 3. *After a flush*: wholly free segments of every stream, and whole free pages of expandable ones, are returned to
-//!    the driver, which is then asked again (`release_cached_blocks`). `num_alloc_retries` counts this. It does not
-//!    happen while a CUDA graph is captured, which is not visible from outside.
+//!    request's size rounded up to 2 MiB (`alloc_block`). With expandable segments, the allocator instead appends pages
+//!    of 20 MiB (2 MiB in the small pool) to the free end of a segment, or maps memory to unmapped gaps inside it
+//!    (`find_expandable_block`).
+//! 3. *After a flush*: completely free segments of every stream, and completely free pages of expandable segments, are
+//!    returned to the driver; then the allocator repeats step 2 (`release_cached_blocks`). `num_alloc_retries` counts
+//!    this. The allocator does not flush while a CUDA graph is being captured, which gputop cannot see from outside the
+//!    process.
 //!
 //! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: only
 //! smaller requests are denied blocks above that size. FITS therefore does not depend on the option, but [`serve`],
 //! which checks one particular size, does.
 //!
-//! Assumes that all of the driver's free memory is usable: the driver combines any 2 MiB pages and does not fragment.
+//! FITS assumes that all memory that the driver reports as free is usable. This holds because the driver can combine
+//! any free 2 MiB pages.
 
 use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
@@ -25,7 +28,8 @@ use crate::model::pool::{Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, 
 use crate::model::process::Process;
 use crate::model::units::Bytes;
 
-/// Conditions that a memory map does not contain: the driver's free memory and, if known, the allocator options.
+/// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
+/// options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FitConditions {
     pub driver_free: Option<Bytes>,
@@ -33,8 +37,8 @@ pub struct FitConditions {
     /// no limit.
     pub allowed_more: Option<Bytes>,
     pub max_split: Option<Bytes>,
-    /// Whether `expandable_segments` is on. If `None`, derived from the map: one expandable segment means that the
-    /// option is on.
+    /// Whether `expandable_segments` is on. If `None`, the option is assumed to be on if the map contains an expandable
+    /// segment.
     pub expandable: Option<bool>,
 }
 
@@ -43,9 +47,9 @@ impl FitConditions {
         Self { driver_free, ..Self::default() }
     }
 
-    /// Returns conditions that include the program's start options. `total` is the device memory available to programs,
-    /// and `reserved` is the pool's reserved memory on that device. Expandable segments are on if the map or the option
-    /// says so.
+    /// Returns the conditions for a program that was started with the allocator options `config`. `total` is the device
+    /// memory available to programs, and `reserved` is the pool's reserved memory on that device. Expandable segments
+    /// are on if the map or the option says so.
     pub fn with_config(
         driver_free: Option<Bytes>,
         config: &Config,
@@ -57,7 +61,7 @@ impl FitConditions {
             driver_free,
             allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
             max_split: config.max_split,
-            // The program may have turned on expandable segments after start.
+            // Ignore the value `False`, because the program may have turned on expandable segments after it started.
             expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
@@ -91,10 +95,11 @@ impl FitConditions {
 pub struct Fits {
     /// Largest request that the cache can serve. `None` if the cache was not read.
     pub cache: Option<Bytes>,
-    /// Largest request that the driver's free memory can serve. `None` if the driver did not report its free memory.
+    /// Largest request that can be served from the memory that the driver reports as free. `None` if the driver reports
+    /// no value.
     pub driver: Option<Bytes>,
-    /// Largest request after all cached memory is returned to the driver. `None` if the amount of cached memory is
-    /// unknown.
+    /// Largest request that can be served after all cached memory has been returned to the driver. `None` if the amount
+    /// of cached memory is unknown.
     pub flushed: Option<Bytes>,
     /// True if the sizes were computed from the memory map rather than from statistics.
     pub exact: bool,
@@ -110,8 +115,9 @@ impl Fits {
         self.cache.is_some() && self.driver.is_some() && self.flushed.is_some()
     }
 
-    /// Computes the largest requests from statistics alone, as the overview does every second. Statistics do not
-    /// contain the free tail of expandable segments, so the true value may be larger, but by less than that tail.
+    /// Computes the largest requests from statistics alone, as the overview does every second. The statistics do not
+    /// include the free memory at the end of expandable segments, so the true value may be larger by up to the size of
+    /// that memory.
     pub fn of_stats(stats: &PoolStats, conditions: &FitConditions) -> Self {
         let expandable = conditions.expandable.unwrap_or(false);
         let step = |back| Some(from_driver(conditions.budget(back)?, expandable));
@@ -150,7 +156,8 @@ impl Fits {
 }
 
 /// Returns the bytes in fully free segments according to the statistics: reserved − active − inactive split. `None` if
-/// no split bytes were ever counted: PyTorch does not count them for expandable segments, so the bytes may be in use.
+/// PyTorch has never counted any split bytes. It does not count them for expandable segments, so the result could
+/// include memory that is in use.
 pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
     if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
         return None;
@@ -195,8 +202,8 @@ fn is_free(block: &Block) -> bool {
     block.state == BlockState::Free
 }
 
-/// Returns the largest request that a free block of this size in this pool can serve: the large pool serves no request
-/// up to 1 MiB, and the small pool none above 1 MiB.
+/// Returns the largest request that a free block of this size in this pool can serve. The small pool serves only
+/// requests up to 1 MiB, and the large pool only larger ones.
 fn usable(pool: PoolKind, size: u64) -> u64 {
     let size = whole(size, MIN_BLOCK.0);
     match pool {
@@ -262,7 +269,7 @@ fn runs(segment: &Segment, room: u64) -> Vec<Vec<FreeRange>> {
 }
 
 /// Returns the size of the largest free block that a run of free ranges can provide if at most `budget` bytes are newly
-/// mapped. The last gap may be mapped in part.
+/// mapped. The last gap may be mapped only partly.
 fn widest(run: &[FreeRange], budget: u64) -> u64 {
     let (mut best, mut end) = (0_u64, 0);
     let (mut free, mut gaps) = (0_u64, 0_u64);
@@ -365,7 +372,8 @@ pub enum RequestOutcome {
     No,
 }
 
-/// Returns the outcome of a request on a stream. `None` if it depends on the driver's free memory, which was not read.
+/// Returns the outcome of a request on a stream. `None` if the outcome depends on the free memory reported by the
+/// driver, and that value was not read.
 pub fn serve(
     map: &PoolMap,
     conditions: &FitConditions,
@@ -389,7 +397,8 @@ pub fn serve(
     Some(if given(&after, back)? { RequestOutcome::Flush } else { RequestOutcome::No })
 }
 
-/// Returns the driver memory needed for a request, as `get_allocation_size` does: whole pages if expandable.
+/// Returns how much memory the allocator requests from the driver to serve a request, as `get_allocation_size` does.
+/// With expandable segments, the allocator requests complete pages.
 fn segment_of(size: u64, expandable: bool) -> u64 {
     match size {
         n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
@@ -399,8 +408,8 @@ fn segment_of(size: u64, expandable: bool) -> u64 {
     }
 }
 
-/// Checks for a cached block as `get_free_block` does: best fit, but under `max_split_size` a small request must not
-/// waste a large block.
+/// Checks for a cached block as `get_free_block` does: it takes the smallest block that fits, except that
+/// `max_split_size` keeps small requests from using large blocks.
 fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
     let pool = if size <= SMALL_REQUEST.0 { PoolKind::Small } else { PoolKind::Large };
     let fitting = map
@@ -475,7 +484,7 @@ mod tests {
         let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
         let fits = Fits::of_map(&map, &free(50));
         assert_eq!(fits.cache, Some(Bytes::mib(40)));
-        assert_eq!(fits.driver, Some(Bytes::mib(80)), "the tail and two pages");
+        assert_eq!(fits.driver, Some(Bytes::mib(80)), "the free tail and two new pages");
         // Pages 3 and 4 of the tail are unmapped and mapped again. The free block from 30 to 50 MiB contains no whole
         // page.
         assert_eq!(fits.flushed, Some(Bytes::mib(80)));
@@ -510,7 +519,7 @@ mod tests {
         assert_eq!(served(200), Some(RequestOutcome::Cache));
         assert_eq!(served(190), Some(RequestOutcome::Cache));
         assert_eq!(served(150), Some(RequestOutcome::Flush));
-        assert_eq!(served(50), Some(RequestOutcome::Flush), "after its segment was returned");
+        assert_eq!(served(50), Some(RequestOutcome::Flush), "a flush returns the segment first");
         assert_eq!(served(201), Some(RequestOutcome::No));
     }
 
@@ -534,7 +543,7 @@ mod tests {
         // The pool already exceeds the limit, so it cannot reserve any more memory.
         let above = FitConditions::with_config(free, &config, total, Bytes::mib(2_100));
         assert_eq!(above.allowed_more, Some(Bytes(0)));
-        // Without the device's size or the option, the limit is unknown.
+        // Without the device's memory size or the option, the limit is unknown.
         let unknown = FitConditions::with_config(free, &config, None, Bytes(0));
         assert_eq!(unknown.allowed_more, None);
 
@@ -587,7 +596,7 @@ mod tests {
             let conditions = free(driver);
             for stream in 0..3 {
                 let fits = Fits::of_stream(&map, &conditions, stream);
-                let largest = fits.largest().expect("the driver's free memory is known");
+                let largest = fits.largest().expect("the driver reported its free memory");
                 if largest.0 > 0 {
                     let served = serve(&map, &conditions, largest, stream);
                     prop_assert!(served < Some(RequestOutcome::No), "{fits:?}");

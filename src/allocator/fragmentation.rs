@@ -1,11 +1,11 @@
 //! Fragmentation of a pool's free memory: a histogram, the usual metrics, and the requests that can use each part.
 //!
-//! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver by
-//! itself. *Stuck*: it shares a segment with a live block, so that only smaller requests of the same stream can use it.
-//! *Kept*: a wholly free segment of a private pool, which only the pool's CUDA graph or MemPool can use. With
-//! expandable segments, memory is returned in pages (2 MiB in the small pool, 20 MiB in the large one), so each page,
-//! rather than each segment, is either returnable or not. PyTorch counts no inactive split bytes in expandable
-//! segments.
+//! Every free byte belongs to exactly one of three groups. *Returnable*: the allocator can return it to the driver.
+//! *Stuck*: it shares a segment with a live block, so the allocator cannot return it, and only requests of the same
+//! stream that fit into the gap can use it. *Kept*: it is in a completely free segment of a private pool, which only
+//! the pool's CUDA graph or MemPool can use. With expandable segments, memory is returned in pages (2 MiB in the small
+//! pool, 20 MiB in the large one), so a free page is returnable even if other pages of its segment are in use.
+//! PyTorch's statistics do not count stuck bytes in expandable segments.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
 
-/// Histogram bucket of free blocks larger than `up_to / 2` and at most `up_to`.
+/// Histogram bucket for free blocks that are larger than `up_to / 2` and at most `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Bucket {
     /// Upper limit of the block size, a power of two.
@@ -122,7 +122,7 @@ impl Fragmentation {
     }
 }
 
-/// Returns the share of free bytes in blocks too small for `request`.
+/// Returns the fraction of free bytes that are in blocks too small for `request`.
 pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
     let (mut free, mut smaller) = (0_u64, 0_u64);
     for block in free_blocks(map) {
@@ -172,13 +172,13 @@ fn add(sum: &mut Bytes, more: u64) {
     sum.0 = sum.0.saturating_add(more);
 }
 
-/// Returns true if any request may use the pool. A private pool serves only its owner.
+/// Returns true if requests from anywhere in the program can use the pool. A private pool serves only its owner.
 pub(super) fn is_shared(pool: PoolKind) -> bool {
     matches!(pool, PoolKind::Large | PoolKind::Small)
 }
 
-/// Returns true if no block of the segment is live. A non-expandable segment is returned to the driver only in this
-/// state (`release_blocks`: `!block->prev && !block->next`).
+/// Returns true if no block of the segment is live. Only then can a non-expandable segment be returned to the driver
+/// (`release_blocks`: `!block->prev && !block->next`).
 pub(super) fn is_whole_free(segment: &Segment) -> bool {
     segment
         .blocks
@@ -229,7 +229,7 @@ fn add_to_stream(by_stream: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segm
     entry.largest = entry.largest.max(size);
 }
 
-/// Returns the exponent of the smallest power of two that is at least `size`, with a minimum of 512 bytes.
+/// Returns the exponent of the smallest power of two that is at least `size` and at least 512.
 fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }

@@ -2,9 +2,10 @@
 //! memory is, the largest request that would succeed now, and early warnings. Also contains a [`model`] of the whole
 //! allocator, which replays a program's [`trace`] under other settings ([`whatif`]).
 //!
-//! All functions are pure functions of [`model::pool`](crate::model::pool) and run when a recording is displayed, so
-//! the current rules also apply to old recordings. The rules come from c10/cuda/CUDACachingAllocator.cpp in torch 1.8,
-//! 2.0, 2.2, 2.4, 2.5 and 2.12. Differences between versions are noted in the code.
+//! All functions depend only on data from [`model::pool`](crate::model::pool). They run when a recording is displayed,
+//! not when it is made, so old recordings benefit from improved rules. The rules come from
+//! c10/cuda/CUDACachingAllocator.cpp in torch 1.8, 2.0, 2.2, 2.4, 2.5 and 2.12. Differences between versions are noted
+//! in the code.
 
 pub mod config;
 pub mod driver;
@@ -40,7 +41,7 @@ pub fn rounded(request: Bytes) -> Bytes {
     Bytes(size.saturating_add(MIN_BLOCK.0 - 1) / MIN_BLOCK.0 * MIN_BLOCK.0)
 }
 
-/// Returns the largest multiple of `step` that is not above `size`.
+/// Returns the largest multiple of `step` that does not exceed `size`.
 fn whole(size: u64, step: u64) -> u64 {
     size / step.max(1) * step.max(1)
 }

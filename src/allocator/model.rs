@@ -9,10 +9,13 @@
 //!
 //! 1. Round it up. Requests up to 1 MiB use the small pool and larger ones the large pool: the shared pair, or the pair
 //!    of their private pool.
-//! 2. Take the smallest free block of its stream that is large enough, the lowest address among equals.
-//! 3. Otherwise collect garbage, if enabled, and get a segment from the driver (or map pages of an expandable one).
-//! 4. If the driver refuses, return blocks above `max_split_size` and try again; then return all wholly free segments
-//!    and try again (a *retry*); then fail with out of memory.
+//! 2. Take the smallest free block of its stream that is large enough. If several have the same size, take the one with
+//!    the lowest address.
+//! 3. If there is no such block, collect garbage, if enabled, and get a segment from the driver (or map pages of an
+//!    expandable segment).
+//! 4. If the driver has too little memory, return blocks above `max_split_size` to it and try again. If that fails,
+//!    return all completely free segments and try again (a *retry*). If that also fails, the request fails with an
+//!    out-of-memory error.
 //! 5. Split off the rest of the block if the rules allow it. A freed block is merged with its free neighbours.
 //!
 //! Cost: a few hundred nanoseconds per operation and a few hundred bytes per live block. Neither depends on the length
@@ -27,7 +30,7 @@ use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::model::pool::{self, BlockState, PoolKind};
 use crate::model::units::Bytes;
 
-/// Placeholder for a missing block or range.
+/// Placeholder index for a missing block or address range.
 const NONE: u32 = u32::MAX;
 
 /// Maximum size of a request. PyTorch rejects larger requests immediately.
@@ -99,8 +102,8 @@ struct Block {
     address: u64,
     size: u64,
     requested: u64,
-    /// For a free block, the number of searches in its pool when it became free; for a waiting block, its sequence
-    /// number in `waiting`.
+    /// For a free block, the number of searches that its pool had seen when the block became free. For a waiting block,
+    /// its sequence number in `waiting`.
     since: u64,
     /// Sequence number of the block, or of its segment, at creation. 0 if not assigned yet.
     created: u64,
@@ -134,7 +137,7 @@ struct Pool {
     free: BTreeSet<FreeKey>,
     /// Unmapped gaps, sorted by stream and address.
     unmapped: BTreeSet<(u64, u64, u32)>,
-    /// Number of free-block searches while garbage collection is on. Determines the age of free blocks.
+    /// Number of free-block searches performed while garbage collection was on. Determines the age of free blocks.
     searches: u64,
 }
 
@@ -284,8 +287,8 @@ impl<D: Driver> Model<D> {
         None
     }
 
-    /// Allocates a block with ID `id`. If a live block already has this ID, the trace has a gap, and the old block is
-    /// freed.
+    /// Allocates a block with ID `id`. If a live block already has this ID, the trace is missing the operation that
+    /// freed it, so that block is freed first.
     pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
         let Some(block) = self.request(id, requested.0, stream, pool) else {
             return Outcome::OutOfMemory;
@@ -363,8 +366,8 @@ impl<D: Driver> Model<D> {
         let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
-                // If a gap follows a free block, rank the block by their combined size, so that blocks that cannot grow
-                // are used first.
+                // If an unmapped gap follows a free block, rank the block by the combined size of both, so that blocks
+                // that cannot grow are used first.
                 let size = |key: &FreeKey| {
                     let next = blocks[key.4 as usize].next;
                     let gap = blocks.get(next as usize);
@@ -541,7 +544,7 @@ impl<D: Driver> Model<D> {
         }
     }
 
-    /// Marks a block as freed by the program, although other streams may still use it.
+    /// Marks a block as freed by the program. Other streams may still use it.
     fn mark_freed(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         block.state = State::Waiting;
@@ -577,7 +580,8 @@ impl<D: Driver> Model<D> {
 
     // --- memory from the driver
 
-    /// Gets memory from the driver, after returning cached memory if necessary (steps 3 and 4).
+    /// Gets memory from the driver, after returning cached memory if necessary (steps 3 and 4 in the module
+    /// documentation).
     fn get_new(&mut self, wanted: &BlockRequest) -> Option<u32> {
         if self.collects_garbage() {
             self.collect_garbage();
@@ -636,8 +640,8 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Finds the stream's lowest address where adjacent free blocks and gaps are large enough together. If there is
-    /// none, reserves a new range.
+    /// Finds the lowest address at which adjacent free blocks and gaps of the stream are large enough together. If
+    /// there is none, reserves a new range.
     fn find_range(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
@@ -668,7 +672,8 @@ impl<D: Driver> Model<D> {
         Some(at)
     }
 
-    /// Maps whole pages to the first `size` bytes of a gap, or maps nothing.
+    /// Maps memory to the first `size` bytes of a gap, rounded to complete pages. Maps nothing if too little memory is
+    /// free.
     fn map(&mut self, at: u32, size: u64) -> bool {
         let gap = *self.block(at);
         let page = self.ranges[gap.range as usize].page;
@@ -694,7 +699,7 @@ impl<D: Driver> Model<D> {
 
     // --- returning memory to the driver
 
-    /// Releases all unused memory of shared pools and released private pools to the driver.
+    /// Returns all unused memory of the shared pools, and of private pools whose owner was destroyed, to the driver.
     fn release_cached(&mut self) {
         for (_, at) in std::mem::take(&mut self.waiting) {
             self.complete(at);
@@ -736,7 +741,7 @@ impl<D: Driver> Model<D> {
         self.forget(at);
     }
 
-    /// Unmaps the whole pages of a free block.
+    /// Unmaps the pages that lie completely inside a free block.
     fn unmap(&mut self, at: u32) {
         let block = *self.block(at);
         let range = self.ranges[block.range as usize];
@@ -775,7 +780,7 @@ impl<D: Driver> Model<D> {
     }
 
     /// With `max_split_size`, releases one oversize block that is large enough, or several that are large enough
-    /// together. Returns true if the driver should be asked for memory again.
+    /// together. Returns true if the request to the driver should be repeated.
     fn release_oversize(&mut self, wanted: &BlockRequest) -> bool {
         let max_split = self.rules.max_split();
         if max_split == u64::MAX {

@@ -8,8 +8,8 @@ use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 use crate::model::units::Bytes;
 
 /// Settings to replay: every setting that an explanation recommends and that can be replayed (a test in `diagnose`
-/// finds missing ones). Each failure is replayed only once, on the host that has its trace, and all readers share the
-/// result.
+/// finds missing ones). Each failure is replayed only once, on the host that has its trace, and everyone who watches
+/// that host gets the same result.
 pub const REMEDIES: &[&str] = &[
     "expandable_segments:True",
     "expandable_segments:False",
@@ -32,9 +32,9 @@ pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
 }
 
 /// Replays `trace`, whose last operation is the failed request, under each of [`REMEDIES`] that its torch release
-/// supports. The caller fills in which failure the result belongs to. Returns an error if the replay under the
-/// program's own settings does not fail where the program did. In that case, the program did something that the model
-/// does not know about, such as changing a setting in its code.
+/// supports. The caller sets the fields that identify the failure. Returns an error if the replay under the program's
+/// own settings does not fail where the program did. In that case, the program did something that the model does not
+/// know about, such as changing a setting in its code.
 pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     let torch = trace.recorded.torch.unwrap_or(NEWEST);
     let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
@@ -47,7 +47,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<TraceReplay, String> {
     }
     let tried = REMEDIES.iter().filter_map(|conf| {
         let mut config = Config::read(conf, torch).ok()?;
-        // Keep the user's memory limit, because it is a choice and not a remedy.
+        // Keep the user's memory limit: the user chose it, and a fix should not depend on raising it.
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
         let result = replay(trace, &config.rules(torch), room);
         let outcome = outcome(&result, trace);
@@ -82,7 +82,8 @@ mod tests {
     use super::*;
     use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
 
-    /// A trace with a live tensor at the start of a large free block, and a request larger than the rest of the block.
+    /// A trace in which a live tensor lies at the start of an otherwise free large block, and the last request does not
+    /// fit into the rest of that block.
     fn pinned(wanted: u64) -> Trace {
         let alloc = |block, mib| Op::Alloc {
             block,
@@ -128,7 +129,7 @@ mod tests {
         };
         let fits = Some((ReplayOutcome::Fits, Bytes::mib(680)));
         assert_eq!(result_of("expandable_segments:True"), fits);
-        // Large blocks stay whole, so the small tensor gets its own segment.
+        // Large blocks are not split, so the small tensor gets its own segment.
         assert_eq!(result_of("max_split_size_mb:256"), fits);
         let fails = result_of("roundup_power2_divisions:8").map(|(outcome, _)| outcome);
         assert_eq!(fails, Some(ReplayOutcome::Same));

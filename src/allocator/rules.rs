@@ -1,4 +1,4 @@
-//! The settings of PyTorch's caching allocator that affect memory use, as interpreted by one torch release.
+//! Settings of PyTorch's caching allocator that affect memory use, as a specific torch release interprets them.
 
 use super::MIN_BLOCK;
 use crate::model::units::Bytes;
@@ -23,7 +23,7 @@ pub struct Rules {
     pub max_split: Option<Bytes>,
     /// `max_non_split_rounding_mb`.
     pub non_split_rounding: Bytes,
-    /// Share of the memory limit above which garbage is collected; 0 means off. Has no effect without a memory
+    /// Fraction of the memory limit above which garbage is collected; 0 means off. Has no effect without a memory
     /// fraction.
     pub garbage_collection_threshold: f64,
     pub roundup: Roundup,
@@ -64,8 +64,8 @@ impl Rules {
         self.torch >= (2, 5)
     }
 
-    /// Returns true if the allocator releases a newly reserved address range that turns out to be smaller than the
-    /// request. Such requests fail in all releases, but releases up to 2.14 keep the range.
+    /// Returns true if the allocator releases a new address range that turns out to be smaller than the request. Such a
+    /// request fails in every release, but releases up to 2.14 do not release the range.
     pub(super) fn releases_short_ranges(&self) -> bool {
         self.torch >= (2, 15)
     }

@@ -4,7 +4,7 @@
 //! Every source (a memory snapshot's `device_traces`, the hook's trace, the current blocks of a running process) is
 //! converted to one [`Trace`] per device. Most [`Op`]s are actions of the *program*: allocate, free, empty the cache.
 //! The allocator's own actions (segments) depend on the settings. They are stored as [`RecordedAction`], so that a
-//! replay under the program's own settings can be compared with what really happened.
+//! replay under the program's own settings can be checked against the recording.
 //!
 //! The events of a snapshot map to operations as follows:
 //!
@@ -15,7 +15,7 @@
 //! | `free_completed` | [`Op::FreeCompleted`] |
 //! | `segment_alloc`, `segment_map` | [`Op::Recorded`] with [`RecordedAction::Reserved`] |
 //! | `segment_free`, `segment_unmap` | [`Op::Recorded`] with [`RecordedAction::Returned`] |
-//! | `oom` | [`Op::Refused`]; its `size` is the rounded one |
+//! | `oom` | [`Op::Refused`]; its `size` is the rounded size |
 //!
 //! PyTorch keeps only the latest events. Blocks that were live before the first event are in [`Trace::start`].
 
@@ -29,7 +29,7 @@ pub type BlockId = u64;
 /// One event of an allocation trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// A request.
+    /// The program requests memory.
     Alloc {
         block: BlockId,
         /// Requested size, before rounding.
@@ -56,7 +56,7 @@ pub enum Op {
     EmptyCache,
     /// A graph or a `MemPool` was destroyed. Its memory is released once its blocks are free.
     ReleasePool { pool: PoolId },
-    /// Recorded action of the allocator, which replays ignore.
+    /// Action of the allocator in the recording. Replays ignore it.
     Recorded(RecordedAction),
 }
 
@@ -81,13 +81,13 @@ pub struct Live {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub device: u32,
-    /// Blocks that were live when the trace began, sorted by address as the best available approximation of their
-    /// allocation order.
+    /// Blocks that were live when the trace began, sorted by address. Their allocation order is unknown, and the
+    /// address order is the best available approximation.
     pub start: Vec<Live>,
     pub ops: Vec<Op>,
-    /// True if earlier events are missing because the source retains only a limited number of events.
+    /// True if the trace does not contain the earliest events, because the source retains only a limited number.
     pub cut: bool,
     pub recorded: Recorded,
 }

@@ -11,7 +11,7 @@ use super::gib;
 use crate::model::pool::PoolStats;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// State of a pool at one time, limited to the values that the warning rules use.
+/// State of a pool at one point in time, limited to the values that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     pub at: Mono,
@@ -56,7 +56,7 @@ impl NoteKind {
     }
 }
 
-/// A condition that deserves attention although nothing has failed permanently.
+/// A condition that the user should know about although the program still runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub kind: NoteKind,
@@ -66,16 +66,17 @@ pub struct Note {
     pub since: Mono,
 }
 
-/// Retention time of samples, as required by the rule that looks back furthest.
+/// Time for which samples are retained: as long as the rule with the longest time window needs.
 const RETENTION: Millis = Millis(600_000);
-/// Possible intervals between retained samples. Samples in the same interval are merged. The longer a pool is watched,
-/// the longer the interval becomes, up to [`WINDOW`], because the rules then need no finer resolution.
+/// Possible intervals between retained samples. Samples in the same interval are merged. The interval grows with the
+/// time for which the pool has been watched, up to [`WINDOW`], because the rules need less resolution over longer
+/// periods.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
-/// Maximum number of samples per pool. Beyond it, the interval grows. A host has dozens of pools, and gputop may watch
-/// a hundred hosts at once.
+/// Maximum number of samples per pool. If there are more, the interval grows. A host has dozens of pools, and gputop
+/// may watch a hundred hosts at once.
 const MAX_SAMPLES: usize = 64;
 
-/// Samples of one pool over the last 10 minutes, in 2 KiB.
+/// Samples of one pool over the last 10 minutes, stored in at most 2 KiB.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSamples {
     samples: VecDeque<Packed>,
@@ -86,7 +87,8 @@ pub struct PoolSamples {
 impl PoolSamples {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
-            // Restart the samples: the host has rebooted, or the playback of a recording has jumped back.
+            // Discard the samples if time goes backwards: the host has rebooted, or the user has jumped back in a
+            // recording.
             *self = Self::default();
         }
         self.forget_before(Mono(sample.at.0.saturating_sub(RETENTION.0)));
@@ -135,7 +137,7 @@ impl PoolSamples {
         }
     }
 
-    /// Returns the time of the last sample, which shows whether the pool is still watched.
+    /// Returns the time of the last sample, so that callers can tell whether the pool is still watched.
     pub fn last_at(&self) -> Option<Mono> {
         self.samples.back().map(|last| last.at)
     }
@@ -233,7 +235,7 @@ fn increase(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u6
     let mut sum = 0_u64;
     for pair in samples.windows(2) {
         let (before, after) = (counter(&pair[0]), counter(&pair[1]));
-        // If the counter decreased, it was reset, so its whole new value was counted since the reset.
+        // If the counter decreased, it was reset, and everything in its new value was counted after the reset.
         let added = after.checked_sub(before).unwrap_or(after);
         if added > 0 {
             first.get_or_insert(pair[1].at);
@@ -272,11 +274,11 @@ fn retries(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Minimum time for which the GPU must have been full before a warning is shown.
+/// Minimum time for which the GPU must be full before a warning is shown.
 const MIN_FULL_TIME: Millis = Millis(120_000);
 
-/// Returns a warning if the cache fills the GPU although tensors never came near that size. Other processes or larger
-/// requests could use that memory. A cache that was filled during an evaluation causes no warning.
+/// Returns a warning if the cache fills the GPU although tensors have never used nearly that much memory. Other
+/// processes or larger requests could use that memory. A cache that was filled during an evaluation causes no warning.
 fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
     let last = samples.last()?;
     let is_full = |s: &Sample| {
@@ -325,7 +327,8 @@ const MIN_WINDOWS: usize = 24;
 /// Number of later time windows that confirm a low point: it counts only if memory does not fall below it in the
 /// following minute.
 const CONFIRMING_WINDOWS: usize = 6;
-/// Number of equal parts of the observed time. Low points must rise in each part to count as steady growth.
+/// Number of equal parts into which the observed time is divided. Low points must rise in each part to count as steady
+/// growth.
 const PARTS: usize = 4;
 /// Minimum memory growth to report; smaller growth is noise.
 const MIN_GROWTH: Bytes = Bytes::mib(64);
@@ -357,9 +360,9 @@ pub struct Growth {
     pub a_minute: Bytes,
 }
 
-/// Returns the growth of memory retained at every training step: the low points increase steadily while other tensors
-/// come and go. Loading a model also increases memory, but frees nothing. An evaluation causes a single, temporary
-/// jump.
+/// Returns how fast memory grows if the program retains some at every training step: the low points rise steadily while
+/// other tensors come and go. A model that is being loaded does not match, because it frees nothing, and an evaluation
+/// does not match, because it causes only one temporary jump.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     steady_growth(windows).filter(|_| rises_and_falls(windows))
 }
@@ -409,18 +412,19 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
     })
 }
 
-/// Observations of a pool before a failure. They require weaker evidence than a warning, because a warning is shown
-/// before anything has failed.
+/// Observations of a pool before a failure. They need less evidence than a warning, because the failure has already
+/// shown that something is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BeforeFailure {
     pub watched: Millis,
-    /// Growth of the low points, if the program has finished a step; later steps may be too short to be visible.
+    /// Growth of the low points of allocated memory, if the program has finished at least one step. Later steps may be
+    /// too short to be seen in the samples.
     pub growth: Option<Growth>,
-    /// True if the observations suffice to rule out memory growth.
+    /// True if there are enough observations to rule out memory growth.
     pub is_flat: bool,
     /// Maximum allocated in all time windows except the last.
     pub max_allocated: Option<Bytes>,
-    /// True if allocated memory fell at least once, so that a training step was finished.
+    /// True if allocated memory fell at least once, which means that a training step has finished.
     pub has_fallen: bool,
     /// Number of times the cache was flushed to make room.
     pub retries: u64,
@@ -437,7 +441,7 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     let windows = windows(samples, width);
     let earlier = &windows[..windows.len().saturating_sub(1)];
     let max_allocated = earlier.iter().map(|w| w.2).max();
-    // A fall of less than 10 % may be memory freed between two layers rather than at the end of a step.
+    // A decrease of less than 10 % may be memory freed between two layers rather than at the end of a step.
     let mut max = Bytes(0);
     let has_fallen = samples.iter().any(|sample| {
         let fell = sample.allocated.0.0 < max.0 - max.0 / 10;
@@ -587,7 +591,7 @@ mod tests {
             notes[0].text,
             "23.50 GiB reserved, 0.50 free on the GPU, and tensors never used more than 18.00"
         );
-        // Give no warning while tensors still grow, because they will use the cache.
+        // Give no warning while tensor memory still grows, because the tensors will use the cache.
         let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
         assert_eq!(kinds(&growing), []);
     }

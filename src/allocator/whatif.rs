@@ -2,8 +2,8 @@
 //!
 //! [`replay`] plays a [`Trace`] once per setting and records the peaks, the retries, the out-of-memory failures, and a
 //! [`Curve`] with a bounded number of points. If a request succeeded in the recording but fails in the replay, the
-//! replay stops, because the program's reaction is unknown. A request that also failed in the recording
-//! ([`Op::Refused`]) is tried, and the replay continues with the recorded operations.
+//! replay stops, because it is unknown what the program would have done next. A request that also failed in the
+//! recording ([`Op::Refused`]) is tried, and the replay continues with the recorded operations.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -23,7 +23,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Memory so large that no request fails.
+    /// A memory size that is so large that no request fails.
     pub const UNLIMITED: Self = Self { card: Bytes(1 << 50), outside: Bytes(0) };
 
     fn available(self) -> Bytes {
@@ -140,7 +140,7 @@ fn failed(op: &Op, operation: usize) -> Option<Oom> {
 /// Returns the largest request on the default stream that succeeds at the end of a replay.
 pub fn largest_fit(model: &Model) -> Bytes {
     let (mut fits, mut fails) = (0, model.stats().reserved.current + model.driver_free().0 + 1);
-    // Search in steps of a driver page (2 MiB) first, and then in steps of a block.
+    // First search in steps of a driver page (2 MiB), then in steps of the minimum block size.
     for step in [GRANULE.0, MIN_BLOCK.0] {
         fails = fails.div_ceil(step) * step;
         while fails - fits > step {
@@ -166,9 +166,9 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
 /// Maximum number of bytes by which a segment can exceed the request for which it is allocated.
 const MAX_OVERHEAD: u64 = 20 << 20;
 
-/// Returns the total memory available to the allocator: its reserved memory plus the driver's free memory at the last
-/// failure. If the driver had enough memory, a memory fraction caused the failure; the limit is then at least the peak
-/// of reserved memory. `None` if no request failed.
+/// Returns the total memory available to the allocator: its reserved memory plus the memory that the driver reported as
+/// free at the last failure. If the driver had enough free memory, a memory fraction caused the failure, and the result
+/// is at least the peak of reserved memory. `None` if no request failed.
 pub fn available(trace: &Trace) -> Option<Bytes> {
     let end = trace.recorded.reserved_end?.0;
     let (mut reserved, mut peak, mut room) = (end, end, None);
@@ -194,10 +194,10 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
 
 const MAX_POINTS: usize = 512;
 
-/// Maxima of allocated and reserved memory in equally long sections of a trace.
+/// Maximum allocated and reserved memory in each of several equally long sections of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Curve {
-    /// Number of operations per point.
+    /// Number of trace operations per point of the curve.
     pub each: usize,
     pub points: Vec<Point>,
 }
@@ -311,8 +311,8 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
-        // The driver had plenty of memory, so the request failed because of a memory fraction. That limit is at least
-        // the memory reserved before.
+        // The driver had plenty of memory, so the request failed because of a memory fraction. The limit is therefore
+        // at least the memory reserved before the failure.
         if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
             *driver_free = Some(Bytes::gib(100));
         }

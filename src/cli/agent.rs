@@ -22,7 +22,8 @@ pub struct Args {
     /// Allow the client to probe GPUs
     #[arg(long)]
     allow_probe: bool,
-    /// Allow the client to name a process's log files; the owner of the process must own them and be able to read them
+    /// Let the client choose log files to watch for a process; the process's owner must own the files and be able to
+    /// read them
     #[arg(long)]
     allow_watch: bool,
 }

@@ -2,7 +2,7 @@
 //! process. If the process has the Python hook, it also prints the pools that other frameworks report.
 //!
 //! With `--pause`, the memory map is read while the process is paused, because the allocator of a very busy program
-//! changes during every unpaused read. Nothing else in gputop stops a process.
+//! changes during every unpaused read. No other command pauses a process in order to read it.
 //!
 //! Exit codes: 0 allocator read; 1 no allocator found; 2 permission denied, or process not found.
 
@@ -93,7 +93,7 @@ struct Device {
     segments: Reading<Vec<Segment>>,
 }
 
-/// Serializes pools reported by the program itself, under the names of PyTorch's statistics.
+/// Serializes the pools that the program itself reported, with the field names of PyTorch's statistics.
 fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(pools.iter().map(|pool| {
         json!({
@@ -108,7 +108,7 @@ fn reported_pools<S: Serializer>(pools: &[ReportedPool], serializer: S) -> Resul
     }))
 }
 
-/// Maximum number of attempts to read the statistics of all devices at once.
+/// Maximum number of attempts to read the statistics of all devices.
 const MAX_STATS_ATTEMPTS: u32 = 100;
 const STATS_RETRY_INTERVAL: Duration = Duration::from_millis(3);
 
@@ -161,7 +161,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     for (stats, map) in readouts {
         let (map, stats) = match map {
             Err(error @ Failure::Memory(MemoryError::Gone)) => return Err(error),
-            // Show an exact map with the statistics that the map was checked against.
+            // Show an exact map together with the statistics that confirmed it. Statistics read earlier may differ.
             Ok((map, own_stats)) if map.exact => (Ok(map), own_stats),
             other => (other.map(|(map, _)| map), stats),
         };
@@ -179,7 +179,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     })
 }
 
-/// Statistics of a device, and its memory map with the statistics that the map was checked against.
+/// Statistics of a device, and its memory map together with the statistics used to verify the map.
 type DeviceReadout = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
 
 /// Returns the memory maps of all devices that a process uses, and the name of the detected library.
@@ -251,8 +251,9 @@ fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     stats
 }
 
-/// Returns the statistics of all devices. Retries while a device is missing because it changed during the read.
-/// Otherwise, an idle device might be shown in its place. (The dashboard gets such a device from a later sample.)
+/// Returns the statistics of all devices. Retries while a device is missing, which happens if its allocator changed
+/// during the read. Without the retry, the output might omit a busy device and show only an idle one. (The dashboard
+/// does not retry, because its next sample includes the device.)
 fn complete_stats(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
     for _ in 0..MAX_STATS_ATTEMPTS {
         let stats = attached.stats()?;
@@ -290,7 +291,7 @@ fn device(
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
-    // If the driver's free memory is unknown, use the largest request that the cache alone can serve.
+    // The free memory of the GPU is not known here, so `fits` counts only what the cache can serve.
     let fits = fits.filter(|_| exact).map_or_else(|| largest.clone(), Reading::Value);
     Device {
         ordinal: stats.ordinal,
@@ -421,7 +422,7 @@ fn write_bytes(text: &mut String, name: &str, current: i64) {
     let _ = writeln!(text, "  {name:<22}{current:>12}");
 }
 
-/// Formats a size as a string, because `Bytes` itself cannot be aligned.
+/// Formats a size as a string, because `format!` cannot align a `Bytes` value.
 fn bytes(number: i64) -> String {
     Bytes(u64::try_from(number).unwrap_or_default()).to_string()
 }
@@ -463,7 +464,7 @@ fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
         say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
     let dump = recorder.into_dump().to_bytes()?;
-    // Make the file readable only by this user, because it contains the process's memory.
+    // Make the file readable only by this user, because it contains memory of the process.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut out| out.write_all(&dump));

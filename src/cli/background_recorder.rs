@@ -1,7 +1,7 @@
-//! Recording for `gputop run --summary`: a `gputop record` process beside the command.
+//! Recording for `gputop run --summary`: a `gputop record` process that runs alongside the command.
 //!
 //! The recorder is a separate process, so that it shares no signals, limits or terminal with the command. It stops when
-//! its standard input is closed, even if `gputop run` is killed.
+//! its standard input is closed, which also happens if `gputop run` is killed.
 
 use std::io::{PipeReader, Read};
 use std::os::unix::process::CommandExt;
@@ -33,8 +33,8 @@ pub struct BackgroundRecorder {
 }
 
 impl BackgroundRecorder {
-    /// Starts recording to `path`, or to a new file in the working directory.
-    /// `flags` are those of `gputop run`.
+    /// Starts recording to `path`, or to a new file in the working directory. `flags` holds the flags given to
+    /// `gputop run`.
     pub fn start(path: Option<&PathBuf>, flags: &Flags) -> Result<Self> {
         let default = || {
             let pid = std::process::id();
@@ -49,7 +49,8 @@ impl BackgroundRecorder {
         if let Some(on_incident) = flags.text_of("on_incident") {
             command.args(["--on-incident", on_incident]);
         }
-        // Make the pipe non-blocking, because the messages are not read before the recording ends.
+        // Make the pipe non-blocking: nothing reads the messages until the recording ends, and a full pipe must not
+        // block the recorder.
         let (messages, writer) = std::io::pipe()?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -59,7 +60,7 @@ impl BackgroundRecorder {
         Ok(Self { child, messages, path })
     }
 
-    /// Completes the recording and prints its summary of the command.
+    /// Stops the recorder and prints a summary of the command from the recording.
     pub fn summarize(
         mut self,
         process: Option<ProcessKey>,

@@ -64,7 +64,7 @@ pub fn from(folder: &Path) -> Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// Reads the assertion and Xid tables from the parent directory of `folder`, as in the source tree.
+/// Reads the assertion and Xid tables from the parent directory of `folder`, where they are in the source tree.
 fn tables(folder: &Path) -> Result<Tables> {
     let read = |name: &str| {
         let path = folder.join("..").join(name);

@@ -1,8 +1,9 @@
 //! Detects whether standard output was closed when gputop started (`gputop once >&-`).
 //!
-//! Rust's runtime opens `/dev/null` in place of a closed standard stream before `main` (library/std/src/sys/pal/unix/mod.rs,
-//! `sanitize_standard_fds`), so printing would succeed and print nothing. Only code that runs before the runtime can detect
-//! this. The loader calls the functions in the section below.
+//! Rust's runtime opens `/dev/null` in place of a closed standard stream before `main`
+//! (library/std/src/sys/pal/unix/mod.rs, `sanitize_standard_fds`), so printing would succeed and print nothing. Only
+//! code that runs before the runtime can detect this. `CHECK` is in a linker section whose functions the loader calls
+//! before the runtime starts.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Prepares connections to remote hosts before a screen opens: ssh shows its prompts, and gputop offers to copy itself
-//! to a host that lacks it.
+//! Prepares connections to remote hosts before a screen opens: lets ssh prompt for passwords, and offers to copy gputop
+//! to hosts that lack it.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ const IS_AGENT: bool = cfg!(local);
 enum HostCheck {
     Agent,
     NoAgent(MissingAgent),
-    /// The output is not recognized. Connecting will show whether the host has an agent.
+    /// The output of the check is not recognized. Only connecting will show whether the host has an agent.
     Unknown,
 }
 
@@ -76,7 +76,7 @@ impl MissingAgent {
     }
 }
 
-/// Prepares a connection to a remote host, so that opening the connection does not prompt.
+/// Prepares a connection to a remote host, so that connecting later does not prompt.
 pub fn prepare(
     target: Target,
     interval: Millis,
@@ -88,7 +88,7 @@ pub fn prepare(
     Ok(connection)
 }
 
-/// Prepares several connections. An unreachable host keeps its place in the list and is tried again later.
+/// Prepares several connections. An unreachable host stays in the list, and connecting to it is tried again later.
 ///
 /// Checks all hosts in parallel without prompts, then prepares those that need a prompt one after another.
 pub fn prepare_all(
@@ -118,7 +118,8 @@ pub fn prepare_all(
     connections.collect()
 }
 
-/// Returns the command that lets ssh prompt again after a connection was lost. The next connection shares the login.
+/// Returns the ssh command that lets the user log in again after a connection was lost. The next connection reuses this
+/// login.
 pub fn interactive_login(connection: &Connection) -> Option<InteractiveLogin> {
     let Target::Ssh(ssh) = connection.target.clone() else {
         return None;
@@ -149,7 +150,8 @@ fn connection(target: Target, interval: Millis, allowed: AllowedActions) -> Conn
     }
 }
 
-/// Lets ssh prompt, and copies this program to a host that lacks it if the user agrees.
+/// Lets ssh prompt for a password if necessary. If the host lacks gputop and the user agrees, copies this program to
+/// it.
 fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
     let Target::Ssh(ssh) = &connection.target else {
         return Ok(());
@@ -175,7 +177,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
         ))
     };
     match result {
-        // Fall back to nvidia-smi. It provides less data, and the screen says so.
+        // Fall back to nvidia-smi, which provides less data. The dashboard tells the user about this.
         Err(why) if missing.has_nvidia_smi => {
             if should_copy {
                 say(&format!("gputop: {why}. Using nvidia-smi on {} instead\n", ssh.host));
@@ -199,8 +201,8 @@ fn has_agent(connection: &Connection) -> bool {
     })
 }
 
-/// Returns the socket for sharing this ssh connection, or `None` if the user's ssh configuration already names a
-/// socket, or if no directory is suitable.
+/// Returns the socket for sharing this ssh connection. Returns `None` if the user's ssh configuration already names a
+/// socket, or if no directory is suitable for one.
 fn shared_connection(ssh: &Ssh) -> Option<Shared> {
     let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;
     let mut lines = output.stdout.lines().map_while(Result::ok);
@@ -239,7 +241,7 @@ fn check_host(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
 fn run(mut command: Command) -> Result<std::process::Output> {
     let child = command.spawn();
     let child = child.wrap_err_with(|| {
-        eyre!("cannot run `ssh`. Install it, on Debian and Ubuntu with the package openssh-client")
+        eyre!("cannot run `ssh`. Install it; on Debian and Ubuntu, it is in the package openssh-client")
     })?;
     Ok(child.wait_with_output()?)
 }
@@ -259,7 +261,7 @@ fn parse_check(text: &str) -> HostCheck {
             }
         }
     }
-    // An installed agent that sends no greeting reports the reason when gputop connects.
+    // If gputop is installed but sent no greeting, connecting to it will show the reason.
     let is_silent = is_installed && missing.incompatible_version.is_none();
     match is_silent || missing.machine.is_empty() {
         true => HostCheck::Unknown,

@@ -42,7 +42,7 @@ pub struct Args {
     allowed: AllowedActions,
 }
 
-/// Maximum wait for the driver before the screen opens without it.
+/// Maximum time to wait for the driver before the dashboard opens without GPU data.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -56,7 +56,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     }
 }
 
-/// Fails, because a client build can only show remote hosts.
+/// Returns an error, because a client build can show only remote hosts.
 #[cfg(not(local))]
 fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
@@ -184,10 +184,10 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     }
 }
 
-/// Returns the reason that a frame has no GPUs. `None` if the frame has GPUs or the driver is still loading.
+/// Returns the reason why a frame lists no GPUs, or `None` if it lists GPUs or the driver is still loading.
 pub fn why_no_gpus(frame: &Frame) -> Option<String> {
     let why = frame.driver.as_ref()?.gpus.why().filter(|_| frame.gpus.is_empty())?;
-    // While the driver is still loading, the screen opens and waits.
+    // While the driver is still loading, the dashboard opens and waits for it.
     (why.reason != Reason::NotRead).then(|| why.to_string())
 }
 

@@ -15,8 +15,8 @@ pub fn decompressed<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 
         Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, whole)))
     } else if head.starts_with(&ZSTD) {
         let mut decoder = zstd::stream::read::Decoder::new(whole)?;
-        // Limit the window to that of gputop's own recordings. With a larger maximum, any input could make gputop
-        // allocate more memory.
+        // Limit the zstd window to the size that gputop's own recordings use. A larger limit would let any input make
+        // gputop allocate more memory.
         decoder.window_log_max(27)?;
         Box::new(decoder)
     } else {

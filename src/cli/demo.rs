@@ -28,7 +28,8 @@ pub struct Args {
 /// Recording of a training run on four H200 GPUs.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks.
+/// Time at which the demo opens: four GPUs are busy, one program has just run out of memory, and another program leaks
+/// memory.
 const OPENING: Millis = Millis(117_000);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -44,7 +45,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     play_demo(settings, None, guide)
 }
 
-/// Plays the built-in recording, and shows the reason why this host has nothing to show.
+/// Plays the built-in recording, and shows the reason why this host's own GPUs cannot be shown.
 #[cfg(local)]
 pub fn show_instead(settings: &Settings, reason: String) -> Result<u8> {
     play_demo(settings, Some(reason), Guide::Keys)
@@ -60,7 +61,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         repeats: true,
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };
-    // Pause the tour at the opening, because the text of the tour describes that time.
+    // Keep the recording paused during the tour, because the tour describes the state at `OPENING`.
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });

@@ -1,7 +1,7 @@
 //! `gputop explain`: finds GPU failures in logs, and explains what went wrong and what to change.
 //!
-//! A path is a file or a directory. The logs in a directory are explained together, as the ranks of one job. Files are
-//! read in chunks, so logs may be of any size. `.gz` and `.zst` files are decompressed.
+//! A path is a file or a directory. The logs in a directory are explained together, as logs from the ranks of one job.
+//! Files are read in chunks, so logs may be of any size. `.gz` and `.zst` files are decompressed.
 //!
 //! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
 
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     unread += failures.len();
     fatal_first(&mut incidents);
-    // Redact only the output, because a log may be gigabytes long.
+    // Redact the output instead of the log, because a log may be gigabytes long.
     if !args.raw {
         incidents.iter_mut().for_each(redact::incident);
     }
@@ -132,8 +132,8 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
     }
 }
 
-/// Returns the message for logs without an incident. The message includes the last exception, which the user may be
-/// looking for.
+/// Returns the message for logs without an incident. The message includes the last exception, which may be the one that
+/// the user wants explained.
 fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
     let last = logs.iter().rev().find_map(|log| Some((log, log.tracebacks.last()?)));
@@ -175,8 +175,8 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
 /// Maximum number of cards to suggest for a log without a known failure.
 const MAX_SIMILAR_CARDS: usize = 3;
 
-/// Returns the cards that match a short text best. The text may be a question, or an error message with a typo. A text
-/// that reports no failure has no cards.
+/// Returns the cards that best match a short query, such as a question, or an error message with a typo. A text that
+/// reports no failure has no cards.
 fn cards_to_read(catalogue: &Catalogue, logs: &[LogFindings]) -> String {
     let texts = logs.iter().filter_map(|log| log.short_text.as_deref());
     let texts: Vec<&str> = texts.filter(|text| cards::may_report_failure(text)).collect();

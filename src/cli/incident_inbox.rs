@@ -13,9 +13,10 @@ use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Number of newest incidents to show even if they have been read. Each includes its scene, about 10 KB.
+/// Number of newest incidents to show even if they have been read. Each takes about 10 KB, because its scene (the state
+/// of the host at that time) is loaded too.
 const MAX_NEWEST: usize = 32;
-/// Maximum time on exit to mark the most recently opened incidents as read.
+/// Maximum time that gputop waits on exit for the most recently opened incidents to be marked as read.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Thread that serves an [`IncidentInbox`].
@@ -75,7 +76,7 @@ fn watch(
     }
 }
 
-/// Returns all unread incidents, and the newest read ones, which the charts mark.
+/// Returns all unread incidents, and the newest of those already read, because the charts mark these too.
 ///
 /// Reads one record at a time, because a store may hold tens of MiB.
 fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
@@ -83,7 +84,7 @@ fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     store.each(|entry| {
         count += 1;
         let time = entry.record.key.time;
-        // Omit the scenes of old incidents. They remain in the store.
+        // Drop the scenes of old incidents to save memory. The store still has them.
         if count <= MAX_NEWEST || !entry.is_read {
             let with_scene = count <= MAX_NEWEST;
             let listed = ListedIncident::of_record(entry.record, entry.is_read, with_scene);

@@ -1,4 +1,4 @@
-//! Sends the list of this user's saved incidents to the client, and each incident that the client requests.
+//! Sends the client a list of this user's saved incidents, and the record of each incident that it requests.
 //!
 //! The service does not change the incident store; sending an incident does not mark it as read. It runs on its own
 //! thread, because the home directory may be slow or unavailable.
@@ -64,7 +64,7 @@ fn read(store: &Store, uid: String) -> RemoteIncident {
     let Some(mut entry) = entry else {
         return RemoteIncident { uid, ..RemoteIncident::default() };
     };
-    // Remove the memory blocks, which are most of the data and are not shown on any screen.
+    // Omit the memory blocks: they are most of the data, and no screen shows them.
     entry.record.forget_blocks();
     RemoteIncident {
         uid,

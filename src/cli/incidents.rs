@@ -45,7 +45,7 @@ enum Command {
     /// Explain an incident, and mark it as read
     #[command(after_help = "Example:\n  gputop incidents show 7f3a")]
     Show {
-        /// UID of the incident, its beginning or end, or `last` for the newest
+        /// UID of the incident, its first or last characters, or `last` for the newest
         uid: String,
         /// Print JSON
         #[arg(long)]
@@ -54,7 +54,7 @@ enum Command {
     /// Print an incident as Markdown for an issue tracker, or as JSON
     #[command(after_help = "Example:\n  gputop incidents export 7f3a > incident.md")]
     Export {
-        /// UID of the incident, its beginning or end, or `last` for the newest
+        /// UID of the incident, its first or last characters, or `last` for the newest
         uid: String,
         /// Print Markdown (default)
         #[arg(long, conflicts_with = "json")]
@@ -66,7 +66,7 @@ enum Command {
     /// Print a report for gputop's authors about a wrong explanation; nothing is sent
     #[command(after_help = "Example:\n  gputop incidents report 7f3a -o report.md")]
     Report {
-        /// UID of the incident, its beginning or end, or `last` for the newest
+        /// UID of the incident, its first or last characters, or `last` for the newest
         uid: String,
         /// Write the report to this file
         #[arg(long, short, value_name = "FILE")]
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<u8> {
                 None => {
                     print(&text)?;
                     say(&format!(
-                        "gputop: this is the whole report; nothing was written or sent. To write it to a file:\n\
+                        "gputop: this is the complete report; nothing was written or sent. To write it to a file:\n\
                          gputop incidents report {uid} -o report.md\n"
                     ));
                 }
@@ -169,14 +169,14 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             Escaped(&circumstances(uid, record, style.width))
         ))?;
     }
-    // Continue if marking the incident as read fails. The incident then stays unread.
+    // Ignore a failure to mark the incident as read. The incident then stays unread.
     if let Err(error) = store.mark_read(std::slice::from_ref(uid)) {
         tracing::warn!("cannot mark {uid} as read: {error}");
     }
     Ok(0)
 }
 
-/// Returns the lines that only a saved incident has: time, host, command, scene and versions.
+/// Returns the lines that are printed only for saved incidents: time, host, command, scene and versions.
 fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     let when = table::local_time(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
@@ -228,7 +228,7 @@ struct IncidentRow<'a> {
     read: bool,
 }
 
-/// Returns the whole incident record as JSON, in the format of `explain --json`.
+/// Returns the complete incident record as JSON, in the format of `explain --json`.
 fn document(record: &Record) -> Result<String> {
     let document = Document { schema: SCHEMA, incidents: vec![record] };
     Ok(serde_json::to_string_pretty(&document)? + "\n")

@@ -22,8 +22,8 @@ pub struct Args {
     width: usize,
 }
 
-/// Sample interval. The first frame contains everything that the status line shows, but waits up to a quarter of this
-/// interval for the process data.
+/// Sampling interval. One frame is enough, because the first one contains everything that the status line shows. That
+/// frame waits for process data, but for at most a quarter of the interval.
 const SAMPLE_INTERVAL: Millis = Millis(80);
 /// Maximum wait for the driver. Status bars are redrawn every few seconds, so a longer wait is pointless.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);

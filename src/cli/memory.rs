@@ -1,8 +1,8 @@
 //! `gputop memory PID`: prints which tensors hold the GPU memory of a PyTorch process, by Python name, without stopping
 //! the process.
 //!
-//! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no matching holder; 2 permission
-//! denied, or process not found.
+//! Exit codes, as for `gputop allocator`: 0 success; 1 no readable allocator, or no group matches `--group`; 2
+//! permission denied, or process not found.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -47,13 +47,14 @@ pub struct Args {
     /// List at most this many groups [default: 20; all in JSON]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// List the tensors of the groups whose name or class contains this text, and the references that keep each alive
+    /// List the tensors of the groups whose name or class contains this text, and the references that keep each tensor
+    /// alive
     #[arg(long, value_name = "TEXT")]
     group: Option<String>,
     /// List the tensors of all groups
     #[arg(long, conflicts_with = "group")]
     tensors: bool,
-    /// Read again at this interval, and show what grows: 10s, 1m
+    /// Read again at this interval, such as 10s or 1m, and show what grows
     #[arg(long, value_name = "TIME", value_parser = watch_argument)]
     watch: Option<Millis>,
     /// Compare with an earlier reading of the same process, saved with --json
@@ -81,7 +82,7 @@ struct Document<'a> {
     missing_groups: Vec<&'a HolderGroup>,
 }
 
-/// The part of a saved document that is used for a comparison.
+/// The part of a saved document that is needed for a comparison.
 #[derive(Deserialize)]
 struct SavedDocument {
     holders: Holders,
@@ -104,7 +105,7 @@ pub fn run(args: &Args) -> Result<u8> {
         growth.push(earlier);
     }
     loop {
-        // Pass no cancellation, because a signal ends the whole program.
+        // Nothing sets the cancellation flag, because a signal terminates the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
@@ -149,7 +150,7 @@ fn saved_reading(path: &Path) -> Result<Holders> {
         .map_err(|_| eyre!("{name} is not a reading saved with `gputop memory PID --json`"))?;
     let holders = saved.holders;
     if holders.process == ProcessKey::default() {
-        bail!("{name} contains no reading, only the reason why it failed");
+        bail!("{name} contains no reading, only the reason why the reading failed");
     }
     let listed = holders.groups.iter().map(|group| group.bytes.0);
     if listed.fold(0, u64::saturating_add) != holders.allocated.0 {

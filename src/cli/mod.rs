@@ -134,7 +134,7 @@ enum Command {
     )]
     Whatif(whatif::Args),
     #[cfg(local)]
-    /// Run a command, and explain its failure
+    /// Run a command and, if it fails, explain why
     #[command(after_help = "Example:\n  gputop run python train.py --batch 8")]
     Run(run::Args),
     #[cfg(local)]
@@ -177,7 +177,7 @@ enum Command {
 #[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
-/// Returns the names of all visible subcommands, for hints.
+/// Returns the names of all visible subcommands, for hints in error messages.
 pub fn subcommands() -> Vec<String> {
     Cli::command()
         .get_subcommands()
@@ -204,7 +204,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
     }
-    // Do not log in an agent, which writes no files on its host.
+    // Do not write a log as an agent, because an agent must not create files on its host.
     if !is_agent {
         log::start();
     }
@@ -276,7 +276,7 @@ fn print_styled(text: &str) -> Result<()> {
     write_out(text).map(drop)
 }
 
-/// Prints text like [`print_styled`]. Returns false if the reader of standard output closed it.
+/// Prints text like [`print_styled`]. Returns false if standard output is a pipe whose reader has closed it.
 fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
     if closed_stdout::is_closed() {
@@ -326,7 +326,7 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Parses the command line. Rejects an option before a subcommand that does not accept it.
+/// Parses the command line. Rejects options given before a subcommand that does not accept them.
 fn parsed<T: Into<OsString> + Clone>(
     args: impl IntoIterator<Item = T>,
 ) -> Result<Cli, clap::Error> {
@@ -382,7 +382,7 @@ fn exit_code(left: CloseReason) -> u8 {
     }
 }
 
-/// Returns the async runtime. The main loop is its only task, because collectors have their own threads.
+/// Returns a single-threaded async runtime. It runs only the main loop, because collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

@@ -52,7 +52,7 @@ impl Args {
 /// Time between the two samples needed to compute rates.
 pub(super) const RATE_INTERVAL: Millis = Millis(300);
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum wait for the next sample of a report. The longest sampling interval is one hour.
+/// Maximum time to wait for the next sample of a report. The longest sampling interval is one hour.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3_700);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
@@ -162,7 +162,8 @@ async fn sample(
     None
 }
 
-/// Returns true if a frame is complete: the second one, which has rates, or the first one on a host without GPUs.
+/// Returns true if a frame is complete. On a host with GPUs, this is the second frame, because rates need two. On a
+/// host without GPUs, it is the first.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return dashboard::why_no_gpus(frame).is_some();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// Time after which progress is shown; shorter reads do not show any.
+/// Time after which progress is shown. Faster reads show no progress.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -1,4 +1,5 @@
-//! Gputop executable to copy to a remote host: the running one, or one from a file. Checks only its ELF header.
+//! The gputop executable to copy to a remote host: the running program, or one read from a file. Only its ELF header is
+//! checked.
 
 use std::fs::File;
 use std::io::Seek;
@@ -97,8 +98,8 @@ fn is_elf(head: &[u8; HEAD]) -> bool {
     head.starts_with(b"\x7fELF")
 }
 
-/// Returns the machine of an ELF header if NVIDIA has drivers for it. They exist only for 64-bit little-endian
-/// machines.
+/// Returns the machine type in an ELF header, or `None` if NVIDIA has no driver for it. NVIDIA has drivers only for
+/// 64-bit little-endian machines.
 fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     let (is_64_bit, is_little_endian) = (head[4] == 2, head[5] == 1);
     if !is_64_bit || !is_little_endian {

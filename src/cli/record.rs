@@ -1,5 +1,5 @@
-//! `gputop record`: records a host to a file until interrupted, and periodically adds maps of all allocator pools.
-//! Several hosts are recorded to a directory with one file per host (`record/hosts.rs`).
+//! `gputop record`: records a host to a file until interrupted, and periodically adds memory maps of all allocator
+//! pools. Several hosts are recorded to a directory with one file per host (`record/hosts.rs`).
 
 mod hosts;
 mod remote_incidents;
@@ -42,7 +42,8 @@ pub struct Args {
     hosts: HostArgs,
     #[command(flatten)]
     push: PushArgs,
-    /// Write to this file, or for several hosts to this directory [default: gputop-HOST-DATE.gpt.zst, or gputop-DATE for several hosts]
+    /// Write to this file, or for several hosts to this directory [default: gputop-HOST-DATE.gpt.zst, or gputop-DATE
+    /// for several hosts]
     #[arg(long, short)]
     output: Option<PathBuf>,
     /// Overwrite existing recordings
@@ -50,11 +51,11 @@ pub struct Args {
     force: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Set the time between memory maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed
-    /// 6 MB a day]
+    /// Set the time between memory maps of PyTorch's pools, such as 1m, or `off` for no maps [default: 1m, longer if
+    /// maps would exceed 6 MB a day]
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<MapPeriod>,
-    /// Stop after this time: 90s, 8h
+    /// Stop after this time, such as 90s or 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
     /// Stop when standard input is closed, for `gputop run --summary`
@@ -111,7 +112,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     loop {
         let has_more = tokio::select! {
             advanced = recording.advance() => advanced.inspect_err(|_| {
-                // Remove a file without frames: it is useless, and would make --force necessary next time.
+                // Remove a file without frames. It is useless, and the next attempt would require --force.
                 if recording.frames == 0 {
                     discard(&path);
                 }
@@ -143,7 +144,7 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
 }
 
-/// Removes a recording without frames. Does not remove a device.
+/// Deletes a recording without frames, but only if it is a regular file. The path may be a device such as /dev/null.
 fn discard(path: &Path) {
     if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
         let _ = std::fs::remove_file(path);
@@ -162,7 +163,7 @@ struct HostRecording {
     is_disconnected: bool,
     /// True if names of tensors may be recorded.
     record_names: bool,
-    /// The last reported card ID of each incident.
+    /// ID of the error card last reported for each incident.
     reported: Vec<(IncidentKey, String)>,
 }
 
@@ -194,7 +195,8 @@ impl HostRecording {
         })
     }
 
-    /// Handles one update or incident from the recorded host. Returns false when the source ends. Safe to cancel.
+    /// Handles one update or incident from the recorded host. Returns false when the source ends. The future is
+    /// cancel-safe.
     async fn advance(&mut self) -> Result<bool> {
         let update = tokio::select! {
             update = self.source.next() => update,
@@ -287,7 +289,7 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
             Some(Update::Hello(hello)) => return Ok(hello),
             Some(Update::Link(Link::Lost { why, .. })) => bail!("cannot record: {why}"),
             Some(_) => {}
-            None => bail!("cannot record: the source ended before the first sample"),
+            None => bail!("cannot record: the data source closed before the first sample"),
         }
     }
 }
@@ -374,7 +376,7 @@ fn notify(name: Option<&str>, message: &str) {
 fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         erase_line();
-        say(&format!("gputop: recording {text} (Ctrl-C stops)"));
+        say(&format!("gputop: recording {text} (Ctrl-C to stop)"));
     }
 }
 

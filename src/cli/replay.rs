@@ -85,7 +85,8 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(exit_code(left))
 }
 
-/// Returns an app that knows the initial playback position, because a key may be pressed before the first update.
+/// Returns an app with the initial playback position already set, because the user may press a key before the first
+/// update.
 fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,

@@ -1,4 +1,4 @@
-//! `gputop run`: runs a command unchanged, and explains its failure.
+//! `gputop run`: runs a command unchanged and, if it fails, explains why.
 //!
 //! Returns the command's exit code, 128 + N if signal N killed the command, 127 if it was not found, or 126 if the
 //! command cannot be executed.
@@ -27,7 +27,8 @@ pub struct Args {
     /// Run Python without gputop's hook
     #[arg(long)]
     no_hook: bool,
-    /// Do not capture terminals and pipes; explain from files, the hook and the exit status only
+    /// Do not capture output to terminals and pipes; explain failures from output files, the hook and the exit status
+    /// only
     #[arg(long)]
     no_capture: bool,
     /// Record PyTorch's allocations, and save the trace on an out-of-memory error and at exit
@@ -94,7 +95,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         }
     };
     let (code, process) = (finished.exit.code(), finished.process);
-    // Keep the pipes open until the explanation is printed.
+    // Dropping the pipes waits for processes that the command left running. Print the explanation first.
     let _pipes = finished.take_pipes();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // The failure is no longer available, because `report` has already consumed it.
+        // `report` has already taken and printed the failure.
         assert!(recovery::take_failures().is_empty());
     }
 }

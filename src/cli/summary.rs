@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<u8> {
     for trace in &args.trace {
         if let Err(why) = add_fit(&mut first, trace) {
             say(&format!(
-                "gputop: cannot determine whether a smaller GPU is large enough: {why}\n"
+                "gputop: cannot determine whether a smaller GPU would be large enough: {why}\n"
             ));
         }
     }
@@ -132,8 +132,8 @@ impl Part {
     fn read(recording: &Recording, minutes: Range<usize>) -> Self {
         let mut part = Self::default();
         let start = recording.minute_span(minutes.start).0;
-        // Read as far back as warnings look, so that warnings do not depend on how the recording is divided among
-        // threads.
+        // Also read the preceding minutes that affect warnings, so that the warnings are the same however the recording
+        // is divided among threads.
         let since = Mono(start.0.saturating_sub(RETENTION.0));
         let before = |minute: &usize| {
             let (first, end) = recording.minute_span(*minute);

@@ -33,7 +33,7 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns all selected hosts, or an empty list for this host. Fails if an argument resembles one of the
+    /// Returns all selected hosts. An empty list means this host. Fails if an argument resembles one of the
     /// `subcommands`.
     pub fn targets(&self, groups: &[Group], subcommands: &[String]) -> Result<Vec<Target>> {
         let mut targets = named(&self.targets, self.hosts.as_deref(), groups, subcommands)?;
@@ -134,7 +134,7 @@ fn is_known(host: &str) -> Option<bool> {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Configured {
-    /// The ssh configuration maps the host to another name or uses a proxy.
+    /// The ssh configuration maps the host to another name, or uses a proxy.
     Address,
     /// `known_hosts` files to search for the host.
     KnownHosts(Vec<PathBuf>),

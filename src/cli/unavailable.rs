@@ -36,7 +36,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// Returns an error message that names an alternative for the client.
+    /// Returns an error message that suggests what to do instead.
     pub fn message(&self) -> String {
         let (name, alternative) = match self {
             Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),

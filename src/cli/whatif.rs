@@ -39,24 +39,26 @@ use crate::tui::screens::whatif::WhatifScreen;
 pub struct Args {
     /// Memory snapshot with a trace (see `gputop run --trace-allocs`), or PID of a running process
     source: String,
-    /// Try this setting, as in PYTORCH_CUDA_ALLOC_CONF; repeatable [default: the present setting, PyTorch's default, and
-    /// common fixes]
+    /// Try this setting, as in PYTORCH_CUDA_ALLOC_CONF; repeatable [default: the present setting, PyTorch's default,
+    /// and common fixes]
     #[arg(long, value_name = "CONF")]
     conf: Vec<String>,
-    /// Assume a GPU with this much memory: 24GiB [default: as recorded; the GPU of the process; no limit if not known]
+    /// Assume a GPU with this much memory, such as 24GiB [default: the recorded size, or else that of the process's
+    /// GPU, or else no limit]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     card: Option<Bytes>,
-    /// Assume this much GPU memory outside the allocator: CUDA context, libraries, other programs [default: as recorded;
-    /// for a process, as it is now]
+    /// Assume that this much GPU memory is used outside the allocator: CUDA context, libraries, other programs
+    /// [default: the recorded amount, or for a process the current amount]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     outside: Option<Bytes>,
-    /// Check if one more request of this size would succeed at the end
+    /// Check if one more request of this size would succeed at the end of the replay
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     want: Option<Bytes>,
-    /// Use the allocator rules of this PyTorch release: 2.8 [default: as recorded, or the newest known]
+    /// Use the allocator rules of this PyTorch release, such as 2.8 [default: the recorded release, or else the newest
+    /// known]
     #[arg(long, value_name = "VERSION", value_parser = torch_argument)]
     torch: Option<Torch>,
-    /// Show only the device with this number in the process
+    /// Show only the device with this index in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     /// Print JSON, with sizes in bytes and the curves
@@ -75,8 +77,8 @@ const COMMON_FIXES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// Maximum share of GPU memory used outside the allocator at an OOM, as a reciprocal: 10 means 1/10. If the share is
-/// larger, the OOM is assumed to have happened on a different GPU.
+/// Reciprocal of the maximum fraction of GPU memory used outside the allocator at an OOM: 10 means 1/10. If the
+/// fraction is larger, the OOM is assumed to have happened on a different GPU.
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// Allocator setting to replay.
@@ -166,16 +168,16 @@ fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     })
 }
 
-/// Returns the available GPU memory from the arguments, the recording, or an OOM in the recording. `None` means no
-/// limit.
+/// Returns the size of the GPU and the memory used outside the allocator, from the arguments, the recording, or an OOM
+/// in the recording. `None` means no limit.
 fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let available = available(trace);
     let Some(card) = args.card.or(trace.recorded.card) else {
         return Ok(available.map(|card| Room { card, outside: Bytes(0) }));
     };
     let known = args.outside.or(trace.recorded.outside);
-    // If the OOM happened on this GPU, attribute the memory that was not available to the allocator to the CUDA context
-    // and other programs.
+    // If the OOM happened on a GPU of this size, assume that the CUDA context and other programs used all memory that
+    // was not available to the allocator.
     let rest = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
     let inferred = rest.filter(|rest| rest.0 <= card.0 / MAX_OUTSIDE_FRACTION);
     let outside = known.or(inferred).unwrap_or_default();
@@ -188,7 +190,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
 }
 
 impl Setting {
-    /// If an option in the setting has no effect, returns the reason.
+    /// Returns the reason why an option in the setting has no effect, if there is such an option.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")

@@ -1,4 +1,4 @@
-//! Reads the holders of a process's GPU memory, and makes their names safe to show.
+//! Finds the tensors and other objects that hold a process's GPU memory, and makes their names safe to show.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -21,8 +21,8 @@ pub fn read(proc_root: &Path, pid: Pid, cancelled: &AtomicBool) -> Result<Holder
     Ok(holders)
 }
 
-/// Reads the memory holders of a process once, for a screen. Truncates the list of tensors so that it fits into a
-/// message.
+/// Reads the memory holders of a process once, to show them on a screen. Truncates the list of tensors so that it fits
+/// into a message.
 pub fn read_for_screen(
     proc_root: &Path,
     key: ProcessKey,

@@ -1,7 +1,7 @@
-//! Host metrics (CPU, memory, load), and the hello message that describes the host once.
+//! Host metrics (CPU, memory, load), and the hello message, which describes the host.
 //!
-//! Reads CPU usage and memory through sysinfo, with the narrowest refresh. Skips core frequencies: reading them opens
-//! one file per core, which on a large machine costs a hundred times as much as all other reads.
+//! Reads CPU usage and memory through sysinfo, and refreshes only these values. Core frequencies are skipped: reading
+//! them opens one file per core, which on a large machine costs a hundred times as much as all other reads together.
 
 use std::fs;
 use std::path::Path;
@@ -125,7 +125,7 @@ pub fn hello() -> Hello {
     }
 }
 
-/// Returns whether PIDs under this /proc are those that the driver reports.
+/// Determines whether the PIDs in this /proc are the ones that the driver reports.
 pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
     match fs::read_link(proc_root.join("self/ns/pid")) {
         Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,

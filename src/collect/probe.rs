@@ -75,8 +75,8 @@ fn with_process(
         match maps_of(process, &wanted.gpu, frame, proc_root) {
             Ok(seen) => {
                 let pattern = pattern_of(process, &seen, request.arena);
-                // Keeps the synthetic pattern if the cache is empty, because an empty cache does not show the sizes
-                // that the program will request.
+                // Keep the synthetic pattern if the process's allocator cache is empty. An empty cache does not show
+                // which sizes the program will request.
                 if !pattern.requests.is_empty() {
                     request.pattern = pattern;
                 }
@@ -116,8 +116,8 @@ fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     })
 }
 
-/// Returns at least one map of the process's pool on `gpu`. If no pool is known to be on `gpu`, uses the pool with the
-/// most reserved memory.
+/// Returns at least one memory map of the process's pool on `gpu`. If no pool is known to be on `gpu`, uses the pool
+/// with the most reserved memory.
 fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
@@ -143,13 +143,13 @@ fn maps_of(
         }
         let (mut map, stats) = match attached.map_and_stats(ordinal) {
             Ok(found) => found,
-            // If the process has exited, uses the samples taken so far.
+            // If the process has exited, use the samples taken so far.
             Err(_) if sample > 0 => break,
             Err(failure) => return Err(message(failure)),
         };
         map.process = process;
         map.at = now_mono();
-        // Uses an inexact map only as a fallback. Such a map combines data from several points in time, so block
+        // Use an inexact map only as a fallback. Such a map combines data from several points in time, so block
         // lifetimes cannot be derived from it.
         let is_first = all.is_empty();
         if map.exact || is_first {

@@ -26,7 +26,7 @@ use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
-/// Maximum number of comparisons of two reads before the stack is reported as changing.
+/// Maximum number of times that two reads are compared before the stack is reported as changing.
 const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
@@ -35,7 +35,7 @@ const MAX_TEXT: usize = 200;
 const MAX_LAG: Millis = Millis(1_000);
 /// Maximum number of attached Python processes. Each needs a symbol table of several megabytes.
 const MAX_ATTACHED: usize = 32;
-/// Path of the /proc directory. Callers of py-spy cannot change this path.
+/// Path of the /proc directory. Fixed, because py-spy always uses this path.
 const PROC: &str = "/proc";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,7 +68,7 @@ pub struct Python {
 
 impl Python {
     /// Starts the stack reader's thread. The thread calls `answer` with each stack that a user requested, and with each
-    /// event stack that it read in time.
+    /// stack for an event, if it was read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {
         let (commands, receiver) = mpsc::channel();
         std::thread::Builder::new().name("python".into()).spawn(move || {
@@ -96,7 +96,8 @@ impl Python {
     }
 }
 
-/// The attached processes and the stack reader, separate from its thread for testing.
+/// Reader of Python stacks, with the processes to which it is attached. Separate from its thread, so that tests can use
+/// it directly.
 #[derive(Default)]
 pub struct PythonReader {
     attached: BTreeMap<ProcessKey, PythonSpy>,
@@ -132,12 +133,12 @@ impl PythonReader {
         let was_attached = attached.is_some();
         let mut spy = attached.map_or_else(|| attach(key), Ok)?;
         let mut read = read_stable(&mut spy, key);
-        // Attaches again, because after an exec the interpreter is at another address.
+        // Attach again, because after an exec the interpreter is at another address.
         if was_attached && read.as_ref().is_err_and(|failure| !failure.is_changing) {
             spy = attach(key)?;
             read = read_stable(&mut spy, key);
         }
-        // Checks that the PID still belongs to this process. Otherwise, the stack may be from another process.
+        // Check that the PID still belongs to this process. If not, the stack may be from another process.
         check(key)?;
         if read.as_ref().map_or_else(|failure| failure.is_changing, |_| true) {
             if self.attached.len() >= MAX_ATTACHED {
@@ -168,7 +169,7 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 fn config() -> Config {
     Config {
         blocking: LockingStrategy::NonBlocking,
-        // Prevents py-spy from searching the program's directories for `__init__.py`, because such a search may hang.
+        // Prevent py-spy from searching the program's directories for `__init__.py`, because such a search may hang.
         full_filenames: true,
         ..Config::default()
     }
@@ -195,8 +196,8 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     let process_error = causes.find_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        // These errors affect the whole process. Inconsistent data instead causes reads of unmapped addresses, which
-        // fail with other errors.
+        // These errors mean that the process itself is not readable. Inconsistent data, in contrast, leads to reads of
+        // unmapped addresses, which fail with other errors.
         let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
             .iter()
             .any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -237,7 +238,7 @@ fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Fa
     let mut before: Option<Vec<StackTrace>> = None;
     let mut failed = None;
     for _ in 0..=MAX_TRIES {
-        // Retries a failed read, because it usually means inconsistent data.
+        // Retry a failed read, because it usually means inconsistent data.
         let now = match guarded(|| Ok(spy.get_stack_traces()?)) {
             Ok(traces) => traces,
             Err(why) => {
@@ -282,7 +283,7 @@ const HOOK: &str = "/gputop_hook.py";
 /// Converts a thread's stack and removes the hook's frames. Returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
-    // Also compares the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.
+    // Also compare the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.
     let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
     let is_hook = |frame: &py_spy::Frame| frame.filename.ends_with(HOOK);
     let hook = trace.frames.iter().rposition(is_hook);

@@ -13,7 +13,7 @@
 //! follows = ["assert-*"]           # this error is a consequence if one of these cards came before
 //! needs = [
 //!   "Run `CUDA_LAUNCH_BLOCKING=1 python train.py` to see which kernel failed.",
-//!   # omitted if this evidence is present:
+//!   # omitted if this evidence was found:
 //!   { says = "`gputop run` measures the largest free block.", unless = "largest-free-block-too-small" },
 //! ]
 //! not_helpful = ["Calling empty_cache(): memory is not full"]
@@ -75,7 +75,7 @@ use serde_json::{Map, Value};
 use super::shared_rules;
 use crate::model::incident::{FixKind, Severity};
 
-/// Line before and after a card's TOML.
+/// Line that precedes and follows the TOML in a card file.
 const FENCE: &str = "+++";
 
 #[derive(Debug, Clone, Deserialize)]
@@ -89,10 +89,10 @@ pub struct Card {
     pub titles: Vec<String>,
     #[serde(default = "fatal")]
     pub severity: Severity,
-    /// Confidence in a match of the card, from 0 to 1.
+    /// Probability, from 0 to 1, that the card is right if one of its signatures matches.
     #[serde(default = "default_confidence")]
     pub confidence: f64,
-    /// Card whose signatures, extracts and labels this card shares. `when` decides which of the cards applies.
+    /// Card whose signatures, extraction rules and labels this card shares. `when` decides which of the cards applies.
     #[serde(default)]
     pub shares: Option<String>,
     /// Evidence required for this card to apply.
@@ -111,7 +111,7 @@ pub struct Card {
     pub needs: Vec<CheckHint>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
-    /// Additional terms by which users can find the card in a search.
+    /// Additional search terms for the card.
     #[serde(default)]
     pub aliases: Vec<String>,
     #[serde(default, rename = "signature")]
@@ -139,15 +139,15 @@ pub struct Card {
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     pub r#match: String,
-    /// Expressions that prevent a match if found between the start of the line and 400 bytes after the match.
+    /// Expressions that prevent a match if they occur between the start of the line and 400 bytes after the match.
     #[serde(default)]
     pub unless: Vec<String>,
-    /// True if ordinary prose can contain the signature's words. In that case, text that looks like a sentence, a
-    /// quotation or a list item does not match.
+    /// True if ordinary prose can contain the signature's words. In that case, the signature does not match inside a
+    /// sentence, a quotation or a list item.
     #[serde(default)]
     pub plain_words: bool,
-    /// True if the signature shows the error but no details. Another match for the same card is then preferred as the
-    /// quote.
+    /// True if the signature identifies the error but contains no details. Another match for the same card is then
+    /// preferred as the quote.
     #[serde(default)]
     pub weak: bool,
     /// Literals, at least one of which occurs in every match. Computed by the build script.
@@ -158,8 +158,8 @@ pub struct Signature {
     pub further_needles: Vec<Vec<String>>,
 }
 
-/// A regular expression that extracts fields from the text near a match. It uses the first value of each field, but
-/// collects all other processes.
+/// A regular expression that extracts fields from the text near a match. It uses the first value of each field, except
+/// for the list of other processes, which contains all matches.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extract {
@@ -168,7 +168,7 @@ pub struct Extract {
     pub reach: Reach,
 }
 
-/// A line for the CHECK section, which may be omitted if certain evidence is present.
+/// A line for the CHECK section, omitted if the evidence named in `unless` was found.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum CheckHint {
@@ -193,14 +193,14 @@ impl CheckHint {
     }
 }
 
-/// Range of text searched by an extract.
+/// Part of the log in which an extraction rule searches for fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reach {
     /// From the start of the signature's line to 2 KiB after the match.
     #[default]
     Message,
-    /// The whole log excerpt.
+    /// The complete log excerpt.
     Around,
 }
 
@@ -216,13 +216,14 @@ pub struct CauseRule {
     /// Names of evidence against the cause.
     #[serde(default)]
     pub against: Vec<String>,
-    /// Text clues that support the cause.
+    /// Expressions whose matches in the log support the cause.
     #[serde(default)]
     pub seen: Vec<TextClue>,
-    /// Text clues against the cause.
+    /// Expressions whose matches in the log are evidence against the cause.
     #[serde(default)]
     pub denied: Vec<TextClue>,
-    /// Verdict on the cause without evidence: `possible`, or `unknown` for a cause that only a measurement can confirm.
+    /// Verdict on the cause if there is no evidence: `possible`, or `unknown` for a cause that only a measurement can
+    /// confirm.
     #[serde(default)]
     pub prior: Prior,
     /// Evidence required for the cause to apply.
@@ -327,7 +328,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Returns true if an incident with the card `other` can cause an incident with this card.
+    /// Returns true if the error described by the card `other` can cause the error described by this card.
     #[must_use]
     pub fn is_consequence_of(&self, other: &str) -> bool {
         self.id != other && self.follows.iter().any(|pattern| matches(pattern, other))

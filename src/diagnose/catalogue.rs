@@ -25,7 +25,7 @@ impl Catalogue {
     #[must_use]
     pub fn embedded() -> &'static Self {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-        // Skips cards that do not parse, so that the others remain usable. The tests report such cards.
+        // Skip cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
             let mut lines = String::new();
             let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
@@ -70,7 +70,7 @@ impl Catalogue {
         self.cards.iter().find(|card| card.id == id)
     }
 
-    /// Returns card `index` and the cards that share its signatures, ordered by priority.
+    /// Returns card `index` and all cards that use the same signatures, ordered by priority.
     pub fn meanings(&self, index: usize) -> Vec<usize> {
         let id = &self.cards[index].id;
         let mut meanings: Vec<usize> = (0..self.cards.len())
@@ -81,7 +81,8 @@ impl Catalogue {
     }
 }
 
-/// Copies labels to cards that share another card's signatures. Returns an error for each unknown card.
+/// Copies a card's labels to the cards that share its signatures. Returns an error for each reference to an unknown
+/// card.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut errors = Vec::new();
     let labels: Vec<_> = cards.iter().map(|c| (c.id.clone(), c.labels.clone())).collect();
@@ -99,8 +100,8 @@ fn share(cards: &mut [Card]) -> Vec<String> {
     errors
 }
 
-/// Returns the errors in a set of card files: invalid files, unknown names, and cards that do not match their own
-/// examples.
+/// Checks a set of card files and returns the errors: invalid files, unknown names, and cards that do not match their
+/// own examples.
 #[must_use]
 pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
     let (catalogue, mut errors) =

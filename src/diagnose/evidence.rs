@@ -2,8 +2,8 @@
 //! message, other incidents of the same crash, and measurements. Cards refer to predicates by name. Each predicate
 //! returns a phrase that states its evidence.
 //!
-//! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate without
-//! data returns [`Finding::Silent`], so that missing data rules nothing out.
+//! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate that has
+//! no data returns [`Finding::Silent`], so missing data never rules out a cause.
 
 mod measured;
 mod oom;
@@ -27,7 +27,7 @@ pub struct Case<'a> {
     /// Card IDs of other incidents in the same crash.
     pub beside: &'a [&'a str],
     pub ranks: usize,
-    /// Card assigned to the error message by the table of assertions or Xids.
+    /// Card that the table of assertions or Xids assigns to the error message.
     pub table: Option<&'a str>,
     /// Sentence about the difference between the ranks of a collective operation.
     pub comparison: Option<&'a str>,

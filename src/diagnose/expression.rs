@@ -42,6 +42,6 @@ pub fn expanded(written: &str) -> String {
             c => out.push(c),
         }
     }
-    // Avoids turning an optional space (` ?`) in a card pattern into a lazy repetition (`\s+?`).
+    // Do not turn an optional space (` ?`) in a card pattern into a lazy repetition (`\s+?`).
     out.replace(r"\s+?", r"\s*").replace(r"\s+*", r"\s*")
 }

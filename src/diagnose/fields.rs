@@ -1,5 +1,5 @@
-//! Converts captured text to values. The name of the regex group determines the value's type: sizes are bytes, ordinals
-//! are numbers.
+//! Converts the text captured by card expressions to values. The name of the regex group determines the value's type:
+//! sizes become bytes, and ordinals become numbers.
 //!
 //! PyTorch prints `2.00 GiB` for 2 x 2^30 bytes (`format_size` in CUDACachingAllocator.cpp: binary units, two
 //! decimals). Numbers with an ambiguous unit and numbers that do not parse are omitted.
@@ -63,7 +63,7 @@ pub fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = (figure * unit).round();
-    // Drops sizes of 2^63 and above, which are the result of a subtraction that underflowed.
+    // Drop sizes of 2^63 and above, which are the result of a subtraction that underflowed.
     (bytes < 9.2e18).then_some(bytes as u64)
 }
 

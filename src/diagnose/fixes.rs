@@ -60,7 +60,7 @@ pub(super) fn adapted(
     }
 }
 
-/// Returns true if a fix recommends something that a line of the form `SETTING, CALL(): reason` advises against.
+/// Returns true if a fix recommends a setting or call that a line such as `SETTING, CALL(): reason` advises against.
 fn is_recommended(line: &str, fixes: &[Fix]) -> bool {
     let Some((items, _)) = line.split_once(": ") else { return false };
     let mut items = items.split(", ");
@@ -81,10 +81,10 @@ fn fixes(
         causes.iter().find(|cause| cause.id == *id)
     };
     rules.retain(|fix| cause(fix).is_none_or(|cause| cause.verdict != Verdict::RuledOut));
-    // Keeps the card's order of fixes for causes that are likely even without evidence.
+    // Fixes for causes that are likely even without evidence keep the card's order.
     let is_proven = |cause: &Cause| cause.verdict == Verdict::Likely && !cause.r#for.is_empty();
     rules.retain(|fix| !fix.proven || cause(fix).is_some_and(is_proven));
-    // Evidence does not move a command to the front if the command affects other programs.
+    // A command that affects other programs is not moved to the front, whatever the evidence.
     let is_first = |fix: &FixRule| {
         workload::warning(&fix.change).is_none()
             && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
@@ -112,7 +112,7 @@ fn fixes(
 
 /// Replaces `python train.py` in a fix with the user's script.
 fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
-    // Leaves fixes unchanged if the script's name is unusual and would need quoting.
+    // Leave fixes unchanged if the script's name contains characters that would need quoting.
     let is_plain =
         |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     match script.filter(is_plain) {
@@ -130,8 +130,8 @@ mod tests {
     use crate::diagnose::signature::Pattern;
     use crate::diagnose::workload::{Action, Workloads};
 
-    /// Returns the fixes of every card for every workload, with the IDs of both. Fields remain empty. If `with_causes`
-    /// is true, all causes of the card are treated as likely.
+    /// Returns the fixes of every card for every workload, with the IDs of the card and the workload. Placeholders for
+    /// fields are not filled in. If `with_causes` is true, all causes of the card are treated as likely.
     fn all_fixes(with_causes: bool) -> Vec<(String, Vec<Fix>)> {
         let mut all = Vec::new();
         for card in &Catalogue::embedded().cards {
@@ -161,13 +161,13 @@ mod tests {
             for fix in fixes {
                 assert!(!fix.change.trim().is_empty(), "{place}: {fix:?}");
                 assert!(!fix.title.is_empty(), "{place}: {fix:?}");
-                // Checks that each title makes sense alone, because fixes are sorted by evidence.
+                // Check that each title makes sense on its own, because the order of fixes depends on the evidence.
                 assert!(!fix.title.starts_with("Or "), "{place}: {fix:?}");
             }
         }
     }
 
-    /// Checks that no fix contains a value of one specific machine (interface, GPU, address, file), which users could
+    /// Checks that no fix contains a value from one specific machine (interface, GPU, address, file) that users could
     /// mistake for their own.
     #[test]
     fn fixes_contain_no_values_of_another_machine() {

@@ -1,5 +1,5 @@
-//! Converts reports from the Python hook to evidence: the allocator's state at an out-of-memory error, which no message
-//! contains.
+//! Converts reports from the Python hook to evidence: the allocator's state at the time of an out-of-memory error.
+//! Error messages do not contain that state.
 
 use std::path::Path;
 
@@ -23,8 +23,8 @@ impl HookReport {
         Self {
             measured: Measured {
                 steps: event.steps.and_then(finished_steps),
-                // Drops a count of zero earlier flushes, which rules nothing out: the first flush may belong to the
-                // failed allocation.
+                // If there were no earlier flushes, omit their number. It would not be evidence against any cause,
+                // because the failed allocation may have caused the first flush.
                 retries: oom.num_alloc_retries.map(earlier_retries).filter(|n| *n > 0),
                 largest_free_block: oom.largest_free_block,
                 largest_free_block_other_streams: oom.largest_free_block_other_streams,
@@ -60,7 +60,8 @@ impl HookReport {
     }
 }
 
-/// Returns the number of finished optimizer steps, or `None` if none has begun: the program may have no optimizer.
+/// Returns the number of finished optimizer steps. `None` if no step has begun, because the program may not have an
+/// optimizer.
 fn finished_steps(steps: Steps) -> Option<u64> {
     (steps.begun > 0).then_some(steps.done)
 }

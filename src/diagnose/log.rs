@@ -1,4 +1,4 @@
-//! Reads a log in pieces and collects signature matches and Python exceptions.
+//! Reads a log piece by piece, and collects signature matches and Python exceptions.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -19,15 +19,16 @@ use crate::model::text::{slice, visible};
 const MAX_SIGHTINGS: usize = 2000;
 /// Maximum number of further sightings, from the end of a log that has more than [`MAX_SIGHTINGS`].
 const MAX_LAST_SIGHTINGS: usize = 500;
-/// Bytes of excerpts to read from the end of a log with too many errors. The last errors show why the program exited.
+/// Number of bytes of excerpts to read from the end of a log with too many errors. The last errors show why the program
+/// exited.
 const TAIL_BYTES: usize = 256 * 1024;
 const MAX_NAME: usize = 4096;
 const MAX_TRACEBACKS: usize = 200;
 /// Maximum number of log lines between repetitions of one failure.
 const MAX_REPEAT_GAP: u64 = 400;
-/// Number of bytes to store from the start of a log, which identify the program.
+/// Number of bytes to store from the start of a log. The start identifies the program.
 const MAX_START: usize = 16 * 1024;
-/// Maximum length of a text to treat as a user's question or a single message instead of a log.
+/// A text up to this length is treated as a user's question or a single message instead of a log.
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
@@ -38,7 +39,8 @@ pub struct Sighting {
     pub card: usize,
     pub weak: bool,
     /// Number of messages with the same wording as the first, ignoring block, thread and time. Messages with a
-    /// different wording report the same event again and are not included: Slurm prints three lines for one kill.
+    /// different wording are not counted, because they are further messages about the same event: Slurm prints three
+    /// lines for one kill.
     pub count: u32,
     /// Wording of the first message, for comparison with the wording of later messages.
     pub wording: String,
@@ -64,7 +66,7 @@ pub struct LogFindings {
     pub tracebacks: Vec<Traceback>,
     pub start: String,
     pub bytes: u64,
-    /// Whole text of the log if it is short enough to be a question.
+    /// Complete text of the log, if it is so short that it may be a user's question.
     pub short_text: Option<String>,
     /// Number of skipped excerpt bytes between the first sightings and the end of the log.
     pub skipped_bytes: u64,
@@ -72,7 +74,7 @@ pub struct LogFindings {
 
 impl LogFindings {
     /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece
-    /// of text is first passed through `clean`, as a few KiB of whole lines.
+    /// of text, a few KiB of complete lines, is first passed through `clean`.
     #[must_use]
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
@@ -90,7 +92,8 @@ impl LogFindings {
     }
 }
 
-/// Returns the context without lines that may be cut at either end, because half a token would not be redacted.
+/// Returns the context without the first and last line if they may be incomplete. Redaction would not recognize half of
+/// a secret.
 fn whole_lines(context: &str) -> &str {
     if context.len() <= CONTEXT {
         return context;
@@ -105,12 +108,12 @@ fn whole_lines(context: &str) -> &str {
 /// Returns the length of the overlap between the end of `text` and the start of `next`. The contexts of nearby
 /// sightings overlap.
 fn overlap(text: &str, next: &str) -> usize {
-    /// Minimum length of an overlap in bytes; a shorter one can be coincidence.
+    /// Minimum length of an overlap in bytes; a shorter one can be a coincidence.
     const MIN_OVERLAP: usize = 32;
     let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
-    // Searches from the earliest start, which gives the longest overlap. The overlap cannot be longer than `next`.
+    // Search from the earliest start, which gives the longest overlap. The overlap cannot be longer than `next`.
     let from = text.len().saturating_sub(next.len());
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     let tail = &text[from.unwrap_or(text.len())..];
@@ -188,8 +191,8 @@ impl<'a> LogReader<'a> {
         self.findings.sightings.len() >= self.max_sightings
     }
 
-    /// Reads an excerpt. If there are too many sightings, keeps it until the end of the log instead. Matching every
-    /// signature in a flood of errors takes seconds per megabyte and adds nothing.
+    /// Reads an excerpt. If there are already too many sightings, stores the excerpt until the end of the log instead,
+    /// because matching every signature in a flood of errors takes seconds per megabyte and yields nothing new.
     fn add(&mut self, excerpt: Excerpt) {
         if !self.is_full() {
             return self.read(&excerpt);
@@ -241,7 +244,7 @@ impl<'a> LogReader<'a> {
                 self.note(one, &flow, &lines);
             }
             for traceback in tracebacks {
-                // Skips exceptions that match a card; they are not listed as plain exceptions.
+                // Skip exceptions that match a card, because they are already listed as errors.
                 let exception = &traceback.exception_range;
                 if !matches
                     .iter()
@@ -252,7 +255,8 @@ impl<'a> LogReader<'a> {
             }
         }
         let surplus = self.findings.tracebacks.len().saturating_sub(MAX_TRACEBACKS);
-        // Drops tracebacks in the middle: the first one can be the cause, and the last one is what users look for.
+        // If there are too many tracebacks, drop those in the middle: the first one may be the cause, and users look
+        // for the last one.
         if surplus > 0 {
             let half = MAX_TRACEBACKS / 2;
             self.findings.tracebacks.drain(half..half + surplus);
@@ -332,7 +336,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         "pci_bus",
     ];
     let mut key = format!("{} {} {writer}", one.card, one.weak);
-    // Includes the PID only for Xids, because each Xid line names its process.
+    // Include the PID only for Xids, because each line about an Xid names a process.
     let pid = one.found.contains_key("xid").then_some("pid");
     for name in IDENTIFYING.into_iter().chain(pid) {
         key.push('\n');
@@ -435,7 +439,8 @@ mod tests {
         assert_eq!(rank_of("train.log"), None);
     }
 
-    /// Returns a catalogue that panics at the second of two failures, because the second failure's card is missing.
+    /// Returns a catalogue that makes the diagnosis panic at the second of two failures, because the second failure's
+    /// card is missing.
     fn broken() -> Catalogue {
         let whole = Catalogue::embedded();
         let known = |id: &str| whole.card(id).cloned().expect("a card");
@@ -494,7 +499,8 @@ mod tests {
         );
         let mut reader = LogReader::new(whole, "x");
         reader.push(log.as_bytes());
-        // Makes the diagnosis panic: without signatures, the card selected by the values has no extracts.
+        // Make the diagnosis panic: a catalogue without signatures has no extraction rules for the card that the values
+        // select.
         let catalogue = Catalogue {
             cards: whole.cards.clone(),
             signatures: Signatures::new(&[]),

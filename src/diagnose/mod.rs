@@ -6,8 +6,8 @@
 //!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
-//! Knowledge about an error is in the error's card (`assets/cards`); conclusions from numbers are in [`evidence`]. To
-//! add a card, add a card file; to add evidence, add an entry to an evidence table.
+//! What gputop knows about an error is in the error's card (`assets/cards`); rules that draw conclusions from numbers
+//! are in [`evidence`]. To add a card, add a card file; to add evidence, add an entry to an evidence table.
 
 pub mod card;
 pub mod catalogue;

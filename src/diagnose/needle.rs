@@ -1,14 +1,14 @@
 //! Finds literals that a text must contain for a regular expression to match.
 //!
-//! Compiling all signatures costs more than reading a short log. Building a search for their literals is cheap, and its
-//! hits show which few expressions can match.
+//! Compiling all signatures takes longer than reading a short log. A search for their literals is fast to build, and
+//! its hits show which few expressions need to be compiled.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
 /// Minimum length of a literal in bytes. Shorter literals occur in almost every text.
 const MIN_LENGTH: usize = 4;
-/// Maximum number of alternative literals of an expression. With more, the filter is useless.
+/// Maximum number of alternative literals of an expression. With more alternatives, almost every text contains one.
 const MAX_ALTERNATIVES: usize = 48;
 
 /// Maximum number of literals in each set returned by [`further_needles`].

@@ -15,14 +15,14 @@ pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())
 }
 
-/// Adds the replay result to the effect of each fix. Moves fixes that work to the front, and fixes that fail to the
-/// end. If there is no result, the incident states the reason.
+/// Adds the replay result to the effect of each fix. Moves fixes that would have worked to the front, and those that
+/// would have failed to the end. If there is no result, adds the reason to the incident.
 pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     if !has_settings(incident) {
         return;
     }
     if let Some(why) = &replayed.missing {
-        // Puts the reason first, because the user asked for a trace.
+        // Put the reason first, because the user asked for the trace and expects a prediction.
         incident.needs.insert(0, why.clone());
         return;
     }
@@ -39,7 +39,7 @@ pub fn add_predictions(incident: &mut Incident, replayed: &TraceReplay) {
     incident.fixes.sort_by_key(|fix| {
         Reverse(match fix.replayed.as_ref().map(|one| one.outcome) {
             Some(ReplayOutcome::Fits) => 2,
-            // Puts fixes with unknown replay results in the middle.
+            // Put fixes whose replay result is unknown in the middle.
             None | Some(ReplayOutcome::Unknown) => 1,
             Some(ReplayOutcome::Same | ReplayOutcome::Earlier) => 0,
         })
@@ -175,7 +175,7 @@ mod tests {
         assert!(!has_settings(&other));
     }
 
-    /// Every allocator setting in a card must also be replayed.
+    /// Checks that replays cover every allocator setting in a card.
     #[test]
     fn replays_every_setting_in_a_card() {
         let cards = Catalogue::embedded().cards.iter();
@@ -187,7 +187,7 @@ mod tests {
                     Config::read(conf, NEWEST).is_ok_and(|c| c != Config::default());
                 assert!(
                     !changes_something || REMEDIES.contains(&conf),
-                    "{}: {conf} is missing in allocator::remedies::REMEDIES",
+                    "{}: {conf} is missing from allocator::remedies::REMEDIES",
                     card.id
                 );
             }

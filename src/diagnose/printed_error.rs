@@ -1,8 +1,8 @@
 //! Distinguishes printed errors from text about errors, such as documents, commit titles, test names and source code.
 //!
 //! A program prints an error at the start of a line, or after a name and a colon. In prose, words precede the error; in
-//! source code, quotes and calls surround it. If in doubt, a match of a signature made of plain words is rejected.
-//! Matches of other signatures are rejected only in clear cases, such as source code.
+//! source code, quotes and calls surround it. A match is rejected in case of doubt if ordinary prose can contain the
+//! signature's words. Matches of other signatures are rejected only in clear cases, such as source code.
 
 use std::ops::Range;
 
@@ -79,13 +79,15 @@ const FAILED_STATES: &[&str] = &[
     "failed |",
 ];
 
-/// Prefixes of lines in documents, patches and lists. Text after them is not a printed error.
+/// Prefixes that mark a line as part of a document, patch or list. An error on such a line is a quotation and is
+/// ignored.
 const LISTED: &[&str] = &["- ", "* ", "+ ", "@@ ", "diff ", "commit ", "* [", "1. "];
 
 /// Number of bytes to read before and after a match. A line can be very long and contain thousands of matches.
 const MAX_BESIDE: usize = 4096;
 
-/// Returns true if the match `at`, on the line that begins at `line`, was printed as an error.
+/// Returns true if a program printed the matched text as an error. `at` is the range of the match, and `line` is the
+/// offset at which its line begins.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
     let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
@@ -110,7 +112,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
 }
 
-/// Returns true if the match is in a source code comment. Addresses and paths can contain `//` too.
+/// Returns true if the match is in a source code comment. A `//` in an address or a path does not begin a comment.
 fn is_comment(before: &str) -> bool {
     let mut starts = before.match_indices("//").map(|(at, _)| &before[..at]);
     starts.any(|code| code.is_empty() || code.ends_with([' ', '\t', ';', '{', '}']))
@@ -151,8 +153,8 @@ fn is_hypothetical(before: &str) -> bool {
     {
         before = rest.trim_end();
     }
-    // Checks only words after the last colon or period, because a report can follow a colon: `When you see the
-    // traceback: RuntimeError: …`.
+    // Check only the words after the last colon or period, because a printed error can follow a colon: `When you see
+    // the traceback: RuntimeError: …`.
     let sentence = before.rsplit([':', '.']).next().unwrap_or_default();
     let sentence = sentence.to_ascii_lowercase() + " ";
     HYPOTHETICAL.iter().any(|words| sentence.contains(words))
@@ -178,7 +180,7 @@ fn is_quoted(before: &str, after: &str) -> bool {
 /// Returns true if the match follows ordinary words, without a colon, bracket or other separator between them.
 fn is_sentence(before: &str) -> bool {
     let tail = before.rsplit([':', ']', '|', '>', ';', '=', '!']).next().unwrap_or_default();
-    // Counts only lowercase words, because a progress bar or another rank's line can precede the match without a line
+    // Count only lowercase words, because a progress bar or another rank's line can precede the match without a line
     // break.
     let words = tail
         .split_whitespace()

@@ -21,7 +21,8 @@ const BOILERPLATE: &str = "Search for ";
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // True if one of the listed processes turned out to be the writer of the message.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    // Starts at the line or the match, never in between, because redaction needs the flag or quote before a secret.
+    // Start at the beginning of the line or of the match, never in between, because redaction recognizes a secret by
+    // the flag or quote before it.
     let line_start = flow.line_start(one.start);
     let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
@@ -36,7 +37,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     });
     let last = labelled.clone().map(|(_, range)| range.end).max().unwrap_or(0).max(one.end);
     let line_end = line_end(&flow.text, last);
-    // Includes the rest of the last line if it is short.
+    // Include the rest of the last line if it is short.
     let end = if line_end.saturating_sub(last) <= 120 { line_end } else { last };
     let text = whole_words(&flow.text, start, end);
     let name = |field: &'_ str| -> String {
@@ -59,7 +60,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     Quote { text: text.to_owned(), labels }
 }
 
-/// Returns at most `MAX_TEXT` bytes, cut between words, because redaction does not recognize half a token.
+/// Returns at most `MAX_TEXT` bytes, cut between words, because redaction does not recognize half of a secret.
 fn whole_words(text: &str, start: usize, end: usize) -> &str {
     let cut = slice(text, start, end.min(start + MAX_TEXT));
     if start + cut.len() >= end {

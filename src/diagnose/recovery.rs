@@ -16,14 +16,14 @@ const MAX_FAILURES: usize = 16;
 const MAX_REASON_CHARS: usize = 200;
 
 thread_local! {
-    /// Number of active calls of [`recover`] on this thread.
+    /// Number of active calls to [`recover`] on this thread.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// Source location of the panic that is being caught.
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
     static FAILURES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work`. Returns `None` if `work` panicked; [`take_failures`] then returns the reason. Changes that `work` made
+/// Runs `work`. If it panics, returns `None` and stores the reason for [`take_failures`]. Changes that `work` made
 /// before the panic are not undone.
 pub fn recover<T>(work: impl FnOnce() -> T) -> Option<T> {
     DEPTH.set(DEPTH.get() + 1);
@@ -75,8 +75,8 @@ fn location_of(sentence: &str) -> Option<&str> {
     Some(location)
 }
 
-/// Returns "diagnosis restarted: " with the reason for a panic. Cuts the reason at the first backtick: if slicing a
-/// string panics, the message quotes that string, which may contain secrets from the user's log.
+/// Returns "diagnosis restarted: " with the reason for a panic. Truncates the reason at the first backtick: if slicing
+/// a string caused the panic, the message quotes that string, which may contain secrets from the user's log.
 fn sentence(payload: &(dyn Any + Send), location: Option<&str>) -> String {
     let reason = payload
         .downcast_ref::<String>()

@@ -8,11 +8,11 @@ use crate::model::incident::Incident;
 const PYTHON: &str = "python ";
 /// Markers of a redacted secret and of a truncated command.
 const INCOMPLETE: [&str; 2] = ["***", "…"];
-/// Maximum length of a command to insert. A longer command would hide the change.
+/// Maximum length of a command to insert. In a longer command, users would not notice the change that fixes the error.
 const MAX_COMMAND: usize = 300;
 
 /// Replaces `python SCRIPT` with `command` in each fix. Callers must not pass the command of one rank of a job, because
-/// that rank would wait for the others.
+/// a single rank would wait forever for the others.
 pub fn with_command(incident: &mut Incident, command: &str) {
     let is_whole = !INCOMPLETE.iter().any(|mark| command.contains(mark));
     if !is_whole || command.len() > MAX_COMMAND || command.contains('\n') {
@@ -27,7 +27,8 @@ pub fn with_command(incident: &mut Incident, command: &str) {
         let Some((before, after)) = around(&fix.change) else {
             continue;
         };
-        // Inserts a launcher only after environment variables: it cannot be the argument of a debugger or another tool.
+        // Insert a launcher only after environment variables, because a debugger or similar tool does not accept one as
+        // its argument.
         if is_python || before.split_whitespace().all(is_assignment) {
             fix.change = format!("{before}{command}{after}");
         }

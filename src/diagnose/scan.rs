@@ -1,8 +1,8 @@
 //! Finds the parts of a log that can contain errors, quickly and in bounded memory.
 //!
 //! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It
-//! extracts whole lines around each anchor. Only such excerpts are decoded. A log without errors is only searched for
-//! anchors, and its line breaks are counted.
+//! extracts the complete lines around each anchor. Only such excerpts are decoded. In a log without errors, the scanner
+//! only searches for anchors and counts line breaks.
 
 use std::sync::OnceLock;
 
@@ -349,7 +349,7 @@ pub const ANCHORS: &[&str] = &[
     "Failed to compile",
 ];
 
-/// Part of a log, consisting of whole lines.
+/// Part of a log that consists of complete lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Excerpt {
     pub bytes: Vec<u8>,
@@ -379,7 +379,7 @@ impl Excerpt {
     }
 }
 
-/// Reads a log in pieces and returns the excerpts around anchors.
+/// Reads a log piece by piece, and returns the excerpts around literals from [`ANCHORS`].
 #[derive(Debug)]
 pub struct Scanner {
     /// The newest piece of the log, and earlier bytes that may still become part of an excerpt.
@@ -387,7 +387,7 @@ pub struct Scanner {
     /// Line number of the first line in the buffer.
     line: u64,
     searched: usize,
-    /// Range of the incomplete excerpt in the buffer.
+    /// Range of the excerpt that is still open, as offsets in the buffer.
     open: Option<(usize, usize)>,
     /// End of the last returned excerpt, as an offset in the buffer.
     returned: usize,
@@ -416,7 +416,7 @@ impl Scanner {
         done
     }
 
-    /// Ends the log and returns the last excerpt, if one is open.
+    /// Marks the end of the log and returns the last excerpt, if one is open.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
         if self.open.is_some() {
@@ -430,8 +430,8 @@ impl Scanner {
         self.open.is_some_and(|(start, end)| start < end.min(self.buffer.len()))
     }
 
-    /// Returns the available text of the open excerpt, for a log that is still being written. Later text becomes
-    /// another excerpt. If `whole_lines` is true, an incomplete last line is not returned yet.
+    /// Returns the text of the open excerpt so far, for a log that is still being written. Text that arrives later
+    /// becomes another excerpt. If `whole_lines` is true, an incomplete last line is not returned yet.
     pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
@@ -467,7 +467,7 @@ impl Scanner {
                 self.open = Some((first, end));
             }
             Some((_, last)) if start <= last => {
-                // Closes the full excerpt, and starts the next one at its end.
+                // The excerpt is full: close it, and start the next one at its end.
                 self.open = self.open.map(|(first, _)| (first, at));
                 self.close(done);
                 self.open = Some((self.returned, end));
@@ -509,7 +509,7 @@ impl Scanner {
             },
             |(start, _)| start.saturating_sub(1024),
         );
-        // Waits until more bytes can be dropped, because moving the buffer to drop a few is not worthwhile.
+        // Wait until more bytes can be dropped, because it is not worth moving the buffer for a few bytes.
         if keep < 64 * 1024 {
             return;
         }
@@ -542,7 +542,7 @@ impl Searcher {
         match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
             (Some(searcher), _) => Self::Vector(searcher),
             (None, Ok(plain)) => Self::Plain(Box::new(plain)),
-            // Building a search for literals never fails, as the tests check.
+            // Building a searcher from these literals never fails; a test verifies this.
             (None, Err(_)) => Self::Nothing,
         }
     }
@@ -576,7 +576,8 @@ impl Searcher {
 fn searchers() -> &'static [Searcher] {
     static SEARCHERS: OnceLock<Vec<Searcher>> = OnceLock::new();
     SEARCHERS.get_or_init(|| {
-        // Splits the anchors into equal parts, because a search for few anchors takes as long as a search for many.
+        // Split the anchors into parts of nearly equal size. Otherwise, the last search could be left with only a few
+        // anchors, but would take as long as one with many.
         let searches = ANCHORS.len().div_ceil(MAX_ANCHORS_PER_SEARCH);
         let parts = ANCHORS.chunks(ANCHORS.len().div_ceil(searches));
         parts.map(Searcher::of).collect()

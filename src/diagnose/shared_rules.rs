@@ -7,7 +7,7 @@ const RULES: &str = include_str!("../../assets/shared-rules.toml");
 /// Name of the extract set added to every card with `[error]`.
 const ERROR_EXTRACTS: &str = "cuda-error";
 
-/// Replaces `error` and `extract_sets` in a card's TOML with the corresponding signatures and extracts.
+/// Replaces `error` and `extract_sets` in a card's TOML with the corresponding signatures and extraction rules.
 pub fn expand(card: &mut Table) -> Result<(), String> {
     let rules: Table = RULES.parse().map_err(|e| format!("shared-rules.toml: {e}"))?;
     let mut sets = list(card.remove("extract_sets"));
@@ -32,7 +32,7 @@ pub fn expand(card: &mut Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds an error's signatures from those of its words, names and codes that the card lists.
+/// Builds the signatures for an `[error]` table from its keys `words`, `names` and `codes`.
 fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> {
     const PARTS: [&str; 3] = ["words", "names", "codes"];
     let known = |key: &str| PARTS.contains(&key) || ["unless", "generic"].contains(&key);
@@ -54,7 +54,7 @@ fn error_signatures(error: &Table, rules: &Table) -> Result<Vec<Value>, String> 
         for part in PARTS {
             if let Some(text) = error.get(part).and_then(Value::as_str) {
                 expression = expression.replacen(&format!("{{{part}}}"), text, 1);
-                // Renames repeated groups, because a group name can occur only once in an expression.
+                // Rename repeated groups, because a group name can occur only once in an expression.
                 let again = numbered_groups(text);
                 expression = expression.replace(&format!("{{{part}}}"), &again);
             }

@@ -28,7 +28,8 @@ const MAX_MATCHES: usize = 20_000;
 #[derive(Debug, Deserialize)]
 #[serde(from = "String")]
 pub struct Pattern {
-    /// The card notation. Most patterns are never used, so it is expanded when the expression is compiled.
+    /// The pattern as written in the card. It is expanded only when the expression is compiled, because most patterns
+    /// are never used.
     written: String,
     compiled: OnceLock<Option<Regex>>,
 }
@@ -70,7 +71,7 @@ impl Pattern {
     }
 }
 
-/// A signature or an extract with its card.
+/// A signature or an extraction rule, with its card.
 #[derive(Debug)]
 struct Rule {
     card: usize,
@@ -80,13 +81,13 @@ struct Rule {
     weak: bool,
     /// Literals from the build script. An empty list means that the expression has no required literals.
     needles: Option<Vec<String>>,
-    /// Sets of literals from other required parts of the expression. Every match contains at least one literal of each
-    /// set.
+    /// Further sets of literals, from other required parts of the expression. Every match contains at least one literal
+    /// of each set.
     further_needles: Vec<Vec<Vec<u8>>>,
 }
 
 impl Rule {
-    /// Returns true if `text` contains a literal of each further set.
+    /// Returns true if `text` contains at least one literal of every set in `further_needles`.
     fn has_further_needles(&self, text: &[u8]) -> bool {
         let contains = |literal: &Vec<u8>| memmem::find(text, literal).is_some();
         self.further_needles.iter().all(|set| set.iter().any(contains))
@@ -100,7 +101,7 @@ pub struct Signatures {
     filter: OnceLock<Filter>,
 }
 
-/// Uses the rules' required literals to select those that can match a text.
+/// Selects the rules that can match a text, by searching for the literals that each rule requires.
 #[derive(Debug)]
 struct Filter {
     search: Option<AhoCorasick>,
@@ -130,7 +131,7 @@ impl Filter {
                 None => filter.always.push(index),
             }
         }
-        // Uses the automaton that is fastest to build, because build time matters more than search speed for short
+        // Use the automaton that is fastest to build, because build time matters more than search speed for short
         // texts.
         let mut search = AhoCorasick::builder();
         filter.search = search.kind(Some(AhoCorasickKind::NoncontiguousNFA)).build(&literals).ok();
@@ -215,7 +216,7 @@ impl Signatures {
         let mut matches = Vec::new();
         for index in self.filter().candidates(flow.text.as_bytes()) {
             let rule = &self.rules[index];
-            // Searches for the further literals first, which costs less than compiling the expression.
+            // First search for the further literals, because that is faster than compiling the expression.
             if rule.has_further_needles(flow.text.as_bytes()) {
                 self.collect(rule, flow, &mut matches);
             }
@@ -261,7 +262,7 @@ impl Signatures {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
-            // Ends the message at the next match, because lines from other threads contain no new fields.
+            // End the message at the next match, because lines from other threads contain no new fields.
             let next_start = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
@@ -279,8 +280,8 @@ impl Signatures {
         }
     }
 
-    /// Adds the fields that the extracts of `card` find in `text`, for a card that was chosen without a signature
-    /// match.
+    /// Adds the fields that the extraction rules of `card` find in `text`. Used for a card that was chosen without a
+    /// signature match.
     pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
@@ -294,8 +295,8 @@ impl Signatures {
     }
 }
 
-/// Fields found by an extract near a match. All matches of one writer share their surrounding text, so it is read only
-/// once.
+/// Fields that an extraction rule found near a match. All matches of one writer share their surrounding text, so it is
+/// read only once.
 #[derive(Default)]
 struct NearbyFields {
     found: FieldMap,
@@ -363,7 +364,7 @@ fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
 fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
     let order = |m: &Match| (cards[m.card].order, m.weak, std::cmp::Reverse(m.end - m.start));
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
-    // Maps the start of each accepted match to its end. Only neighbouring matches can overlap.
+    // Map the start of each accepted match to its end. Only neighbouring matches can overlap.
     let mut accepted = std::collections::BTreeMap::new();
     matches.retain(|m| {
         let before = accepted.range(..m.end).next_back();

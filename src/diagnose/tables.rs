@@ -17,7 +17,7 @@ pub struct Assertion {
     /// Base name of the kernel's source file, or `None` for any file.
     #[serde(default)]
     pub file: Option<String>,
-    /// Part of the condition printed by the kernel. White space is ignored.
+    /// Part of the condition that the GPU kernel prints. White space is ignored.
     pub text: String,
     pub card: String,
     /// Meaning of the failed check, as a phrase.
@@ -28,7 +28,7 @@ pub struct Assertion {
     pub check: String,
 }
 
-/// One or several Xid numbers with the same meaning.
+/// One or more Xid numbers with the same meaning.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xids {
@@ -76,7 +76,7 @@ impl Tables {
         Ok(Self { assertions: assertions.assertion, xids: xids.xid })
     }
 
-    /// Adds the phrases for the assertion or Xid in `found`. Returns the card named by the table row.
+    /// Adds the phrases for the assertion or Xid in `found`. Returns the ID of the card that the table row names.
     pub fn look_up(&self, found: &mut FieldMap) -> Option<&str> {
         if let Some(row) = self.assertion(found) {
             set(found, "assertion_meaning", &row.meaning);
@@ -84,7 +84,7 @@ impl Tables {
             set(found, "assertion_check", &row.check);
             return Some(&row.card);
         }
-        // Prefers the earlier Xid: when the driver tears down the channels (Xid 45), it adds "caused by previous Xid
+        // Prefer the earlier Xid: when the driver tears down the channels (Xid 45), it adds "caused by previous Xid
         // 149".
         let earlier = found.get("earlier_xid").and_then(Value::as_str);
         let earlier = earlier.and_then(|code| code.parse().ok());

@@ -75,7 +75,8 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
         } else if line.text.starts_with("Traceback (most recent") {
             break;
         } else if !line.is_code {
-            // Tolerates some other lines: messages, assertions and progress bars can be printed between the frames.
+            // Tolerate a few other lines, because messages, assertions and progress bars can be printed between the
+            // frames.
             others += 1;
             if others > if frames.is_empty() { 60 } else { 6 } {
                 break;
@@ -94,7 +95,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     for (n, &(index, start)) in places.iter().enumerate() {
         let line = &lines[index];
         if line.text.trim_start().starts_with("Traceback (most recent call last)") {
-            // Skips exceptions in destructors or at exit, which follow the exception that terminated the program.
+            // Skip exceptions in destructors or at exit, which follow the exception that terminated the program.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
                 .is_some_and(|before| before.text.trim_start().starts_with("Exception ignored in"))

@@ -54,7 +54,7 @@ impl Input<'_> {
         if let Some(value) = self.found.get(name) {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
         }
-        // Falls back to the field in GiB, because some messages print the unit only once for several numbers.
+        // Fall back to the field in GiB, because some messages print the unit only once for several numbers.
         let gib = self.found.get(&format!("{}_gib", name.strip_suffix("_bytes")?))?;
         let gib: f64 = gib.as_f64().or_else(|| gib.as_str()?.parse().ok())?;
         fields::size(&format!("{gib} GiB"))
@@ -114,7 +114,7 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns a larger share of GPU memory to reserve, which leaves only a small margin.
+/// Returns a larger share of GPU memory to reserve that still leaves a small margin.
 fn larger_share(input: &Input<'_>) -> Option<Value> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
@@ -132,7 +132,8 @@ fn raised_share(input: &Input<'_>) -> Option<Value> {
     Some(Value { text, formula })
 }
 
-/// Returns the context length that fits into memory: the log's estimate, or a value computed from its numbers.
+/// Returns the context length that fits into memory: the estimate in the log, or a value computed from the log's
+/// numbers.
 fn fitting_length(input: &Input<'_>) -> Option<Value> {
     let rounded = |length: u64| {
         if length > 1000 { length / 100 * 100 } else { length }
@@ -161,7 +162,7 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     })
 }
 
-/// Returns the number of layers to keep on the GPU, so that removing the others frees enough memory for the failed
+/// Returns the number of layers to keep on the GPU. Moving the others to the CPU frees enough memory for the failed
 /// request.
 #[allow(clippy::cast_precision_loss)]
 fn fitting_layers(input: &Input<'_>) -> Option<Value> {
@@ -175,7 +176,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     (fits >= 1.0).then(|| Value {
         text: format!("{fits}"),
         formula: format!(
-            "{layers} now - {} layers of {:.0} MiB to free the {:.0} MiB requested",
+            "{layers} now, minus {} layers of {:.0} MiB each to free the requested {:.0} MiB",
             layers - fits,
             layer / 1_048_576.0,
             requested / 1_048_576.0

@@ -1,8 +1,8 @@
 //! Recognizes workloads (which program failed) and translates remedies into that program's own flags or code.
 //!
 //! A workload is a file in `assets/workloads`. A card names remedies (`assets/remedies.toml`), and the workload says
-//! which flag or code to use for each. Remedies that the workload does not name are not offered. Platforms and
-//! schedulers (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
+//! which flag or code to use for each. A remedy is offered only if the workload names it. Platforms and schedulers
+//! (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -35,7 +35,7 @@ pub enum Kind {
     ImageUi,
     Tool,
     Driver,
-    /// Hardware or system on which a program runs.
+    /// Hardware platform or scheduler on which a program runs.
     Platform,
     Scheduler,
 }
@@ -73,9 +73,9 @@ pub struct Workload {
     pub id: String,
     pub name: String,
     pub kind: Kind,
-    /// Expressions that recognize the program by its text. At least one must match.
+    /// Expressions that recognize the program by its output. At least one must match.
     pub recognize: Vec<String>,
-    /// Patterns that rule out this match, because the text comes from a different program.
+    /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
     /// Priority among the recognized programs. The program with the lowest value is chosen.
@@ -89,10 +89,10 @@ pub struct Workload {
     /// True if users write the program themselves, although its kind suggests otherwise.
     #[serde(default)]
     own_code: bool,
-    /// Expressions that match advice unsuitable for this program.
+    /// Expressions that match advice that is unsuitable for this program.
     #[serde(default)]
     exclude: Vec<Pattern>,
-    /// Pairs of text to replace in advice, and the replacement for this program.
+    /// Pairs of a text to replace in advice and its replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
     #[serde(default)]
@@ -253,8 +253,8 @@ impl Workloads {
         Setting { workloads: self, program: best, around: found, text: text.to_owned(), start }
     }
 
-    /// Like [`Self::recognize`], but uses `usual`, the workload that usually prints such errors, if the log shows
-    /// nothing specific.
+    /// Like [`Self::recognize`], but if the log shows nothing specific, returns `usual`, the workload that usually
+    /// prints such errors.
     #[must_use]
     pub fn recognize_or<'a>(
         &'a self,
@@ -324,7 +324,7 @@ pub struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    /// Creates the setting for a log that shows only this program, platform or scheduler.
+    /// Creates the setting for a log that identifies only `workload`.
     #[cfg(test)]
     pub(super) fn of(workload: &'a Workload) -> Self {
         let (around, program) = match workload.kind.is_around() {
@@ -381,7 +381,7 @@ impl<'a> Setting<'a> {
         remedy.is_some_and(|name| self.around.iter().any(|w| w.actions.contains_key(name)))
     }
 
-    /// Returns a sentence of a card adapted to the program, or `None` if the sentence makes no sense for that program.
+    /// Adapts a sentence of a card to the program. Returns `None` if the sentence makes no sense for that program.
     #[must_use]
     pub fn adapted(&self, text: &str) -> Option<String> {
         let of_kind = self.program.map(|w| w.kind);
@@ -439,7 +439,7 @@ impl<'a> Setting<'a> {
         let remedy = self.workloads.remedies.remedy.get(name)?;
         let base = self.program.and_then(|w| w.base.as_ref());
         let base = base.and_then(|id| self.workloads.get(id));
-        // Uses the actions for PyTorch, the most common program, if the program is unknown.
+        // If the program is unknown, use the actions for PyTorch, which is the most common program.
         let unknown = self.program.is_none().then(|| self.workloads.get("pytorch"));
         let mut workloads = self.all().chain(base).chain(unknown.flatten());
         let (change, title, kind, effect, choose) =

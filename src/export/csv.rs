@@ -9,7 +9,7 @@ use crate::model::units::Bytes;
 
 type Field = fn(&CsvRow<'_>) -> String;
 
-/// Columns before the columns with the GPU's measurements.
+/// Columns that identify the time and the GPU. The columns with the GPU's measurements follow them.
 const GPU_COLUMNS: &[(&str, Field)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
     ("gpu_index", |r| r.gpu.index.to_string()),
@@ -90,7 +90,7 @@ pub fn frame(frame: &Frame) -> String {
 }
 
 /// Quotes a field that contains a comma, a quote or a line break. Adds an apostrophe before a formula, so that
-/// spreadsheets do not run it.
+/// spreadsheets do not evaluate it.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();
     let field = if formula { format!("'{field}") } else { field.to_owned() };

@@ -1,5 +1,5 @@
-//! Formats text about the holders of GPU memory: the sentence above the table, the state of a read, and the tensors of
-//! a group.
+//! Formats text about what holds GPU memory: the sentence above the table, the state of a read, and the tensors of a
+//! group.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub fn sentence(holders: &Holders, growth: &HolderGrowth) -> String {
     let mut parts = parts(holders, growth);
     let fastest = parts.iter().enumerate().filter(|(_, part)| part.rate.is_some());
     let fastest = fastest.max_by_key(|(_, part)| part.rate).map(|(at, _)| at);
-    // Names a growing group even if it is still small.
+    // Name a growing group even if it is still small.
     if let Some(at) = fastest.filter(|at| *at >= MAX_NAMED) {
         parts.swap(MAX_NAMED - 1, at);
     }
@@ -111,8 +111,8 @@ fn named_rate(group: &HolderGroup, growth: &HolderGrowth) -> Option<GrowthRate> 
     (rate.bytes_per_minute >= MIN_NAMED_RATE).then_some(rate)
 }
 
-/// Returns one sentence per growing group, fastest growth first, about what keeps its memory alive. The sentences have
-/// no period.
+/// Returns one sentence per growing group, fastest-growing first, that says what keeps the group's memory alive. The
+/// sentences have no period.
 pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     let growing = holders.groups.iter();
     let growing = growing.filter_map(|group| Some((group, named_rate(group, growth)?)));
@@ -125,7 +125,7 @@ pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
     advice_lines
 }
 
-/// Returns estimates based on a read of the holders, as sentences. `free` is the memory still available for
+/// Returns sentences with estimates based on a reading of the holders. `free` is the memory still available for
 /// activations, if known.
 pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     let Some(activations) = Activations::of(holders) else {
@@ -141,8 +141,8 @@ pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
     let fitting = free.and_then(|free| Some((free, activations.fitting_batch_size(free)?)));
     if let Some((free, size)) = fitting {
         sentences.push(format!(
-            "A batch size of {size} would just fit, if a step needs no more than the {} of activations in this reading, and \
-             if they use all of the {} that are free.",
+            "A batch size of {size} would just fit if a step needs no more than the {} of activations in this reading, and \
+             if activations can use all {} of free memory.",
             rounded(bytes),
             rounded(free),
         ));
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Creates holders in which the history keeps a graph of `graph` MiB alive.
+    /// Creates holders in which `trainer.history` keeps a graph of `graph` MiB alive.
     fn reading(minute: u64, graph: u64) -> Holders {
         let groups = vec![
             group(HolderClass::OptimizerState, "opt.state[*]['exp_avg']", 210),
@@ -353,7 +353,7 @@ mod tests {
             "Activations take 8.00 MiB per sample at a batch size of 8, if the first dimension of the saved tensors is the \
              batch size. Parameters, gradients and optimizer state take 100 MiB."
         );
-        assert!(fits.starts_with("A batch size of 12 would just fit, if"), "{fits}");
+        assert!(fits.starts_with("A batch size of 12 would just fit if"), "{fits}");
         assert_eq!(estimates(&holders, None).len(), 1);
         assert!(estimates(&Holders::default(), Some(Bytes::mib(33))).is_empty());
     }

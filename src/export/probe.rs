@@ -73,7 +73,7 @@ pub fn sentence(clause: &str) -> String {
 pub fn driver_words(fill: &Fill) -> String {
     let allocations: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
     let verdict = if fill.cut_short {
-        "stopped at the time limit; --limit 2s allows more time".to_owned()
+        "stopped at the time limit; use --limit 2s to allow more time".to_owned()
     } else if fill.held_bytes == Bytes(0) && fill.wanted_bytes == Bytes(0) {
         "nothing allocated, because all free memory is headroom".to_owned()
     } else if fill.is_clean() {
@@ -81,7 +81,7 @@ pub fn driver_words(fill: &Fill) -> String {
     } else {
         let refused = fill.latency.iter().find(|size| size.failed > 0);
         refused.map_or_else(String::new, |size| {
-            format!("fragmented, a request of {} failed although more was free", size.bytes)
+            format!("fragmented (a request of {} failed although more was free)", size.bytes)
         })
     };
     format!(
@@ -104,7 +104,7 @@ pub fn process_text(side: &ProcessFragmentation) -> String {
     }
 }
 
-/// Describes the cost of the probe: `at most 1.00 GiB held, 20 GiB x ms in 30 ms; CUDA context ~518.00 MiB; 500 ms in
+/// Describes the cost of the probe: `held up to 1.00 GiB for 30 ms (20 GiB x ms); CUDA context ~518.00 MiB; 500 ms in
 /// total, 180 ms to start`.
 pub fn cost_words(probe: &Probe) -> String {
     let cost = &probe.cost;
@@ -114,7 +114,7 @@ pub fn cost_words(probe: &Probe) -> String {
         None => "CUDA context not measured".into(),
     };
     format!(
-        "at most {} held, {gib_ms} GiB x ms in {} ms; {context}; {} ms in total, {} ms to start",
+        "held up to {} for {} ms ({gib_ms} GiB x ms); {context}; {} ms in total, {} ms to start",
         cost.held_peak_bytes, cost.held_ms, cost.total_ms, cost.start_ms
     )
 }

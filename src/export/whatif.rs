@@ -13,7 +13,7 @@ use crate::model::units::Bytes;
 #[derive(Debug, Serialize)]
 pub struct Document {
     pub schema: u32,
-    /// File name or PID of the allocation history, safe to print.
+    /// File name of the snapshot, or PID of the process, safe to print.
     pub source: String,
     pub devices: Vec<Device>,
 }
@@ -107,7 +107,7 @@ impl Device {
         };
         match (&self.card, self.outside.get()) {
             (Reading::Value(card), None | Some(Bytes(0))) => {
-                format!("{torch}, {card} for the allocator")
+                format!("{torch}, {card} available to the allocator")
             }
             (Reading::Value(card), Some(outside)) => {
                 format!("{torch}, GPU memory {card}, {outside} of it outside the allocator")
@@ -136,7 +136,7 @@ impl Device {
 }
 
 impl Recording {
-    /// Describes the recording: `292 operations; recorded peak 388.00 MiB reserved`.
+    /// Describes the recorded history: `292 operations; recorded peak 388.00 MiB reserved`.
     pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
@@ -145,7 +145,7 @@ impl Recording {
         if self.operations == 0 {
             let reserved = self.peak_reserved.unwrap_or_default();
             return format!(
-                "{}, allocated again; reserved now {reserved}",
+                "{}, replayed as requests; {reserved} reserved now",
                 plural(self.blocks_before, "live block")
             );
         }

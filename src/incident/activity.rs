@@ -1,5 +1,6 @@
-//! Sends notifications about processes that exit or leave their GPU idle. They run the same command as incidents, with
-//! JSON on standard input: `kind` is `exit` or `idle`, and `title` is one sentence, as for incidents.
+//! Sends notifications about processes that exit or leave their GPU idle. Each notification runs the user's
+//! `on_incident` command with JSON on standard input: `kind` is `exit` or `idle`, and `title` is one sentence, as for
+//! incidents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::protocol::Update;
 /// Maximum number of notifications waiting for the command, which is run for one notification at a time.
 const MAX_WAITING: usize = 64;
 const MAX_COMMAND_CHARS: usize = 60;
-/// An exit notification never expires, because a process exits only once.
+/// A claim for an exit notification never expires, because a process exits only once.
 const FOREVER: Millis = Millis(u64::MAX);
 
 /// JSON document passed to the notification command.
@@ -41,12 +42,12 @@ struct Activity {
     /// Unique ID of the process across hosts and boots.
     #[serde(skip)]
     key: String,
-    /// Time span in which other gputop processes do not repeat the notification.
+    /// Time span during which other gputop processes do not repeat the notification.
     #[serde(skip)]
     window: Millis,
 }
 
-/// Time span in which a process has held GPU memory without using a GPU.
+/// Time span during which a process has held GPU memory without using a GPU.
 struct IdlePeriod {
     since: Mono,
     is_reported: bool,
@@ -182,8 +183,8 @@ fn described(key: ProcessKey, process: Option<&Process>) -> String {
     format!("{command} (PID {}{user})", key.pid)
 }
 
-/// Returns the idle processes: they hold memory on GPUs but use none of these GPUs. The values are the memory on each
-/// GPU. A process whose use is unknown is not idle.
+/// Returns the idle processes, with their memory on each GPU. An idle process holds memory on GPUs but uses none of
+/// them. A process whose GPU use is unknown does not count as idle.
 fn idle_processes(frame: &Frame) -> HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> {
     let mut idle: HashMap<ProcessKey, Vec<(GpuUuid, Bytes)>> = HashMap::new();
     let mut busy = Vec::new();

@@ -1,5 +1,6 @@
-//! An in-memory incident store for a recording, which is diagnosed each time it is played. A recording also contains,
-//! as events, the incidents that a remote host's store sent during the recording.
+//! An in-memory incident store for a recording. A recording is diagnosed each time it is played, so its incidents need
+//! not be saved. A recording also contains, as events, the incidents that a remote host's store sent during the
+//! recording.
 
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;

@@ -1,17 +1,18 @@
 //! Decides whether two incident records describe the same incident, and merges them.
 //!
 //! Several observers may report the same failure: dashboards connected to the host's agent, a recorder, and `gputop
-//! run`, whose record reaches other hosts from its own store. Each observer has different data and no information about
-//! the other observers. Their conclusions arrive in any order, some of them repeatedly.
+//! run`, whose record reaches other hosts through the store of its own host. Each observer has different data and knows
+//! nothing about the others. The conclusions arrive in any order, and some arrive several times.
 //!
 //! - From **one observer**, the later conclusion wins regardless of confidence, because it is based on at least as much
 //!   data.
-//! - From **two observers**, the better source wins: the program's own messages before counters, counters before its
-//!   exit.
-//! - With equal sources, the **better informed** conclusion wins: first, one whose fixes were replayed under other
-//!   settings; then the one with more fields (a partly read message has fewer); then the one with evidence on more
-//!   causes; then the one with the higher confidence.
-//! - If both conclusions are equal, the existing one is retained, so that the result does not flip.
+//! - From **two observers**, the better source wins: the program's own messages are better than counters, and counters
+//!   are better than the fact that the program exited.
+//! - If the sources are equally good, the **better informed** conclusion wins. The criteria are, in this order: fixes
+//!   that were replayed under other settings, more fields (a message that was read only partly yields fewer), evidence
+//!   on more causes, and higher confidence.
+//! - If both conclusions are equally good, the existing one is retained, so that repeated merges do not alternate
+//!   between them.
 //!
 //! The final result therefore does not depend on the order of arrival or on repetitions. Data from the rejected
 //! conclusion is added to the chosen one: fields, log location, quotation and consequences. The higher severity is
@@ -45,9 +46,9 @@ impl Record {
                 && (self.is_exit_after(other) || other.is_exit_after(self)))
     }
 
-    /// Returns true if `self` was concluded at process exit, from log text of unknown time, and `before` may be the
-    /// error in that text. The exit may come much later than the error, because interpreters may take a long time to
-    /// exit.
+    /// Returns true if `self` was diagnosed when a process exited, from log text of unknown time, and `before` may
+    /// describe the error in that text. The exit may come much later than the error, because interpreters may take a
+    /// long time to exit.
     fn is_exit_after(&self, before: &Self) -> bool {
         let exited = self.key.first;
         self.evidence.events.is_empty()
@@ -116,8 +117,8 @@ fn is_better(new: &Record, old: &Record) -> bool {
         .is_gt()
 }
 
-/// Returns true if the `new` conclusion is based on at least as many events. Compares the latest event of one agent,
-/// because the `old` record also contains other agents' events.
+/// Returns true if the `new` conclusion is based on at least as many events as the `old` one. Compares only the latest
+/// event of one agent, because the `old` record may also contain events of other agents.
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
     let Some(last) = new.last() else { return true };
     let latest = |events: &[Event]| {
@@ -137,7 +138,7 @@ fn source_rank(incident: &Incident) -> u8 {
     }
 }
 
-/// Compares the amount of information in two conclusions whose sources rank equally.
+/// Compares the amount of information in two conclusions whose sources are equally good.
 fn compare_information(new: &Incident, old: &Incident) -> Ordering {
     let known = |incident: &Incident| {
         let causes = incident.causes.iter();
@@ -166,7 +167,7 @@ fn merged(a: Incident, b: Incident, is_better: bool) -> Incident {
     let (mut chosen, other) =
         if is_better { (b.clone(), a.clone()) } else { (a.clone(), b.clone()) };
     if chosen.id == other.id && is_replayed(&other) && !is_replayed(&chosen) {
-        // `needs` explains the basis of the replayed values, so it is copied together with the fixes.
+        // `needs` explains what the replayed values are based on, so it is copied together with the fixes.
         (chosen.fixes, chosen.needs) = (other.fixes.clone(), other.needs.clone());
     }
     chosen.uid = a.uid.or(b.uid);
@@ -212,7 +213,7 @@ fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
     }
 }
 
-/// Adds the entries of `b` that are missing in `a`.
+/// Adds the entries of `b` that are missing from `a`.
 fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
     for (name, value) in b {
         a.entry(name).or_insert(value);

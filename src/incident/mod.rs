@@ -11,8 +11,8 @@
 //! Several observers may report the same failure, identified by an
 //! [`IncidentKey`](crate::model::incident_key::IncidentKey). Each observer writes its conclusion with [`Store::write`],
 //! which finds the record of the same incident ([`Record::is_same`](crate::model::incident_record::Record::is_same))
-//! and merges both (`merge`), in whatever order they arrive. The incident's name does not change. A read incident stays
-//! marked as read, unless it gets worse or its diagnosis changes.
+//! and merges both (`merge`), in whatever order they arrive. The incident's name does not change. An incident that was
+//! opened stays marked as read, unless it gets worse or its diagnosis changes.
 //!
 //! ```text
 //! $XDG_STATE_HOME/gputop/incidents/          mode 0700, owned by this user

@@ -36,8 +36,8 @@ pub enum Notice {
     Failed(String),
 }
 
-/// Runs the user's `command` for a stored incident, unless it already ran for that incident. Blocks up to `limit`, so a
-/// task that draws the screen must not call it.
+/// Runs the user's `command` for a stored incident, unless it already ran for that incident. Blocks for up to `limit`,
+/// so do not call it from the task that draws the screen.
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
     notify_until(store, uid, command, limit, &AtomicBool::new(false))
 }
@@ -86,8 +86,8 @@ pub(super) fn run(
         .spawn()
         .map_err(|error| format!("cannot start sh: {error}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // Writes on a separate thread, because the command may not read its input. A command that exits before it has
-        // read everything is not an error.
+        // Write on a separate thread, because the write blocks if the command does not read its input. It is not an
+        // error if the command exits before it has read everything.
         let feeder = thread::Builder::new().name("on_incident".into());
         let _ = feeder.spawn(move || stdin.write_all(&json));
     }
@@ -135,8 +135,8 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The beginning of the user command's standard error. Reads never block, because a process started by the command may
-/// keep the pipe open forever.
+/// The beginning of the user command's standard error. Read without blocking, because a process started by the command
+/// may keep the pipe open forever.
 struct StderrText {
     text: Vec<u8>,
     can_read: bool,

@@ -10,14 +10,15 @@ use super::timeout::with_timeout;
 use super::uid::Uid;
 use crate::model::incident_record::Record;
 
-/// Timeout for one access to the incident store. Without it, an unreachable home directory would block forever.
+/// Timeout for one access to the incident store. Without the timeout, an unreachable home directory would block gputop
+/// forever.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Additional time for the store accesses of one `on_incident` run.
 const STORE_MARGIN: Duration = Duration::from_secs(2);
 
-const NOT_RESPONDING: &str = "the state directory does not respond";
+const NOT_RESPONDING: &str = "the state directory is not responding";
 
-/// Runs `work`, which uses the incident store and may hang, with a timeout. Errors are phrases without a period.
+/// Runs `work` with a timeout, because it uses the incident store and may hang. Errors are phrases without a period.
 pub fn in_time<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
@@ -38,8 +39,9 @@ pub struct SaveResult {
     pub fault: Option<String>,
 }
 
-/// Saves this user's incident, and runs `on_incident` unless it already ran for that incident. May block for seconds,
-/// so a drawing task must not call it. Setting `is_cancelled` stops the command early.
+/// Saves an incident to the current user's store, and runs `on_incident` unless it already ran for that incident. May
+/// block for seconds, so do not call it from the task that draws the screen. Setting `is_cancelled` stops the command
+/// early.
 pub fn save(
     record: Record,
     on_incident: Option<&str>,

@@ -1,7 +1,7 @@
 //! Converts diagnosed incidents to records with evidence, and saves them in the store.
 //!
 //! If the store cannot be written, because another process has locked it or the disk is slow, the incident record is
-//! saved later. Dropping the record would lose it: a remote host sends each incident only once.
+//! saved later. It must not be dropped, because a remote host sends each incident only once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -105,7 +105,7 @@ impl IncidentSaver {
         {
             record.incident = *stored.incident;
         }
-        // Screens do not show evidence and block maps, so only the stored record keeps them.
+        // Screens do not show evidence or block maps, so only the stored record retains them.
         record.evidence = Evidence::default();
         record.forget_blocks();
         if let (Some(scene), Some(holders)) = (&mut record.scene, names) {
@@ -209,7 +209,7 @@ impl IncidentSaver {
         self.recording.forget();
     }
 
-    /// Adds the chart values measured around an incident to its saved record.
+    /// Adds the chart values measured around the time of an incident to its saved record.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let Some(sink) = &self.sink else { return };
         let (store, uid) = (sink.store.clone(), uid.clone());
@@ -230,8 +230,8 @@ impl IncidentSaver {
         }
     }
 
-    /// Runs the user's `on_incident` command for fatal and caught errors, but not for notes. For incidents of a remote
-    /// store, the remote host runs the command.
+    /// Runs the user's `on_incident` command for fatal and caught errors, but not for notes. For incidents from a
+    /// remote host's store, the remote host runs the command.
     fn notify(&self, stored: &Stored) {
         let Some(sink) = &self.sink else { return };
         let Some(command) = sink.on_incident.clone() else {
@@ -242,7 +242,7 @@ impl IncidentSaver {
         }
         let (store, uid) = (sink.store.clone(), stored.uid.clone());
         let report = self.report.clone();
-        // Runs on a separate thread, so that a hanging command does not delay the next incident.
+        // Run the command on a separate thread, so that a hanging command does not delay the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
                 let _ = report.send(WatchResult::Error(why));

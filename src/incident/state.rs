@@ -35,15 +35,16 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Reads the saved incident state. A missing or damaged file is treated as empty, so all incidents are unread
-    /// again. If a newer gputop wrote the file, returns its schema version; the file must then not be overwritten.
+    /// Reads the saved incident state. A missing or damaged file is treated as empty, which marks all incidents as
+    /// unread. If a newer gputop wrote the file, returns its schema version, and the caller must not overwrite the
+    /// file.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
             let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
-        // Checks the version first, because the remaining content of a newer file may have any format.
+        // Check the version first, because the remaining content of a newer file may have any format.
         match state.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema > SCHEMA.into() => Err(schema),
             _ => Ok(serde_json::from_value(state).unwrap_or_default()),

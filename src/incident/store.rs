@@ -30,7 +30,7 @@ const MAX_FILE: u64 = 4 << 20;
 /// Maximum memory for the lists in one incident file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
 const MAX_ENTRIES: usize = 10_000;
-/// Timeout for waiting until another process has written to the store. A write takes milliseconds.
+/// Maximum time to wait while another process writes to the store. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
 /// does not starve the others.
@@ -52,7 +52,7 @@ pub struct Store {
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
-    /// The stored incident. Its conclusion may come from another observer.
+    /// The incident as stored. If it was merged, the conclusion may come from another observer.
     pub incident: Box<Incident>,
 }
 
@@ -126,7 +126,7 @@ impl Store {
         &self.folder
     }
 
-    /// Saves an incident. If the same incident is already stored, merges both.
+    /// Saves an incident. If the same incident is already stored, merges the two.
     pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
         let _lock = self.lock()?;
         let mut files = self.files()?;
@@ -166,7 +166,8 @@ impl Store {
         Ok(listing)
     }
 
-    /// Calls `take` for each stored incident, newest first, without loading all at once. Returns the unreadable files.
+    /// Calls `take` for each stored incident, newest first, without loading all of them at once. Returns the unreadable
+    /// files.
     pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
@@ -201,7 +202,7 @@ impl Store {
             }
             _ => unreadable(error.to_string()),
         })?;
-        // Sanitizes the text, because screens and exports show it and the file may have been manipulated.
+        // Sanitize the text, because screens and exports show it and the file may have been manipulated.
         let bytes = escape_json_strings(&bytes, MAX_MEMORY)
             .ok_or_else(|| unreadable("too large".to_owned()))?;
         let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
@@ -215,7 +216,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Reads an incident and whether the user has opened it.
+    /// Returns an incident, and whether the user has opened it.
     pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
         Ok(Entry {
@@ -245,8 +246,8 @@ impl Store {
         Ok(recent.collect())
     }
 
-    /// Saves an incident from another host's store. If the same incident is already stored, merges both. A new incident
-    /// that was read on the other host is marked as read.
+    /// Saves an incident from another host's store. If the same incident is already stored, merges the two. If it is
+    /// new to this store and was opened on the other host, marks it as read.
     pub fn adopt(&self, remote: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(remote.uid.as_bytes(), 60),
@@ -294,8 +295,8 @@ impl Store {
         .map(drop)
     }
 
-    /// Claims the notification for an incident. Returns true for the first caller, who must run `on_incident`. Returns
-    /// an error if the store cannot be locked in time or written; the caller must then not run the command, because
+    /// Claims the notification for an incident. Returns true for the first caller, which must run `on_incident`. If the
+    /// store cannot be locked in time or written, returns an error, and the caller must not run the command, because
     /// another process may run it too.
     pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
         self.change_state(|state, now| {

@@ -1,15 +1,15 @@
 //! Diagnoses the updates that a screen or recorder receives, and saves the resulting incidents.
 //!
 //! The store merges the watcher's conclusion with those of other observers. The watcher then reports the merged
-//! incident, with its stored ID and key. Other conclusions arrive in two ways: another gputop process writes to the
-//! same store, or a remote agent sends the incidents of its host's store ([`Update::RemoteIncident`]). The agent sends
-//! each incident once, and again whenever it changes; [`source::remote`](crate::source::remote) requests them again
-//! after a lost connection. If gputop is not running on a remote host when a failure happens there, the failure is not
-//! recorded.
+//! incident, with its stored ID and key. Conclusions of other observers reach the watcher in two ways: another gputop
+//! process writes to the same store, or a remote agent sends the incidents of its host's store
+//! ([`Update::RemoteIncident`]). The agent sends each incident once, and sends it again whenever it changes;
+//! [`source::remote`](crate::source::remote) requests them again after a lost connection. If gputop is not running on a
+//! remote host when a failure happens there, the failure is not recorded.
 //!
-//! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the
-//! drawing task only passes on updates. A recording is watched in the same way, but its incidents are not stored,
-//! because they were stored when they happened. A recording contains the incidents of remote stores as events
+//! Diagnosing text takes tens of milliseconds, and writing a file may block. The watcher thread does both, so the task
+//! that draws the screen only has to pass on updates. A recording is watched in the same way, but its incidents are not
+//! stored, because they were stored when they happened. A recording contains the incidents of remote stores as events
 //! ([`Observation::RemoteIncident`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,7 +116,7 @@ impl Watcher {
         let _ = self.inputs.send(WatchInput::Update(update.clone()));
     }
 
-    /// Adds the values measured around an incident to its stored record.
+    /// Adds the values measured around the time of an incident to its stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
         let _ = self.inputs.send(WatchInput::History(uid, tracks));
     }
@@ -204,7 +204,8 @@ struct Thread {
     activity: ActivityWatcher,
     saver: IncidentSaver,
     report: channel::UnboundedSender<WatchResult>,
-    /// The last diagnosis error, stored so that it is not reported again if the same text fails with every frame.
+    /// The last diagnosis error, stored so that it is reported only once even if the same text causes it with every
+    /// frame.
     last_failure: Option<String>,
 }
 

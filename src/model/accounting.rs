@@ -2,7 +2,7 @@
 //! driver + allocated + idle + other + processes + unattributed + free = total.
 //!
 //! `allocated`, `idle` and `other` cover processes with readable or reported pools: live tensors, cache, and memory
-//! outside the pools (context, libraries). `processes` is the whole memory of all other processes. If a framework
+//! outside the pools (context, libraries). `processes` is the total memory of all other processes. If a framework
 //! reports only its live tensors, the remaining memory of its process is also part of `processes`.
 //!
 //! The process list, the memory sizes and the pools are read at slightly different times, so the parts may exceed the
@@ -22,7 +22,7 @@ pub struct Accounting {
     pub driver: Bytes,
     /// Memory of live tensors in processes whose pools are known.
     pub allocated: Bytes,
-    /// Cached memory beyond the live tensors, in processes whose pools are known.
+    /// Cached memory that live tensors do not use, in processes whose pools are known.
     pub idle: Bytes,
     /// Memory outside the pools (context, libraries, other allocators), in processes whose pools are known.
     pub other: Bytes,

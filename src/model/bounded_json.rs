@@ -2,8 +2,8 @@
 //!
 //! An element `{}` takes three bytes as text but two kilobytes as a [`Gpu`](super::gpu::Gpu), so the text length says
 //! little about the memory needed to read it. [`read`] therefore wraps the deserializer and subtracts the size of the
-//! Rust type of every list element and map entry from a budget. It rejects the text when the budget is exceeded. Fields
-//! need no annotation, so no field can be forgotten.
+//! Rust type of every list element and map entry from a budget. It rejects the text when the budget is exceeded. No
+//! field needs an annotation, so none can be forgotten.
 //!
 //! Strings are charged by length, because showing a long string requires several copies of it. `serde_json` itself
 //! limits nesting to 128 levels.
@@ -58,7 +58,8 @@ pub fn read<'de, T: Deserialize<'de>>(
     let value =
         T::deserialize(Metered { inner: &mut json, budget: &budget, charges_entries: true })?;
     json.end()?;
-    // Checks the budget itself, because a `Reading` turns an error in a nested list into a missing value.
+    // Check the budget even if parsing succeeded, because a `Reading` turns an error in a nested list into a missing
+    // value.
     if budget.is_exceeded.get() {
         return Err(budget.refusal());
     }

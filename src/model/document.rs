@@ -1,7 +1,7 @@
 //! A frame written as a separate file, with the name of its host and the state of the screen.
 //!
-//! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are
-//! next to the frame's own fields, so any program that reads frames can read the document.
+//! `once --json` prints such a document, and the key that saves the current screen writes one. The added fields are at
+//! the same level as the frame's own fields, so any program that reads frames can read the document.
 
 use std::sync::Arc;
 

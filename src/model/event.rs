@@ -28,7 +28,7 @@ pub struct Event {
     pub mono: Mono,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
-    /// UUID of the physical GPU, even if the event concerns a MIG device.
+    /// UUID of the physical GPU, even if the event happened on a MIG device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     pub observation: Observation,
@@ -53,8 +53,8 @@ pub enum Observation {
     /// An incident from a host's incident store, diagnosed by another observer. Found in recordings only.
     #[serde(rename = "kept")]
     RemoteIncident(Box<RemoteIncident>),
-    /// An event from a later version, with its complete JSON. Also used for known event kinds with fields of an
-    /// unexpected type.
+    /// An event written by a later gputop version, with its complete JSON. Also used for known event kinds with fields
+    /// of an unexpected type.
     #[serde(untagged)]
     Unknown(Value),
 }
@@ -68,11 +68,11 @@ impl Default for Observation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Exit {
-    /// The last known state of the exited process, so that its row can stay on screen.
+    /// The last known state of the exited process, so that its table row can remain on screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Box<Process>>,
     pub gpus: Vec<GpuUuid>,
-    /// Exit code of the process; 128 + signal after a fatal signal.
+    /// Exit code of the process, or 128 plus the signal number if a signal killed it.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
     pub oom: Box<OomVerdict>,
@@ -124,7 +124,7 @@ pub struct Xid {
 pub struct OomCountIncreased {
     pub before: u64,
     pub after: u64,
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     /// Time of the previous sample. The failure happened between that sample and the event.
     pub since: Mono,
@@ -133,19 +133,19 @@ pub struct OomCountIncreased {
     pub stats: PoolStats,
 }
 
-/// Memory use of a GPU right after a failed allocation. More current than a frame, which may be one interval old.
+/// Memory use of a GPU right after a failed allocation. These values are newer than the last frame, which may be one
+/// interval old.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuAtOom {
     pub memory: Memory,
-    /// Processes that use the most memory.
+    /// The processes that use the most memory on the GPU.
     pub processes: Reading<Vec<GpuProcess>>,
     /// Time from detecting the failure to reading the memory use.
     pub lag: Millis,
 }
 
-/// Log text that a process wrote after it was first seen on a GPU. The log was discovered by gputop or named by the
-/// user.
+/// Log text that a process wrote after it was first seen on a GPU. gputop found the log, or the user named it.
 ///
 /// The event, not the text, identifies the writer. [`Event::process`] is set if a single watched process writes to the
 /// log. If several share the log, such as a launcher's ranks, it is empty and [`writers`](Self::writers) lists them.
@@ -156,11 +156,13 @@ pub struct LogExcerpt {
     pub file: Reading<String>,
     /// Line number of the excerpt's first line, counted from 1. Missing if the log was not read from its beginning.
     pub first_line: Reading<u64>,
-    /// Log text, in whole lines where possible, escaped for display, limited in length, with secrets removed.
+    /// Log text in complete lines where possible. It is escaped for display, limited in length, and contains no
+    /// secrets.
     pub text: String,
     pub origin: LogOrigin,
     pub why: LogTrigger,
-    /// Byte position of the text in the log. For a tmux pane or the journal, position in the part that was read.
+    /// Byte position of the text in the log. For a tmux pane or the journal, the position within the part that was
+    /// read.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub offset: Reading<Bytes>,
     /// True if the text directly follows the log's previous excerpt.
@@ -213,7 +215,7 @@ impl LogOrigin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogTrigger {
-    /// The log text contains a literal from an explanation's signature.
+    /// The log text contains a literal from an error signature.
     Matched,
     /// A process that writes to the log exited. The excerpt is the end of its output.
     Ended,
@@ -232,14 +234,14 @@ pub struct HookEvent {
     pub what: String,
     /// Time of the reported failure, by the clock of the program's host.
     pub time: UnixMillis,
-    /// Optimizer step counts, if the hook can count steps.
+    /// Number of optimizer steps, if the hook can count them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom: Option<Box<HookOom>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<Box<HookException>>,
-    /// The whole hook report, if this version does not know its kind.
+    /// The complete hook report, if this version does not know its kind.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }

@@ -55,7 +55,7 @@ pub struct Frame {
 #[serde(default)]
 pub struct ProcessList {
     pub at: Mono,
-    /// Processes sorted by PID. Consecutive frames share the list until it is read again.
+    /// Processes sorted by PID. Consecutive frames share the list until the kernel is queried again.
     pub list: Arc<Vec<Process>>,
 }
 

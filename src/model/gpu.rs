@@ -33,7 +33,7 @@ pub struct Gpu {
     /// Product name: `NVIDIA H200`.
     pub name: String,
     pub health: Health,
-    /// Time of the values that are read at every sampling interval.
+    /// Time of the last read of the values that are read at every sampling interval.
     pub at: Mono,
     /// Constant board data, shared between frames because its dozen or so strings never change.
     pub board: Arc<Board>,
@@ -147,7 +147,7 @@ pub struct Board {
     pub architecture: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub persistence: Reading<bool>,
-    /// `default`, `exclusive process` or `prohibited`.
+    /// Compute mode: `default`, `exclusive process` or `prohibited`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_mode: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -208,7 +208,7 @@ impl Memory {
         }
     }
 
-    /// Returns all memory that is not free, including the driver's reserved memory. Screens call it USED.
+    /// Returns all memory that is not free, including memory reserved by the driver. Screens call it USED.
     pub fn taken(&self) -> Option<Bytes> {
         match (self.total.get(), self.free.get()) {
             (Some(total), Some(free)) => Some(Bytes(total.0.saturating_sub(free.0))),
@@ -249,7 +249,7 @@ pub struct Pcie {
     pub generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub width: Reading<u32>,
-    /// Maximum PCIe generation that the card, slot and mainboard all support.
+    /// Maximum PCIe generation that the GPU, the slot and the mainboard all support.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_generation: Reading<u32>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -261,7 +261,7 @@ pub struct Pcie {
 #[serde(default)]
 pub struct Traffic {
     pub at: Mono,
-    /// Traffic from the card to the host, over NVML's 20 ms window.
+    /// Traffic from the GPU to the host, measured over NVML's 20 ms window.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_tx: Reading<BytesPerSecond>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]

@@ -59,7 +59,7 @@ pub enum Quality {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderGroup {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     pub class: HolderClass,
     /// Tensor name with `*` in place of indices: `model.layers.*.attn.q.weight`. Empty if the blocks have no name.
@@ -79,7 +79,7 @@ pub enum HolderClass {
     Parameter,
     Gradient,
     OptimizerState,
-    /// A module buffer, such as the running mean of a batch norm.
+    /// A module buffer, such as the running mean of a batch norm layer.
     Buffer,
     /// A tensor saved by autograd for the backward pass. It is named after the tensor that keeps the graph alive.
     SavedForBackward,

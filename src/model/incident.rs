@@ -42,7 +42,7 @@ pub struct Incident {
     /// Location in the user's program: `train.py:57  loss.backward()`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Sentence explaining why this incident is listed before the others.
+    /// Sentence that explains why this incident is listed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_first: Option<String>,
     /// Checks that would increase the confidence, with instructions, one sentence each.
@@ -246,7 +246,7 @@ pub struct Fix {
     pub kind: FixKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// Result of replaying the program's allocation trace with the fix's setting.
+    /// Result of replaying the program's allocation trace with the setting that the fix changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<SettingResult>,
 }

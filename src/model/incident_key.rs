@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessKey;
 use super::units::{GpuUuid, Millis, Mono, UnixMillis};
 
-/// Maximum time between the first observations of an incident by different observers. They differ because two
-/// dashboards sample at different times.
+/// Maximum difference between the times at which different observers first saw the same incident. Two dashboards, for
+/// example, sample at different times.
 const MAX_DISTANCE: Millis = Millis(5_000);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IncidentKey {
     pub boot_id: String,
-    /// First process that failed, or `None` if a GPU failed without a process.
+    /// First process that failed, or `None` if the failure of a GPU is not attributed to a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     /// The `gputop run` command that started the process. It is the subject of that run's incident record.
@@ -30,8 +30,8 @@ pub struct IncidentKey {
 }
 
 impl IncidentKey {
-    /// Returns true if both keys identify the same incident: they have the same subject and began within a few seconds.
-    /// Incidents without a known subject are the same only if they began at the same time.
+    /// Returns true if both keys identify the same incident: the incidents have the same subject and began within a few
+    /// seconds of each other. Incidents without a known subject are the same only if they began at the same time.
     pub fn is_same(&self, other: &Self) -> bool {
         let has_no_subject = |key: &Self| key.process.is_none() && key.gpu.is_none();
         if has_no_subject(self) && has_no_subject(other) {
@@ -40,8 +40,8 @@ impl IncidentKey {
         self.shares_subject(other) && self.first.0.abs_diff(other.first.0) <= MAX_DISTANCE.0
     }
 
-    /// Returns true if both keys have the same subject, or if the process of one key was started by the command of the
-    /// other key.
+    /// Returns true if both keys refer to the same process or GPU, or if one key's process was started by the other
+    /// key's command.
     pub fn shares_subject(&self, other: &Self) -> bool {
         let is_child = |part: &Self, whole: &Self| {
             part.run.is_some() && part.run == whole.process && whole.run.is_none()
@@ -50,7 +50,7 @@ impl IncidentKey {
             || self.is_same_boot(other) && (is_child(self, other) || is_child(other, self))
     }
 
-    /// Returns true if both keys have the same process or, if they have no process, the same GPU.
+    /// Returns true if both keys refer to the same process or, if neither refers to a process, to the same GPU.
     pub fn has_same_subject(&self, other: &Self) -> bool {
         self.is_same_boot(other)
             && self.process == other.process

@@ -80,7 +80,7 @@ pub struct Evidence {
     pub measured: Map<String, Value>,
 }
 
-/// Values of a series at equal time intervals.
+/// Values of a series at regular intervals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Track {
@@ -94,7 +94,7 @@ pub struct Track {
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableRecord {
-    /// Schema version of the record, which is newer than this gputop supports.
+    /// Schema version of the record. This gputop version is too old to read it.
     #[error("it was written by a newer gputop (schema {0})")]
     Newer(u64),
     #[error("damaged ({0})")]
@@ -120,8 +120,8 @@ impl Record {
         Some(record)
     }
 
-    /// Returns the parts of an incident record that belong in a recording. Excludes data that was read on request, and
-    /// the evidence, which the recording contains as events.
+    /// Returns the parts of an incident record that belong in a recording. Excludes data that was read only because a
+    /// user requested it, and the evidence, which the recording already contains as events.
     #[must_use]
     pub fn recorded(self) -> Self {
         Self {

@@ -13,11 +13,11 @@ pub enum Link {
         begins_in: Millis,
     },
     Up,
-    /// No data has arrived for longer than the time between frames should be.
+    /// No data has arrived for longer than the expected time between frames.
     Silent {
         since: Millis,
     },
-    /// The connection ended. The data received so far stays on screen.
+    /// The connection was lost. The data received so far stays on screen.
     Lost {
         /// Time since the connection was lost.
         since: Millis,

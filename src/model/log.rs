@@ -22,7 +22,7 @@ pub struct LogView {
     pub missing: Option<Missing>,
     /// Newest log text since attaching, escaped for display and limited in length.
     pub text: Reading<String>,
-    /// Line numbers, counted from 0 and ascending, of the log lines that contain an error literal.
+    /// Line numbers, counted from 0 and ascending, of the log lines that contain a literal from an error signature.
     pub errors: Vec<usize>,
 }
 

@@ -22,9 +22,9 @@ pub struct Pool {
     pub allocator: Allocator,
     /// Recognized library layout: `torch 2.13 to 2.15`.
     pub library: String,
-    /// Device number inside the process, which differs from NVML's index.
+    /// Device index as seen by the process, which differs from NVML's index.
     pub ordinal: u32,
-    /// GPU with device number `ordinal`, if known.
+    /// GPU with device index `ordinal`, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
     pub at: Mono,
@@ -226,7 +226,7 @@ pub enum BlockState {
 pub struct Unread {
     pub process: ProcessKey,
     pub allocator: Allocator,
-    /// Reason why the allocator could not be read, and a workaround that this user can apply.
+    /// Reason why the allocator could not be read, and what this user can do about it.
     pub why: super::reading::Missing,
 }
 
@@ -260,7 +260,7 @@ impl Segment {
 }
 
 impl Pools {
-    /// Returns a process's pools, ordered by device number.
+    /// Returns a process's pools, ordered by device index.
     pub fn of(&self, process: ProcessKey) -> impl Iterator<Item = &Pool> {
         self.list.iter().filter(move |pool| pool.process == process)
     }

@@ -20,7 +20,7 @@ pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
 pub const CONTEXT: Bytes = Bytes::mib(640);
 
 /// Returns the memory that a probe must leave free: 1 GiB, or 2 % of the GPU's memory if that is more. If other
-/// processes use the GPU, the share is 10 %, because the size of their next requests is unknown.
+/// processes use the GPU, the share is 10 % instead of 2 %, because the size of their next requests is unknown.
 pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
     let share = if others { total.0 / 10 } else { total.0 / 50 };
     Bytes(share.max(Bytes::gib(1).0))
@@ -37,14 +37,14 @@ pub fn min_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
 pub struct ProbeRequest {
     /// UUID of a GPU or MIG device.
     pub gpu: GpuUuid,
-    /// Process from which the pattern takes its sizes, and whose free blocks are also reported. If not set, the pattern
-    /// is synthetic.
+    /// Process whose allocation sizes the pattern uses, and whose free blocks are also reported. If not set, the
+    /// pattern is synthetic.
     pub process: Option<ProcessKey>,
     /// Maximum time for which the probe holds memory.
     pub limit: Option<Millis>,
     /// Memory that the probe must leave free at all times.
     pub headroom: Option<Bytes>,
-    /// True if the probe should run even if it could disturb other processes.
+    /// True to run the probe even if it could disturb other processes.
     pub force: bool,
     /// Allocation policies to run, or all if empty.
     pub policies: Vec<Policy>,
@@ -58,7 +58,7 @@ pub struct Probe {
     pub gpu: GpuUuid,
     /// Wall-clock start time of the probe.
     pub time: UnixMillis,
-    /// Start time on the clock since boot, used for the history of probes.
+    /// Start time as time since boot, used for the history of probes.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub at: Reading<Mono>,
     pub outcome: Outcome,
@@ -68,7 +68,7 @@ pub struct Probe {
     /// Total memory of the GPU as counted by CUDA.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub total_bytes: Reading<Bytes>,
-    /// Free GPU memory as counted by CUDA, without the probe's own context.
+    /// Free GPU memory as counted by CUDA after the probe created its own context.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub free_bytes: Reading<Bytes>,
     /// Free GPU memory as counted by NVML, before the probe created a CUDA context.
@@ -127,7 +127,7 @@ pub struct Bin {
 #[serde(default)]
 pub struct Fill {
     pub held_bytes: Bytes,
-    /// Target size of the fill: free memory minus headroom, in whole granules.
+    /// Target size of the fill: free memory minus headroom, rounded down to a multiple of `granule_bytes`.
     pub wanted_bytes: Bytes,
     pub largest_bytes: Bytes,
     /// Smallest allocation size tried: 2 MiB.
@@ -211,7 +211,7 @@ pub struct PatternResult {
     /// Source of the pattern's sizes and lifetimes: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID
     /// 418, current blocks`.
     pub source: String,
-    /// Maximum memory that the policy could hold.
+    /// Maximum memory that the policy was allowed to hold.
     pub arena_bytes: Bytes,
     /// Number of requests in the pattern. If the time limit is reached, fewer requests are made (`requests_made`).
     pub requests: u64,
@@ -256,7 +256,7 @@ pub struct ProcessFragmentation {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Maximum memory held by the probe at once, without the CUDA context.
+    /// Maximum memory held by the probe at once, excluding the CUDA context.
     pub held_peak_bytes: Bytes,
     /// Bytes held by the probe, multiplied by the holding time (bytes × milliseconds).
     pub held_byte_ms: u64,
@@ -268,6 +268,6 @@ pub struct Cost {
     pub context_bytes: Reading<Bytes>,
     /// Time in ms to load the driver and create the CUDA context.
     pub start_ms: u64,
-    /// Time in ms from the probe child's start to its exit.
+    /// Time in ms from the start of the probe's child process to its exit.
     pub total_ms: u64,
 }

@@ -57,7 +57,7 @@ pub struct Process {
     /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries. The program may change it later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
-    /// Value of PYTORCH_CUDA_ALLOC_CONF when the process started, or of PYTORCH_ALLOC_CONF if the former was not set.
+    /// Value of PYTORCH_CUDA_ALLOC_CONF when the process started. If it was not set, the value of PYTORCH_ALLOC_CONF.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
     /// Process that started this process or later adopted it.

@@ -9,7 +9,8 @@ use serde_json::Value;
 pub struct IncidentFile {
     /// The incident's ID in the remote host's store.
     pub uid: String,
-    /// Time of the last change in nanoseconds since 1970. If time and size are unchanged, the file is unchanged.
+    /// Time of the last change in nanoseconds since 1970. If time and size are unchanged, the file is assumed to be
+    /// unchanged.
     pub modified: i64,
     pub bytes: u64,
     /// True if a user has opened the incident on the remote host.

@@ -1,7 +1,7 @@
 //! Memory pools whose framework reports its own statistics: JAX, TensorFlow, CuPy.
 //!
-//! The Python hook reads the framework's statistics inside the program once a second. Frameworks report fewer and
-//! different values than PyTorch, so each value is a separate reading. A process may have several reported pools in
+//! The Python hook reads the framework's statistics inside the program once a second. Each value is a separate reading,
+//! because frameworks report fewer and different values than PyTorch. A process may have several reported pools in
 //! addition to PyTorch's, even on the same device, so reported pools have a separate list.
 
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ pub struct ReportedPool {
     pub process: ProcessKey,
     pub framework: Framework,
     pub allocator: Allocator,
-    /// Device number inside the process, which differs from NVML's index.
+    /// Device index as seen by the process, which differs from NVML's index.
     pub ordinal: u32,
-    /// GPU with device number `ordinal`, if known.
+    /// GPU with device index `ordinal`, if known.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu: Reading<GpuUuid>,
     /// Time when gputop read the program's report. The program wrote it at most a few seconds earlier.

@@ -28,7 +28,7 @@ pub struct SignalDef {
     pub name: &'static str,
     /// Signal number, which is the same on every Linux architecture for which NVIDIA provides a driver.
     pub number: i32,
-    /// The signal's effect on a program that does not catch it, and whether it can be caught. Without a period.
+    /// Phrase without a period: the signal's effect on a program that does not catch it, and whether it can be caught.
     pub help: &'static str,
 }
 

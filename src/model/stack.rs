@@ -31,7 +31,7 @@ pub struct PythonStack {
 #[serde(rename_all = "snake_case")]
 pub enum StackTrigger {
     Request,
-    /// The allocated bytes of a pool reached a new maximum or came within 1 % of the maximum.
+    /// The allocated bytes of a pool reached a new maximum, or came within 1 % of the earlier maximum.
     NewMaximum,
     /// An allocation failed: `num_ooms` increased.
     Oom,
@@ -54,7 +54,7 @@ pub struct StackThread {
 #[serde(default)]
 pub struct StackFrame {
     pub function: String,
-    /// Source file path as in the program, often absolute.
+    /// Path of the source file as the program reports it, often absolute.
     pub file: String,
     /// Line number, or 0 if unknown.
     pub line: u32,

@@ -26,7 +26,7 @@ pub struct Stat<'a> {
 }
 
 impl<'a> Stat<'a> {
-    /// Parses a `/proc/PID/stat` line. Returns `None` if it is malformed or cut off before its 24th field.
+    /// Parses a `/proc/PID/stat` line. Returns `None` if it is malformed or truncated before its 24th field.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let open = line.iter().position(|&b| b == b'(')?;
         let close = line.iter().rposition(|&b| b == b')')?;

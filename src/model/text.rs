@@ -15,7 +15,7 @@ use unicode_width::UnicodeWidthChar;
 /// Maximum number of zero-width marks per character: enough for any script, too few to make a line unreadable.
 const MAX_MARKS: usize = 3;
 
-/// Escapes every character in `text` that is not plainly visible, and truncates the result to `max_chars` characters.
+/// Escapes every invisible or control character in `text`, and truncates the result to `max_chars` characters.
 /// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
     let mut shown = Shown::new(max_chars);
@@ -162,7 +162,7 @@ impl Shown {
             chars: 0,
             max_chars,
             cut_at: 0,
-            // Escapes a mark at the start of the text. Without a base character, the mark would change the character to
+            // Escape a mark at the start of the text. Without a base character, the mark would change the character to
             // the left of the text.
             marks: MAX_MARKS,
         }
@@ -232,8 +232,8 @@ impl Shown {
 
 /// Returns true for characters that are invisible or change their surroundings: C1 controls, format characters (Unicode
 /// category Cf, with bidi controls and tags), line and paragraph separators, fillers and variation selectors
-/// (`Default_Ignorable_Code_Point`), noncharacters. The list follows Unicode 16, because no dependency provides this
-/// property.
+/// (`Default_Ignorable_Code_Point`), noncharacters. The list is copied from Unicode 16, because no dependency provides
+/// this property.
 fn is_invisible(c: char) -> bool {
     matches!(u32::from(c),
         0x80..=0x9f

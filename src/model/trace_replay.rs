@@ -1,5 +1,5 @@
 //! Results of replaying an allocation trace with different PyTorch allocator settings, after the program ran out of
-//! memory. The host that has the trace replays it and sends the results to the observers that explain the failure.
+//! memory. The trace is replayed on its own host, which sends the results to all observers that explain the failure.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceReplay {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     /// Free memory on the GPU when the failure happened. Distinguishes the failure from others in the same process.
     pub free_bytes: Bytes,

@@ -157,7 +157,7 @@ impl fmt::Display for Bytes {
 /// Rounds sizes to `step` bytes so that the rounded parts add up to the rounded sum (largest remainder first).
 ///
 /// A printed sum must equal the sum of the printed parts. If each part were rounded separately, they would differ by up
-/// to half a step per part. No part changes by a whole step or more, and a part of 0 remains 0.
+/// to half a step per part. No part changes by `step` or more, and a part of 0 remains 0.
 pub fn apportion(parts: &[Bytes], step: u64) -> Vec<Bytes> {
     // Sums use 128 bits, because the parts returned by a broken driver may have all bits set.
     let sum: u128 = parts.iter().map(|p| u128::from(p.0)).sum();

@@ -1,5 +1,5 @@
-//! GPU operations needed by fills and policies. The probe's child process implements them with the driver, and tests
-//! with a simulated GPU.
+//! GPU operations that a probe needs to fill the GPU and to run allocation policies. The probe's child process
+//! implements them with the driver, and tests with a simulated GPU.
 
 use crate::model::units::Bytes;
 

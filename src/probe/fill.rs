@@ -1,8 +1,8 @@
-//! Greedy descending fill: repeatedly allocates the largest available power of two, down to the granule.
+//! Greedy fill of the GPU's memory: repeatedly allocates the largest available power of two, down to the granule.
 //!
 //! Finding the largest block by bisection would free tens of GiB at every step, which takes seconds on a large GPU. The
-//! fill allocates each byte only once. If memory is not fragmented, the block sizes are the binary digits of the amount
-//! of free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
+//! fill allocates each byte only once. If memory is not fragmented, the block sizes correspond to the 1 bits of the
+//! amount of free memory. If the driver refuses a size although enough memory is free, memory is fragmented.
 
 use super::bins;
 use super::device::{Device, DeviceError, GRANULE};
@@ -10,8 +10,8 @@ use crate::allocator::fragmentation::histogram;
 use crate::model::probe::{Fill, Latency};
 use crate::model::units::Bytes;
 
-/// Maximum number of blocks in a fill: far more than any GPU returns in powers of two, unless only tiny blocks are
-/// free.
+/// Maximum number of blocks in a fill. Filling a GPU with powers of two takes far fewer blocks, unless only tiny blocks
+/// are free.
 const MAX_BLOCKS: usize = 65_536;
 
 /// Allocates GPU memory until only `headroom` is left or `deadline_us` is reached, then frees it. Fails on any driver

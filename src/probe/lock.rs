@@ -10,8 +10,8 @@ use std::path::Path;
 use crate::model::units::GpuUuid;
 use crate::user_files::append;
 
-/// Locks a GPU for a probe. Returns a phrase without a period if another probe is running or the lock file cannot be
-/// locked.
+/// Locks a GPU for a probe. Returns an error phrase without a period if another probe is running or the lock file
+/// cannot be locked.
 pub fn lock(folder: &Path, gpu: &GpuUuid) -> Result<File, String> {
     let name: String =
         gpu.0.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(100).collect();
@@ -39,7 +39,8 @@ mod tests {
         assert!(lock(folder.path(), &one).is_err_and(|why| why.contains("is running")));
         lock(folder.path(), &two).expect("another GPU");
         drop(held);
-        // A child process that another test is starting inherits the lock files until its exec.
+        // Tests run in parallel. A child process started by another test inherits the open lock files and holds the
+        // locks until it calls exec.
         let start = std::time::Instant::now();
         while lock(folder.path(), &one).is_err() {
             assert!(start.elapsed().as_secs() < 20, "still locked");

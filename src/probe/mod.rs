@@ -48,7 +48,7 @@ pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Signal that kills the child when its own alarm expires.
 const ALARM_SIGNAL: i32 = nix::libc::SIGALRM;
 
-/// Maximum length of a probe result, which contains a few dozen bins for each of several policies.
+/// Maximum length of a probe result. A result contains a few dozen histogram bins for each of several policies.
 const MAX_ANSWER_BYTES: u64 = 256 << 10;
 /// Maximum length of a probe request: half of a pipe's capacity, so that writing the request never blocks.
 const MAX_REQUEST_BYTES: usize = 32 << 10;
@@ -57,7 +57,7 @@ const MAX_TEXT_CHARS: usize = 300;
 
 /// Runs a probe in a child process of the same binary. Returns when the child has exited and all memory is freed.
 pub fn probe(request: &ChildRequest) -> Probe {
-    // Run the same executable as the parent, even if another file now has its name.
+    // Run the same executable as the parent, even if the program's file has since been replaced.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
     probe_with(command, request, START_TIMEOUT)
@@ -101,11 +101,11 @@ fn answer(
         command.spawn().map_err(|error| format!("cannot start the probe process: {error}"))?,
     );
     if let Some(mut input) = child.0.stdin.take() {
-        // Writing fails if the child has already exited. The reason for the exit is determined later.
+        // Ignore a failure to write. It means that the child has already exited, and the reason is determined later.
         let _ = input.write_all(line.as_bytes());
     }
     let Some(output) = child.0.stdout.take() else {
-        return Err("the probe process has no output".into());
+        return Err("the probe process produced no output".into());
     };
     let (sender, answer) = mpsc::channel();
     thread::Builder::new()
@@ -130,7 +130,7 @@ fn answer(
     }
     let probe = serde_json::from_slice(&text)
         .map_err(|error| format!("cannot read the output of the probe process: {error}"))?;
-    // All memory is freed once the child has exited, which is shortly after it closes its output.
+    // All memory is freed once the child has exited, shortly after it closes its output.
     let _ = child.0.wait();
     Ok(probe)
 }
@@ -158,8 +158,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Sanitizes a probe result like the output of other programs, because the child runs driver code: escapes its text and
-/// limits its lists.
+/// Sanitizes a probe result: escapes its text and limits its lists. The child runs driver code, so its output is
+/// trusted no more than that of other programs.
 fn sanitized(mut probe: Probe) -> Probe {
     let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_TEXT_CHARS);
     let bounded = |bins: &mut Vec<Bin>| bins.truncate(MAX_BINS);

@@ -36,7 +36,8 @@ pub struct Pattern {
 /// share of the time limit.
 pub const MAX_REQUESTS: usize = 400;
 
-/// Pseudo-random numbers with a fixed seed, so that two probes differ only because of the GPU.
+/// Pseudo-random numbers with a fixed seed. Every probe makes the same requests, so differences between results come
+/// from the GPU.
 struct Random(u64);
 
 impl Random {
@@ -124,7 +125,8 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
         .filter(|(size, _)| *size > 0 && *size <= arena.0 / 2)
         .collect();
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
-    // The pattern uses the live size once and the freed size twice. Both must fit within the limits.
+    // The pattern requests each live block once and each free block twice. All requests together must stay within the
+    // limits.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
     let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes).unwrap_or(usize::MAX).max(by_count).max(1);
@@ -147,7 +149,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     Pattern { source: source.to_owned(), requests }
 }
 
-/// A block's lifetime: the positions of its allocation and its free in the program's sequence of requests.
+/// A block's lifetime, from its allocation to its free. Both are positions in the program's sequence of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Life {
     size: u64,
@@ -189,8 +191,8 @@ pub struct TimedMap {
     pub map: PoolMap,
 }
 
-/// Derives a pattern from successive maps of one pool. Returns `None` if there were no requests between the maps,
-/// because a single map is then sufficient.
+/// Derives a pattern from successive maps of one pool. Returns `None` if the allocator served no requests between the
+/// maps. The caller can then use a single map.
 pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
@@ -198,7 +200,8 @@ pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern>
     }
     let mut lives: Vec<Life> = Vec::new();
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
-    // Request count at the previous map. Between two maps, new blocks were allocated and missing blocks were freed.
+    // Request count at the previous map. A block that is new in this map was allocated since then, and a block that is
+    // missing was freed.
     let mut before: Option<u64> = None;
     for TimedMap { requests, map } in seen {
         let now = requests - first;
@@ -249,7 +252,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
         return;
     }
     let mut random = Random(0xD1B5_4A32_D192_ED03);
-    // Adds at most `MAX_REQUESTS` requests. If there were more, each added request represents several.
+    // Add at most `MAX_REQUESTS` requests. If the program made more, each added request stands for several.
     let represents = number.div_ceil(MAX_REQUESTS);
     for begin in (since..until).step_by(represents) {
         let lives_for = 1 + random.below(number.min(24 * represents));
@@ -285,7 +288,7 @@ fn max_live(lives: &[Life]) -> u64 {
     let begins = lives.iter().map(|life| (life.begin, true, life.size));
     let ends = lives.iter().filter_map(|life| Some((life.end?, false, life.size)));
     let mut changes: Vec<_> = begins.chain(ends).collect();
-    // At the same request number, allocations count before frees.
+    // If an allocation and a free have the same request number, count the allocation first.
     changes.sort_unstable_by_key(|(at, begins, _)| (*at, !begins));
     let (mut now, mut max) = (0_u64, 0);
     for (_, begins, size) in changes {

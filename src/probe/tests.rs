@@ -256,7 +256,7 @@ fn the_pattern_of_a_process_has_its_sizes_and_fits() {
     assert!(pattern.requests.len() > 100);
     let live = pattern.requests.iter().filter(|wanted| wanted.1 == 0);
     assert!(live.clone().all(|wanted| wanted.0 == MIB - 100));
-    assert_eq!(live.count() * 3, pattern.requests.len(), "freed blocks are used twice");
+    assert_eq!(live.count() * 3, pattern.requests.len(), "each freed block is requested twice");
     let request = ChildRequest { pattern, ..ChildRequest::default() };
     assert!(serde_json::to_string(&request).expect("JSON").len() < MAX_REQUEST_BYTES);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
@@ -286,7 +286,8 @@ fn a_history_determines_sizes_and_lifetimes() {
         let requests = of_trace(trace, "PID 1, allocation trace", arena).requests;
         requests.iter().map(|w| (w.0 / MIB, w.1)).collect::<Vec<_>>()
     };
-    // A block larger than half of the arena is omitted, and is not counted in lifetimes, which are numbers of requests.
+    // A block larger than half of the arena is omitted, and its request does not count toward the other blocks'
+    // lifetimes.
     assert_eq!(lives(&trace, Bytes::gib(1)), [(7, 4), (10, 2), (20, 0), (30, 0)]);
     trace.ops.extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
     let many = lives(&trace, Bytes::gib(1));
@@ -340,7 +341,7 @@ fn several_maps_show_allocations_and_frees_between_them() {
     // Three of the four requests are in the maps. The fourth has the size of a block that is now free.
     assert!(found.requests.len() >= 6, "{found:?}");
     assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
-    // Returns no pattern for a single map, or if the request counter was reset.
+    // There is no pattern for a single map, or if the request counter was reset.
     assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
     let reset = [maps[2].clone(), maps[0].clone()];
     assert_eq!(of_maps(&reset, "PID 1", Bytes::gib(1)), None);

@@ -40,7 +40,7 @@ pub enum MapLineError {
     Misplaced,
 }
 
-/// Process and device of a pool map. Parsing only this part is faster than parsing the whole map.
+/// Process and device of a pool map. Parsing only this part is faster than parsing the complete map.
 #[derive(Deserialize)]
 struct MapOwner {
     #[serde(default)]
@@ -75,7 +75,7 @@ impl MapLine {
             .is_ok_and(|owner| (owner.process, owner.ordinal) == pool)
     }
 
-    /// Parses the pool map. Fails if the map is too large, or if no allocator could have produced it.
+    /// Parses the pool map. Fails if the map is too large or inconsistent, for example because blocks overlap.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.map.get();
         // Each segment and block begins with a bracket, so a limit on brackets also limits the memory that parsing can

@@ -43,12 +43,12 @@ fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
-    // Checks for a separator first: most words have none, and the check is cheaper than classifying the name.
+    // Check for a separator first: most words have none, and the check is cheaper than classifying the name.
     end_of_separator(text, name.end)?;
     let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
-        // Limits the search, because only short values can look like a secret and hostile text would make the search
+        // Limit the search, because only short values can look like a secret and hostile text would make the search
         // quadratic.
         Sensitivity::Doubtful | Sensitivity::Login => {
             &text[..text.len().min(name.end + MAX_DOUBTFUL)]
@@ -146,8 +146,8 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
-            // This quote has no partner on the line, so it closes a quote that was not recognized, for example after an
-            // apostrophe.
+            // This quote has no matching quote on the line. It therefore closes an opening quote that was not
+            // recognized, for example because of an apostrophe.
             b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);

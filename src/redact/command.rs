@@ -22,7 +22,7 @@ fn quoted(word: Vec<u8>) -> Vec<u8> {
     if is_plain {
         return word;
     }
-    // Closes the quoted part before each literal quote and reopens it afterwards: 'don'\''t'.
+    // Close the quoted part before each literal quote and reopen it afterwards: 'don'\''t'.
     let parts: Vec<&[u8]> = word.split(|byte| *byte == b'\'').collect();
     [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
 }

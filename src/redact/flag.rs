@@ -18,7 +18,7 @@ struct ShortFlag {
 #[derive(Clone, Copy)]
 enum HiddenPart {
     Whole,
-    /// Only the part after this separator: with `:`, the password in `user:password`.
+    /// Hides only the part after this separator. With `:`, that is the password in `user:password`.
     After(u8),
 }
 
@@ -154,12 +154,12 @@ pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
 #[derive(Default)]
 struct PrecedingWords<'a> {
     last: &'a [u8],
-    /// For each entry of [`SHORT_FLAGS`], true if one of its programs was found.
+    /// True for each entry of [`SHORT_FLAGS`] whose program is among the preceding words.
     named: [bool; SHORT_FLAGS.len()],
-    /// True if `wandb` was found. Its keys look like commit hashes.
+    /// True if `wandb` is among the preceding words. Its keys look like commit hashes.
     names_wandb: bool,
     names_vcs: bool,
-    /// True if a program was found that uses `/p:` to set a property.
+    /// True if the preceding words include a program that uses `/p:` to set a property.
     names_msbuild: bool,
 }
 
@@ -219,7 +219,7 @@ impl<'a> PrecedingWords<'a> {
 /// Finds secret flag values in text whose words are separated by whitespace and may be quoted.
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let words = words(text);
-    // A flag and its value are at least two words.
+    // A flag and its value are two words.
     if words.len() < 2 {
         return;
     }

@@ -109,7 +109,7 @@ fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         }
         let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
         hidden.push(start..end);
-        // Skips the end marker, which contains `PRIVATE KEY` but does not begin another key.
+        // Skip the end marker, which contains `PRIVATE KEY` but does not begin another key.
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }

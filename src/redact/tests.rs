@@ -302,7 +302,8 @@ proptest! {
         }
     }
 
-    // The letters exclude names such as `pin` and `key`, whose values are hidden.
+    // The generated words use a restricted set of letters, so that they cannot contain sensitive names such as `pin`
+    // and `key`, whose values would be hidden.
     #[test]
     fn keeps_words_and_numbers(words in prop::collection::vec("(--)?[a-hjl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

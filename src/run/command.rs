@@ -37,7 +37,7 @@ pub enum NotStarted {
     NotFound(String),
     #[error("{0}: no such file")]
     NoSuchFile(String),
-    #[error("{0}: the interpreter in its first line was not found")]
+    #[error("{0}: the interpreter named in its first line was not found")]
     NoInterpreter(String),
     #[error("{0}: is a directory")]
     Directory(String),

@@ -69,8 +69,8 @@ pub fn explain(
     let Some(rank) = rank else {
         return incident.map(whole);
     };
-    // Also registers exceptions that have no explanation, because the other ranks may have failed while waiting for
-    // this rank.
+    // Also register exceptions that have no explanation, because the other ranks may have failed while waiting for this
+    // rank.
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
@@ -86,8 +86,9 @@ pub fn explain(
     }
 }
 
-/// Returns the cause of the failure. Logs take precedence over hook reports, unless the logs contain no cause, or only
-/// a consequence of the cause in the hook reports. Adds the hook's measurements and the fixes predicted from its trace.
+/// Returns the cause of the failure. Prefers the cause found in the logs. Uses the hook reports if the logs contain no
+/// cause, or if the cause in the logs is only a consequence of the one in the hook reports. Adds the hook's
+/// measurements, and the effects of fixes as predicted from its trace.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
@@ -129,7 +130,7 @@ fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Op
         .find(|incident| incident.severity != Severity::Note)
 }
 
-/// Returns the incident for a command killed by SIGKILL. Such a command prints nothing about it, so the exit status is
+/// Returns the incident for a command killed by SIGKILL. Such a command cannot report the signal, so the exit status is
 /// the only evidence.
 fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incident> {
     if !exit.is_sigkill() {
@@ -143,7 +144,7 @@ fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incide
     log.push(text.as_bytes());
     let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
     incident.log = None;
-    // Omits the quote, because gputop generated its text and the title says the same.
+    // Omit the log excerpt, because gputop itself wrote that text and the title says the same.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(exit.code().into());
@@ -170,8 +171,8 @@ impl Evidence {
 /// second.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// If the hook recorded a trace, adds the effects predicted from it to the fixes of `incident`. Without a prediction,
-/// adds the reason.
+/// If the hook recorded a trace, predicts the effects of the fixes in `incident` and adds them. If no prediction is
+/// possible, adds the reason.
 fn add_predictions(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;

@@ -118,7 +118,7 @@ impl HookReports {
     }
 
     fn exceptions(&self) -> impl Iterator<Item = (&Report, &HookException)> {
-        // Skips failed notebook cells, because they do not end the process.
+        // Skip failed notebook cells, because they do not end the process.
         self.reports.iter().flat_map(|report| {
             let exceptions = report.events.iter().filter_map(|e| e.exception.as_deref());
             exceptions.filter(|e| e.r#where != "cell").map(move |e| (report, e))
@@ -159,7 +159,7 @@ impl HookReports {
             Some(wanted) => is_near(oom.requested_bytes.0, wanted),
             None => true,
         };
-        // Takes the last matching error, because the program handled all earlier ones.
+        // Take the last matching error, because the program continued after all earlier ones.
         let (report, event, oom) = all.by_ref().filter(matches_request).last()?;
         Some(HookEvidence {
             report: HookReport::of(event, oom),
@@ -169,7 +169,8 @@ impl HookReports {
     }
 }
 
-/// Returns true if two sizes differ by at most 1 %. They can differ because log text rounds sizes to two decimals.
+/// Returns true if two sizes differ by at most 1 %. A small difference is expected, because log text rounds sizes to
+/// two decimals.
 fn is_near(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 100
 }

@@ -49,20 +49,20 @@ pub struct Finished {
     pub exit: ExitOutcome,
     pub process: Option<ProcessKey>,
     at: ExitTime,
-    /// Data for explaining the failure, if the command failed.
+    /// Data needed to explain the failure if the command failed.
     evidence: Evidence,
     pipes: PipedStreams,
 }
 
 impl Finished {
-    /// Returns the pipes still held open by processes that the command left running. Dropping the pipes waits for those
-    /// processes, as the pipe's reader would without gputop.
+    /// Returns the pipes still held open by processes that the command left running. Dropping the pipes waits until
+    /// those processes have closed them, just as the pipe's reader would do without gputop.
     pub fn take_pipes(&mut self) -> PipedStreams {
         std::mem::take(&mut self.pipes)
     }
 }
 
-/// Command output that gputop captures.
+/// Which output of the command gputop captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capture {
     /// Output to terminals, pipes and files.
@@ -71,7 +71,7 @@ pub enum Capture {
     Files,
 }
 
-/// Exit time on the monotonic and the wall clock.
+/// Exit time, on the monotonic clock and on the wall clock.
 #[derive(Debug, Clone, Copy)]
 struct ExitTime {
     mono: Mono,
@@ -80,13 +80,13 @@ struct ExitTime {
 
 struct Evidence {
     command: CommandLine,
-    /// Captured output to the terminal and to each pipe.
+    /// Output captured on its way to the terminal and to each pipe.
     outputs: Vec<CapturedOutput>,
     files: Vec<FilePosition>,
 }
 
-/// Runs the command until it exits. `rank` is set if the command is one of several ranks that share the keys of a
-/// terminal.
+/// Runs the command until it exits. `rank` is set if the command is one of several ranks that share the keyboard input
+/// of a terminal.
 pub fn run(
     command: &CommandLine,
     rank: Option<&Rank>,
@@ -111,7 +111,7 @@ pub fn run(
     };
     let mut child = command.spawn(&streams, slave, &pipes, &signals)?;
     pipes.close_writers();
-    // Drops gputop's slave end, so that only the command has it open.
+    // Drop gputop's copy of the slave end, so that only the command has it open.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));
     let mut output = CapturedOutput::default();
     let exit = Relay::new(opened, &mut output).run(&signals, &mut child);

@@ -1,5 +1,5 @@
-//! Reads the command's output after a failure: the end of the text from the pty or a pipe, and standard streams that
-//! are files.
+//! After a failure, reads the command's output: the end of the text captured from the pty or a pipe, and the files to
+//! which standard streams were redirected.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,10 +16,10 @@ use crate::model::text::visible;
 /// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
 /// at the end of a log.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
-/// Name of the captured output's log in incidents.
+/// Name under which incidents refer to the captured output.
 const NAME: &str = "output";
 
-/// Text that passed through the pty or a pipe.
+/// Text captured from the pty or a pipe.
 #[derive(Default)]
 pub(super) struct CapturedOutput {
     text: VecDeque<u8>,
@@ -42,7 +42,7 @@ impl CapturedOutput {
         log.finish()
     }
 
-    /// Returns true if no text was dropped, which means that line numbers are correct.
+    /// Returns true if no text was dropped. Line numbers are correct only in that case.
     pub(super) fn is_whole(&self) -> bool {
         !self.has_dropped
     }
@@ -62,7 +62,8 @@ pub(super) struct FilePosition {
 }
 
 impl FilePosition {
-    /// Returns the positions of standard output and standard error, or one position if both are the same file.
+    /// Returns the positions of standard output and standard error, or a single position if both refer to the same
+    /// file.
     pub(super) fn current() -> Vec<Self> {
         let both = [Self::of(1, io::stdout().as_fd()), Self::of(2, io::stderr().as_fd())];
         let mut positions = Vec::new();
@@ -96,7 +97,7 @@ impl FilePosition {
     pub(super) fn read(&self, catalogue: &Catalogue) -> Option<LogFindings> {
         let mut file = File::open(path(self.fd)).ok()?;
         let end = file.metadata().ok()?.len();
-        // Starts at 0 if the file has been truncated.
+        // Start at 0 if the file has been truncated.
         let from = if self.from > end { 0 } else { self.from };
         file.seek(SeekFrom::Start(from.max(end.saturating_sub(MAX_READ_BYTES)))).ok()?;
         let mut log = LogReader::new(catalogue, &self.name);

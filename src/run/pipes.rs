@@ -36,7 +36,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct PipedStreams(Vec<PipedStream>);
 
 struct PipedStream {
-    /// Numbers of the standard streams that this pipe replaces for the command: 1, 2 or both.
+    /// Descriptor numbers of the command's standard streams that this pipe replaces: 1, 2 or both.
     streams: Vec<usize>,
     /// Write end for the command. `None` once the command has inherited it.
     writer: Option<PipeWriter>,
@@ -111,7 +111,7 @@ impl PipedStreams {
 }
 
 impl Drop for PipedStreams {
-    /// Waits until no process can write to the pipes, or a signal arrives.
+    /// Waits until no process can write to the pipes, or until a signal arrives.
     fn drop(&mut self) {
         for stream in &mut self.0 {
             (stream.writer, stream.is_running) = (None, None);
@@ -139,7 +139,7 @@ impl PipedStream {
     }
 }
 
-/// Returns the device and inode if the stream is a pipe.
+/// Returns the device and inode numbers of a pipe, or `None` if the stream is not a pipe.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
     let metadata = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
     let is_pipe = metadata.file_type().is_fifo();

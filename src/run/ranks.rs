@@ -16,7 +16,7 @@ use super::command::identity;
 use crate::model::text::visible;
 use crate::user_files::{Base, create, directory, read};
 
-/// Environment variables that contain the rank and the number of ranks, for each launcher.
+/// Environment variables that contain the rank and the number of ranks, for each supported launcher.
 const RANK_VARIABLES: [(&str, &str); 5] = [
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -38,7 +38,7 @@ const JOB_VARIABLES: [&str; 6] = [
 const MAX_FILE_AGE: Duration = Duration::from_hours(24);
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// A rank in a job with several processes.
+/// The rank of a process in a distributed job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rank {
     pub number: u32,
@@ -107,8 +107,8 @@ fn delete_old_files(folder: &Path) {
     }
 }
 
-/// Converts text to a file name by replacing special characters, which host and run names may contain. Even if this
-/// makes the names of two jobs equal, their file names contain different launchers.
+/// Converts text to a file name by replacing special characters, which host names and run names may contain. If two
+/// jobs get the same name this way, their files still differ, because each file name also identifies the launcher.
 fn file_name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     text.chars().map(plain).take(200).collect()

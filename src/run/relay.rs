@@ -18,10 +18,10 @@ use super::signals::{Received, Signals, stop_by};
 use super::terminal::{Mirror, Terminal};
 use super::unsafe_calls;
 
-/// Maximum number of chunks copied before signals and keys are handled.
+/// Maximum number of chunks to copy before signals and keys are handled again.
 const MAX_CHUNKS_PER_TURN: usize = 16;
-/// Interval between checks for whether gputop is back in the foreground, while the command wants keys. Polling is
-/// needed because a shell sends no signal when it brings a running job to the foreground.
+/// Interval at which gputop checks whether it is in the foreground again, while the command is waiting for keys.
+/// Polling is needed because a shell sends no signal when it brings a running job to the foreground.
 const FOREGROUND_CHECK_INTERVAL_MS: u16 = 250;
 
 pub(super) struct Relay<'a> {
@@ -79,8 +79,8 @@ impl<'a> Relay<'a> {
         self.drain(signals);
         if let Some(ends) = &mut self.ends {
             ends.mirror.follow(&ends.master, &ends.terminal);
-            // A shell resets the modes only if a signal kills its job. gputop itself exits normally, so it must reset
-            // them.
+            // A shell resets the terminal modes only if a signal kills its job. gputop itself exits normally, so it
+            // must reset them.
             if let ExitOutcome::Killed(_) = exit {
                 ends.terminal.restore();
             }
@@ -129,7 +129,7 @@ impl<'a> Relay<'a> {
             let mut from = PollFlags::empty();
             from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
-            // Omits the master if no events are requested, because poll would report a closed slave repeatedly.
+            // Omit the master if no events are requested, because poll would report a closed slave repeatedly.
             if !from.is_empty() {
                 fds.push(PollFd::new(ends.master.as_fd(), from));
             }
@@ -156,7 +156,7 @@ impl<'a> Relay<'a> {
                 while let Some(change) = child.next_change() {
                     match change {
                         StateChange::Exited(exit) => return Some(exit),
-                        // Ignores SIGSTOP: the user who sent it will also send SIGCONT to the command, and may not know
+                        // Ignore SIGSTOP: the user who sent it will also send SIGCONT to the command, and may not know
                         // about gputop.
                         StateChange::Stopped(Signal::SIGSTOP) => {}
                         StateChange::Stopped(signal) => {
@@ -169,11 +169,12 @@ impl<'a> Relay<'a> {
             }
             Signal::SIGWINCH => {
                 self.resize();
-                // Notifies the command, which may have read the old window size.
+                // Notify the command, because it may have read the old window size.
                 child.signal(Signal::SIGWINCH);
             }
             Signal::SIGCONT => self.resume(child),
-            // Forwards a terminal's SIGHUP, because the kernel sends it only to the session leader.
+            // Forward a terminal's SIGHUP. gputop is the session leader here, and the kernel sends the signal only to
+            // the leader.
             Signal::SIGHUP if received.by_kernel && leads_session() => {
                 child.signal(received.signal);
             }
@@ -201,11 +202,11 @@ impl<'a> Relay<'a> {
 
     fn copy_keys(&mut self, are_available: bool) {
         let Some(ends) = &self.ends else { return };
-        // Ignores errors, because another user's terminal may not be readable.
+        // Ignore errors, because another user's terminal may not be readable.
         if are_available {
             let _ = self.keys.read_from(&ends.terminal);
         }
-        // Drops the keys if no process has the slave open to read them.
+        // Drop the keys if no process has the slave open to read them.
         if self.keys.write_to(&ends.master).is_err() {
             self.keys.clear();
         }

@@ -42,7 +42,8 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Returns true if, after the command has exited, this signal ends the wait for the reader of its output.
+    /// Returns true if this signal makes gputop stop waiting for the reader of the command's output. Applies only after
+    /// the command has exited.
     pub(super) fn ends_the_wait(self) -> bool {
         ![Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT].contains(&self.signal)
     }
@@ -79,8 +80,8 @@ impl AsFd for Signals {
     }
 }
 
-/// Stops this process as `signal` would, until it is continued. Returns immediately if no shell could continue the
-/// process, because the kernel then discards the signal.
+/// Raises `signal` to stop this process, and returns once the process is continued. Returns immediately if no shell
+/// could continue the process, because the kernel then discards the signal.
 pub(super) fn stop_by(signal: Signal) {
     let mut one = SigSet::empty();
     one.add(signal);
@@ -113,7 +114,7 @@ pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
                 }
             }
         };
-        // If the thread cannot be started, the work is still bounded by its own time limit.
+        // If the thread cannot be started, `work` cannot be cancelled, but its own time limit still applies.
         let _ = thread::Builder::new().spawn_scoped(scope, watch);
         let result = work(&is_cancelled);
         is_done.store(true, Ordering::Relaxed);

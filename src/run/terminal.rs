@@ -3,7 +3,7 @@
 //! gputop holds the master end of the pty, and the command the slave end. The command reads the terminal but writes to
 //! the pty. A full-screen program sets modes on its output stream and expects them to affect the terminal, so modes are
 //! copied from the pty to the terminal ([`Mirror`]). The kernel does not report mode changes. Checking at each chunk of
-//! output is enough, because a full-screen program always draws.
+//! output is enough, because a full-screen program draws after it changes the modes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -65,8 +65,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Reopens the terminal of a standard stream. Non-blocking mode then applies to this descriptor only, not to the
-    /// shell that shares the stream.
+    /// Reopens the terminal of a standard stream. Non-blocking mode then applies to this descriptor only, and does not
+    /// affect the shell, which shares the stream.
     fn open(stream: impl AsFd) -> io::Result<Self> {
         let modes = tcgetattr(&stream)?;
         let flags = OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
@@ -77,7 +77,7 @@ impl Terminal {
         });
         let fd = match own {
             Ok(file) => file.into(),
-            // The terminal is owned by another user, as after `su`.
+            // The terminal may be owned by another user, for example after `su`.
             Err(_) => stream.as_fd().try_clone_to_owned()?,
         };
         Ok(Self { fd, modes })
@@ -119,8 +119,8 @@ impl Pty {
         options.read(true).write(true);
         options.custom_flags(OFlag::O_NOCTTY.bits());
         let slave = options.open(ptsname_r(&master)?)?;
-        // The terminal itself converts line endings. OPOST stays set on the pty to detect when the command turns it
-        // off.
+        // The terminal itself converts line endings. OPOST stays set on the pty, so that gputop can detect when the
+        // command turns it off.
         let mut modes = terminal.modes.clone();
         modes.output_flags = OutputFlags::OPOST;
         tcsetattr(&slave, SetArg::TCSANOW, &modes)?;

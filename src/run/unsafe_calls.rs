@@ -1,4 +1,4 @@
-//! Unsafe system calls: work between fork and exec, window size, signal actions.
+//! Unsafe system calls: preparations between fork and exec, window size, signal actions.
 //!
 //! No other file in `src/run` contains unsafe code.
 #![allow(unsafe_code)]
@@ -34,8 +34,8 @@ pub(super) fn restore_sigchld_default() -> nix::Result<()> {
     Ok(())
 }
 
-/// Prepares the child before exec: restores the signal mask that gputop was started with. With `hangs_up`, the child gets
-/// SIGHUP if gputop is killed, as it would if its terminal were closed.
+/// Prepares the child before exec: restores the signal mask that gputop was started with. If `hangs_up` is set, the
+/// child receives SIGHUP if gputop is killed, as it would if its terminal were closed.
 pub(super) fn before_exec(command: &mut Command, mask: SigSet, hangs_up: bool) {
     let prepare = move || {
         if hangs_up {

@@ -1,6 +1,6 @@
-//! A hash table keyed by address. Addresses come from a file, so hash keys are random to prevent crafted files from
-//! making all addresses collide. The hash is a single multiplication, which takes a third of the standard hasher's
-//! time.
+//! A hash table keyed by address. Addresses come from a file, so the hash function uses random parameters, which
+//! prevent a crafted file from making all addresses collide. The hash is a single multiplication, which takes a third
+//! of the standard hasher's time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -9,7 +9,7 @@ use crate::allocator::fragmentation::Fragmentation;
 pub struct DeviceAnalysis {
     pub history: History,
     pub fragmentation: Fragmentation,
-    /// Time of the peak in allocated memory, as the number of events up to it.
+    /// Time of the peak in allocated memory, expressed as the number of events up to and including it.
     pub peak: usize,
 }
 
@@ -29,7 +29,7 @@ impl DeviceAnalysis {
         self.history.live_at(device, device.events.len())
     }
 
-    /// Returns the microseconds between the first and last event, or `None` if the file contains no times.
+    /// Returns the microseconds between the first and last event, or `None` if the file contains no timestamps.
     pub fn length(&self, device: &Device) -> Option<u64> {
         let last = device.events.last()?;
         device.since_first(last).filter(|_| last.time_us != NO_TIME)

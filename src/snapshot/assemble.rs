@@ -105,12 +105,12 @@ impl Uses {
 fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     let Some(runs) = store.runs(segments) else {
         let what = store.describe(segments);
-        return Err(no_snapshot(format!("its `segments` are {what}")));
+        return Err(no_snapshot(format!("its `segments` value is {what}")));
     };
     let (mut numbers, mut remaining) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {
         let &Run::Segments(from, to) = run else {
-            return Err(no_snapshot("its `segments` contain values that are not segments"));
+            return Err(no_snapshot("its `segments` list contains values that are not segments"));
         };
         remaining.take(to - from, "segment")?;
         numbers.extend(from..to);
@@ -127,7 +127,9 @@ fn blocks_of(
     let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
         let &Run::Blocks(from, to) = run else {
-            return Err(no_snapshot("a segment's blocks contain values that are not blocks"));
+            return Err(no_snapshot(
+                "a segment's `blocks` list contains values that are not blocks",
+            ));
         };
         remaining.take(to - from, "block")?;
         ranges.push((from, to));
@@ -200,7 +202,9 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
             _ => None,
         };
         let Some(of_device) = of_device else {
-            return Err(no_snapshot("its `device_traces` contain values that are not events"));
+            return Err(no_snapshot(
+                "its `device_traces` list contains values that are not events",
+            ));
         };
         let mut ranges = Vec::new();
         for run in of_device {

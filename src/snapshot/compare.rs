@@ -13,7 +13,7 @@ use super::{Device, DeviceAnalysis, Snapshot, StackId};
 use crate::model::stack::StackFrame;
 use crate::model::units::Bytes;
 
-/// How the memory of a stack changed from the first snapshot to the second.
+/// How the memory allocated by a stack changed from the first snapshot to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -36,13 +36,13 @@ impl ChangeKind {
     }
 }
 
-/// The memory of a stack in two snapshots.
+/// The memory allocated by a stack in two snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChange {
     pub kind: ChangeKind,
     pub before: Amount,
     pub after: Amount,
-    /// Stack in the second snapshot, or in the first snapshot if the stack vanished.
+    /// Stack in the second snapshot, or in the first snapshot if the second one does not contain it.
     pub stack: StackId,
     /// The program's own frames on one line. Empty if the stack is unknown.
     pub words: String,
@@ -72,7 +72,7 @@ impl StackChange {
     }
 }
 
-/// Memory of a device in one snapshot, named as in `torch.cuda.memory_stats()`.
+/// Memory values of a device in one snapshot. Their names are those of `torch.cuda.memory_stats()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DeviceFigures {
     pub allocated_bytes: Bytes,
@@ -98,7 +98,7 @@ impl DeviceFigures {
         }
     }
 
-    /// Returns the name and value of each figure, for a table.
+    /// Returns the name and value of each figure for display in a table.
     pub fn named(&self) -> [(&'static str, Bytes); 6] {
         [
             ("allocated", self.allocated_bytes),
@@ -117,12 +117,12 @@ pub struct DeviceChange {
     pub ordinal: u32,
     /// Memory in each snapshot, all zero if a snapshot does not contain the device.
     pub figures: [DeviceFigures; 2],
-    /// Stacks whose memory changed, the largest difference first.
+    /// Stacks whose memory changed, largest difference first.
     pub changes: Vec<StackChange>,
 }
 
 impl DeviceChange {
-    /// Returns the number of changed stacks of a kind and the sum of their differences.
+    /// Returns the number of stacks with this kind of change, and the sum of their changes in bytes.
     pub fn total(&self, kind: ChangeKind) -> (usize, i64) {
         let changes = self.changes.iter().filter(|change| change.kind == kind);
         changes.fold((0, 0), |(count, bytes), change| {
@@ -145,7 +145,7 @@ struct DeviceMemory {
     stacks: Vec<ByStack>,
 }
 
-/// One snapshot, reduced to what a comparison needs.
+/// The parts of a snapshot that a comparison needs.
 #[derive(Debug)]
 pub struct SnapshotMemory {
     devices: Vec<(u32, DeviceMemory)>,

@@ -18,7 +18,7 @@ pub struct Held {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Device {
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     pub map: PoolMap,
     /// Blocks that are not free, sorted by address.

@@ -14,7 +14,7 @@ pub enum SnapshotError {
     Cut(u64),
     /// The pickle contains an instruction that would run code in Python.
     #[error(
-        "at byte {at} it asks Python to {} ({}): a memory snapshot is plain data, and gputop executes nothing from a file",
+        "at byte {at} it asks Python to {} ({}): a memory snapshot is plain data, and gputop executes no code from files",
         opcode::intent(*.opcode),
         opcode::name(*.opcode)
     )]
@@ -31,7 +31,7 @@ pub enum SnapshotError {
     /// The file exceeds the memory limit, which is based on the file size. A compressed file may exceed the limit after
     /// decompression.
     #[error(
-        "reading the file takes more than {} MiB, too much for a file of {size} bytes; if it is compressed, decompress it first",
+        "reading the file takes more than {} MiB of memory, too much for a file of {size} bytes; if it is compressed, decompress it first",
         *max_memory >> 20
     )]
     TooLarge { size: u64, max_memory: usize },

@@ -1,5 +1,5 @@
 //! Memory history of a device, computed from its trace: allocated and reserved bytes after each event, memory held by
-//! each stack at a given time, and each stack's change between two times.
+//! each stack at a given time, and how each stack's memory changed between two times.
 //!
 //! A time is expressed as a number of events: 0 is before the first event of the trace, `events.len()` after the last.
 //! The trace contains only the latest events, so everything is calculated backwards from the map, which describes the
@@ -11,7 +11,7 @@ use super::record::{Action, Event, StackId};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
-/// Number of events in a chunk: small enough to process one by one, large enough to skip through a trace quickly.
+/// Number of events in a chunk: small enough to process event by event, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;
 
 /// Memory history, computed once per trace. Takes 4 bytes per event.
@@ -20,7 +20,7 @@ pub struct History {
     /// For each `free_requested` event, the stack that allocated the block; 0 if the allocation precedes the trace.
     allocated_by: Vec<StackId>,
     chunks: Vec<Chunk>,
-    /// Memory held by each stack at the end of the trace, indexed by stack: requested bytes, and blocks.
+    /// Requested bytes and number of blocks that each stack holds at the end of the trace, indexed by stack.
     live: Vec<Amount>,
 }
 
@@ -41,7 +41,7 @@ struct Level {
 /// Memory statistics over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// Minimum and maximum total of the requested bytes in live blocks.
+    /// Minimum and maximum of the total requested bytes in live blocks.
     pub allocated: (Bytes, Bytes),
     /// Maximum reserved bytes.
     pub reserved: Bytes,
@@ -68,7 +68,7 @@ impl History {
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
-                // Falls back to the event's stack if the program recorded stacks only for events.
+                // Fall back to the event's stack, because the program may have recorded stacks only for events.
                 let from_event = || live_stacks.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
                 let stack = stack.or_else(from_event).unwrap_or(0);
@@ -138,20 +138,21 @@ impl History {
         from
     }
 
-    /// Returns the memory held by each stack at a time, in descending order.
+    /// Returns the memory held by each stack at the given time, in descending order.
     pub fn live_at(&self, device: &Device, time: usize) -> Vec<ByStack> {
         let mut live = self.live.clone();
         for by in self.net(device, time, device.events.len()) {
             add(&mut live, by.stack, -by.amount.bytes, -by.amount.blocks);
         }
         let mut list = listed(&live);
-        // Drops negative amounts, which lost events can cause.
+        // Drop negative amounts, which occur if events are missing from the trace.
         list.retain(|by| by.amount.bytes > 0);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));
         list
     }
 
-    /// Returns the memory gained by each stack between `from` and `to`, in descending order. Losses are negative.
+    /// Returns by how much the memory of each stack increased between `from` and `to`, in descending order. Decreases
+    /// are negative.
     pub fn growth(&self, device: &Device, from: usize, to: usize) -> Vec<ByStack> {
         let mut list = self.net(device, from, to);
         list.sort_by_key(|by| std::cmp::Reverse(by.amount.bytes));

@@ -106,7 +106,7 @@ impl<R: Read> Input<R> {
         self.at = 0;
         while self.end < count {
             if self.end == self.buffer.len() {
-                // Grow in steps, because a claimed length may be false.
+                // Grow the buffer in steps, because a damaged or malicious file may claim a huge length.
                 let more = self.buffer.len().min(self.max_at_once);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }
@@ -114,7 +114,7 @@ impl<R: Read> Input<R> {
                 Ok(0) => return Err(SnapshotError::Cut(self.before + self.end as u64)),
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The compressed file is truncated.
+                // The decoder reports this error if the compressed file is truncated.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Err(SnapshotError::Cut(self.before + self.end as u64));
                 }

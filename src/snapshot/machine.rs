@@ -22,7 +22,7 @@ const MAX_WAITING: usize = 1 << 22;
 /// Maximum nesting depth. Python itself stops at 1000 levels.
 const MAX_LEVELS: usize = 10_000;
 const MAX_MEMO: usize = 100_000_000;
-/// Maximum number of numbers and other simple values in the memo. No pickler stores numbers in the memo.
+/// Maximum number of memo entries that hold numbers or other simple values. Real picklers never memoize such values.
 const MAX_OTHERS: usize = 1 << 20;
 /// Memory limit: a base amount for any file, plus a multiple of the file size. PyTorch's pickles need about three times
 /// their size.
@@ -32,8 +32,8 @@ const MEMORY_PER_BYTE: u64 = 20;
 /// of their size.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Number of instructions between two budget checks. Unless it creates a long string, an instruction takes about 100
-/// bytes of memory.
+/// Number of instructions between two budget checks. An instruction takes about 100 bytes of memory unless it creates a
+/// long string.
 const STEPS: u32 = 4_096;
 /// Minimum string length that triggers a budget check before the string is read.
 const LARGE_TEXT: usize = 64 << 10;
@@ -70,7 +70,7 @@ struct Budget {
     max_memory: usize,
     /// Limit on the uncompressed bytes of the pickle.
     max_unpacked: u64,
-    /// Instructions until the next budget check.
+    /// Number of instructions left until the next budget check.
     steps: u32,
 }
 
@@ -343,8 +343,8 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Returns the stack height below which nothing may be popped, because values before a mark are operands of other
-    /// instructions.
+    /// Returns the stack height below which an instruction must not pop values. Values before a mark are operands of
+    /// other instructions.
     #[inline]
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
@@ -408,7 +408,8 @@ impl<R: Read> Machine<R> {
         done.map_err(|what| self.damaged(&what))
     }
 
-    /// Creates a container from the values after the mark, as protocol 0 requires.
+    /// Replaces the last mark with a new container and a mark, so that the values after it can be added to the
+    /// container. Protocol 0 requires this.
     fn push_before_mark(&mut self, object: Object) -> Result<()> {
         let from = self.unmark()?;
         let container = self.new_object(object)?;
@@ -448,7 +449,7 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Reads an integer in two's complement, lowest byte first.
+    /// Reads a little-endian two's-complement integer.
     #[inline]
     fn long(&mut self, size: usize) -> Result<()> {
         let bytes = self.input.take(size)?;

@@ -45,7 +45,7 @@ use self::stacks::Stacks;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Devices with a segment or an event, sorted by number.
+    /// Devices with at least one segment or event, sorted by number.
     pub devices: Vec<Device>,
     pub stacks: Stacks,
     /// Streams and pools, indexed by [`Event::lane`].

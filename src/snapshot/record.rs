@@ -62,11 +62,11 @@ impl Action {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The address, or the driver's free memory in bytes for an OOM event.
+    /// Address of the memory. For an OOM event, the free memory that the driver reported, in bytes.
     pub addr: u64,
     /// Size in bytes. For an allocation, the requested size before rounding.
     pub size: u64,
-    /// Microseconds since 1970, from PyTorch's clock; [`NO_TIME`] before torch 2.1.
+    /// Microseconds since 1970, from PyTorch's clock; [`NO_TIME`] in files from torch versions before 2.1.
     pub time_us: i64,
     pub stack: StackId,
     /// Stream and pool, as an index into [`Snapshot::lanes`](super::Snapshot::lanes).
@@ -91,7 +91,8 @@ pub struct Lane {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BlockRecord {
-    /// Missing before torch 2.1, when the blocks of a segment were contiguous.
+    /// `None` if the file was written by a torch version before 2.1, which recorded no block addresses. The blocks of a
+    /// segment are then contiguous.
     pub address: Option<u64>,
     pub size: u64,
     pub requested: Option<u64>,

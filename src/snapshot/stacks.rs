@@ -30,8 +30,8 @@ impl Stacks {
         users
     }
 
-    /// Returns the most informative frame: the innermost in user code, or else the innermost Python frame, or else the
-    /// innermost of all.
+    /// Returns the most informative frame, which is the innermost one in user code. A stack without user code yields
+    /// its innermost Python frame, and a stack without Python frames its innermost frame.
     pub fn place(&self, stack: StackId) -> Option<&StackFrame> {
         let frames = || self.frames(stack);
         let users = frames().find(|frame| frame.is_users());

@@ -21,7 +21,7 @@ const MAX_FIELDS: usize = 64;
 /// Maximum number of frames per stack, counted from the innermost. Python's own limit is 1000.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// Memory needed for a record and all data derived from it: the snapshot, its history and the printed text.
+/// Memory needed for a record and everything derived from it in the snapshot, the history and the printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
@@ -152,7 +152,7 @@ impl Store {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
                 let at = number(self.lists.len());
-                // Most lists have one run; the default capacity would be four.
+                // Reserve room for a single run, because most lists have only one. The default capacity would be four.
                 self.lists.push(Vec::with_capacity(1));
                 self.container_bytes += size_of::<Vec<Run>>() + size_of::<Run>();
                 self.objects[id as usize] = Object::List(at);
@@ -182,8 +182,8 @@ impl Store {
         Ok(())
     }
 
-    /// Sets dictionary entries; `items` alternates keys and values. Fails if `dict` does not refer to a dictionary, or
-    /// if a value does not match its key.
+    /// Sets dictionary entries; `items` contains keys and values alternately. Fails if `dict` does not refer to a
+    /// dictionary, or if a value does not match its key.
     pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
         let Value::Object(id) = dict else {
             return Err(NOT_A_DICTIONARY.into());
@@ -196,7 +196,7 @@ impl Store {
         if matches!(object, Object::EmptyDict | Object::Dict(_))
             && let Some(record) = pairs().find_map(|(key, _)| self.record(key))
         {
-            // Protocol 0 sets items one by one, so convert the items that preceded the identifying key.
+            // Protocol 0 sets items one by one, so also convert the items that were set before the identifying key.
             let before = match object {
                 Object::Dict(at) => std::mem::take(&mut self.dicts[at as usize]),
                 _ => Vec::new(),
@@ -244,7 +244,7 @@ impl Store {
             + self.pairs.len() * INTERNED_BYTES
     }
 
-    /// Creates a new record if the key identifies its kind of record.
+    /// Creates a new record if this key identifies the kind of record that its dictionary describes.
     #[inline]
     fn record(&mut self, key: Value) -> Option<Object> {
         let Value::Text(key) = key else { return None };
@@ -318,7 +318,7 @@ impl Store {
             text::REQUESTED_SIZE => self.blocks[n].requested = Some(unsigned(key, value, self)?),
             text::STATE => self.blocks[n].state = state(value),
             text::FRAMES => self.blocks[n].stack = self.stack(value),
-            // In torch 2.0 and earlier: a list of the block's uses, the current one first.
+            // torch 2.0 and earlier write a list of the block's uses, the current one first.
             text::HISTORY => {
                 let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
                     return Ok(());

@@ -18,7 +18,7 @@ macro_rules! known {
 }
 
 known! {
-    // Also used as the file name of a frame without a file.
+    // The empty string is also the file name of frames without a file.
     EMPTY = "",
     ACTION = "action",
     ADDR = "addr",

@@ -57,7 +57,8 @@ impl Snapshot {
         })
     }
 
-    /// Returns the blocks that were live before the first event: live or freed blocks without an allocation event.
+    /// Returns the blocks that were live before the first event. These are all live or freed blocks for which the trace
+    /// contains no allocation.
     fn start(&self, device: &Device) -> Vec<Live> {
         // Maps each allocated address to true if it is live after the events so far.
         let mut made: ByAddress<bool> = ByAddress::default();

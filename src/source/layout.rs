@@ -25,7 +25,7 @@ pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 /// Length of the magic number and the length field at the start of every skippable frame.
 pub const SKIPPABLE_HEADER: u64 = 8;
 
-/// End marker of a finished recording, after the length of the index frame.
+/// End marker of a finished recording, written after the length of the index frame.
 pub const INDEX_END: &[u8; 8] = b"gputopIX";
 /// Combined size of the length (`u32`) and [`INDEX_END`].
 pub const INDEX_FOOTER: u64 = 12;

@@ -1,12 +1,12 @@
-//! Schedules the pool maps of a recording: each pool in turn, one at a time, plus additional maps of new or changed
-//! pools.
+//! Decides when a recorder requests the maps of memory pools: all pools in turn, one at a time, and additionally pools
+//! that are new or have changed.
 //!
-//! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. A pool is read out of turn if it is new, if
-//! its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is pending at a time,
-//! because the stream between a source and its reader has room for only one map.
+//! A round starts every [`DEFAULT_PERIOD`], or at a user-defined period. The map of a pool is requested out of turn if
+//! the pool is new, if its `num_ooms` increased, or if its reserved memory reached a new maximum. Only one request is
+//! pending at a time, because the stream between a source and its reader has room for only one map.
 //!
 //! Eight training pools with 1500 blocks each take 40 kB per round, compressed. One round per minute would take 62 MB a
-//! day, two thirds of the space for the same machine's frames. If the user sets no period, a budget therefore applies:
+//! day, two thirds as much space as the same machine's frames. If the user sets no period, a budget therefore applies:
 //! [`MAX_BUDGET`] at the start, plus [`BUDGET_PER_MINUTE`]. Each round waits until the budget allows it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -47,15 +47,15 @@ type PoolKey = (ProcessKey, u32);
 pub struct MapScheduler {
     every: MapPeriod,
     known: BTreeMap<PoolKey, PoolState>,
-    /// Pools whose maps must be requested, in order.
+    /// Pools whose maps must be requested, in the order of the requests.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
-    /// Start time of the last round of maps.
+    /// Start time of the last round. A round requests the maps of all pools.
     round: Option<Mono>,
     budget: Budget,
 }
 
-/// State of a pool at the last request for its map.
+/// State of a pool when its map was last requested.
 #[derive(Debug, Clone, Copy)]
 struct PoolState {
     at: Mono,
@@ -80,7 +80,7 @@ impl Budget {
         let passed = self.at.map_or(Millis(0), |at| now.since(at));
         let grown = passed.0.saturating_mul(BUDGET_PER_MINUTE.0) / 60_000;
         let grown = i64::try_from(grown).unwrap_or(i64::MAX);
-        // Fractions of a byte are not lost, because the time advances only after a whole byte is added.
+        // Advance the time only after adding at least one whole byte, so that fractions of a byte are not lost.
         if grown > 0 || self.at.is_none_or(|at| now < at) {
             self.left = self.left.saturating_add(grown).min(MAX_BUDGET.0 as i64);
             self.at = Some(now);
@@ -114,7 +114,7 @@ impl MapScheduler {
         let listed: BTreeMap<PoolKey, &Pool> = pools.map(|pool| (key(pool), pool)).collect();
         self.known.retain(|key, _| listed.contains_key(key));
         self.queue.retain(|key| listed.contains_key(key));
-        // A round also starts if the clock went backwards, as after a reboot.
+        // Also start a round if the clock went backwards, for example after a reboot.
         let is_round = self.round.is_none_or(|round| now < round || now.since(round) >= period);
         if is_round && has_budget && !listed.is_empty() {
             self.round = Some(now);
@@ -143,9 +143,9 @@ impl MapScheduler {
         self.answered((map.process, map.ordinal))
     }
 
-    /// Returns true if `map`, which was read because an allocation failed, should be recorded. This requires some
-    /// remaining budget. Until the next round, failures in that pool cause no further requests, because each failure
-    /// comes with its own map.
+    /// Returns true if `map`, which was read because an allocation failed, should be recorded. If a budget applies, the
+    /// map is recorded only while some of the budget is left. Until the next round, failures in that pool cause no
+    /// further requests, because each failure comes with its own map.
     pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
         let has_budget = match self.every {
             MapPeriod::Never => false,
@@ -169,7 +169,7 @@ impl MapScheduler {
         is_requested
     }
 
-    /// Deducts the bytes that a written map takes in the file.
+    /// Deducts the size of a written map from the budget.
     pub fn wrote(&mut self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.budget.left = self.budget.left.saturating_sub(bytes);
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Returns the PIDs requested for one frame. The reply to each request is a map of `bytes` bytes.
+    /// Returns the PIDs whose maps are requested for one frame. The reply to each request is a map of `bytes` bytes.
     fn asked(rounds: &mut MapScheduler, frame: &Frame, bytes: u64) -> Vec<u32> {
         let mut pids = Vec::new();
         let mut request = rounds.frame(frame);

@@ -8,12 +8,12 @@
 //! --bench recording`: 98.6 MB, of which 6.1 MB are maps). Every line contains a complete frame and can be read without
 //! the others. Two kinds of rounding save about 30 MB of that:
 //!
-//! - CPU shares are rounded to a tenth of a percent. The kernel counts ticks of 10 ms, so only whole percents were
-//!   measured over a second. Further digits only come from dividing by an interval such as 1.0003 s, and they do not
-//!   compress.
+//! - CPU shares are rounded to a tenth of a percent. The kernel counts CPU time in ticks of 10 ms, so an interval of
+//!   one second yields only whole percents. Further digits result only from dividing by an interval such as 1.0003 s,
+//!   and they compress badly.
 //! - Summaries in the notes are rounded to four digits, which is more precise than any chart.
 //!
-//! `map_schedule.rs` decides how often a map is written.
+//! `map_schedule.rs` decides how often the map of each pool is written.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -41,7 +41,7 @@ use crate::protocol::map_line::MapLine;
 
 /// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 7 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
-/// zstd level for many recordings at once, the same as for connections.
+/// zstd level for many recordings at once. Connections use the same level.
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
 const SMALL_WINDOW_LOG: u32 = 18;
 
@@ -71,7 +71,7 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the zstd window in which repetitions are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB of window, plus 18 MiB for the match search.
+    /// 16 MiB, plus 18 MiB for finding matches.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,
@@ -87,12 +87,13 @@ pub struct Recorder<W: Write = File> {
 }
 
 struct OpenMinute {
-    /// In-memory compressor. The output of each flush is written immediately.
+    /// Compressor that writes to memory. After each flush, its output is written immediately.
     encoder: Encoder<'static, Vec<u8>>,
     at: Minute,
     raw_bytes: u64,
     summary: Summarize,
-    /// Events for the note, up to a limit. Events beyond the limit are stored only in the minute.
+    /// Events to repeat in the note that follows the minute, up to a limit. Further events are stored only in the
+    /// minute.
     events: Vec<Event>,
     event_bytes: u64,
 }
@@ -190,7 +191,7 @@ impl<W: Write> Recorder<W> {
         line.and_then(|line| self.write_line(stack.at, &line).map(drop)).map_err(write_failed)
     }
 
-    /// Writes the memory holders of a process, which were read because an allocation failed or memory was nearly full.
+    /// Writes a process's memory holders. They are read when an allocation fails or memory is nearly full.
     pub fn holders(&mut self, summary: &HolderSummary) -> Result<(), RecordError> {
         let line = json_entry("holder_summary", summary);
         line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)
@@ -209,7 +210,7 @@ impl<W: Write> Recorder<W> {
         let line = MapLine::new(map, since).map_err(io::Error::from);
         let line = line.and_then(|line| json_line(&line));
         line.and_then(|line| {
-            // Omits lines over the limit, because readers reject them.
+            // Omit lines over the limit, because readers reject them.
             if line.len() as u64 <= MAX_LINE_BYTES {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;
@@ -313,8 +314,8 @@ impl OpenMinute {
         }
     }
 
-    /// Returns true if a frame at `now` must start a new minute. If the clock went backwards, the frame is from another
-    /// boot.
+    /// Returns true if a frame at `now` must start a new minute. Also returns true if the clock went backwards, because
+    /// the frame is then from another boot.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
         now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES
@@ -323,7 +324,7 @@ impl OpenMinute {
 
 fn rounded(mut summary: Summary) -> Summary {
     for bucket in summary.series.values_mut().flatten() {
-        // Drops infinite values. JSON cannot represent infinity, and one such value would make the whole note
+        // Drop infinite values. JSON cannot represent infinity, and one such value would make the entire note
         // unreadable.
         *bucket = bucket
             .map(|span| Span(four_digits(span.0), four_digits(span.1)))
@@ -336,7 +337,7 @@ fn four_digits(value: f32) -> f32 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    // Calculates in f64, because large powers of ten are not exact in f32.
+    // Calculate in f64, because large powers of ten are not exact in f32.
     let wide = f64::from(value);
     let unit = 10_f64.powi(wide.abs().log10().floor() as i32 - 3);
     ((wide / unit).round() * unit) as f32
@@ -381,7 +382,7 @@ mod tests {
         assert_eq!(rounded(summary).series["host/cpu"], [None, Some(Span(1.0, 2.0))]);
     }
 
-    /// Checks that a recorder does not accumulate a whole day in memory.
+    /// Checks that a recorder does not accumulate a day of data in memory.
     #[test]
     fn closes_a_minute_by_time_and_when_the_clock_goes_back() {
         let mut recorder = Recorder::new(io::sink(), &Hello::default()).expect("records");

@@ -1,4 +1,5 @@
-//! The update queue between a source's threads and its reader: ordered, limited in size, and never losing events.
+//! The update queue between a source's threads and its reader. It is ordered and limited in size, and never loses
+//! events.
 //!
 //! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never drops an
 //! event and never blocks a collector.
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::{Request, Update};
 
-/// Maximum number of unread frames: enough for a jump, which sends a minute at one frame per second.
+/// Maximum number of unread frames: enough for all frames that a jump in a recording sends.
 const MAX_FRAMES: usize = 128;
 
 /// Maximum number of unread Python stacks. If a program's allocations keep failing, it produces one stack per second.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::RunSummary;
 use super::subject::{Figure, Quantity, Subject};
 
-/// Two run summaries and the difference of each figure.
+/// Two run summaries and the differences between their figures.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     pub schema: u32,

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::model::units::{Bytes, Millis};
 
-/// Base-2 logarithm of the number of buckets per power of two. The width of a bucket is at most 0.4 % of its values, or
-/// 1 byte.
+/// Base-2 logarithm of the number of buckets per power of two. The width of a bucket is at most 0.4 % of the values in
+/// it, or 1 byte.
 const PRECISION: u32 = 8;
 
 /// Peak and percentiles of a memory size.

@@ -18,8 +18,8 @@ const CARDS: &[u64] =
 pub struct ProvenFit {
     #[serde(rename = "card_bytes")]
     pub card: Bytes,
-    /// Memory assumed to be in use outside the allocator: the process's peak use outside it, plus the driver's own
-    /// reserve.
+    /// Memory assumed to be in use outside the allocator: the process's peak use outside the allocator, plus the memory
+    /// that the driver reserves for itself.
     #[serde(rename = "outside_bytes")]
     pub outside: Bytes,
     #[serde(rename = "peak_reserved_bytes")]
@@ -35,7 +35,7 @@ pub enum UnprovenFit {
     Failed,
     #[error("the replay does not reproduce the recorded peak of reserved memory")]
     Inexact,
-    #[error("no process of the recording has the peak of reserved memory of the trace")]
+    #[error("no process in the recording has the same peak of reserved memory as the trace")]
     Unmatched,
     #[error("the device memory outside of PyTorch's pools was not recorded")]
     OutsideUnknown,

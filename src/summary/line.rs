@@ -1,5 +1,5 @@
 //! The recorded frame fields that a summary needs. Reading only these fields is several times faster than reading a
-//! whole [`Frame`](crate::model::frame::Frame), which matters for day-long recordings.
+//! complete [`Frame`](crate::model::frame::Frame), which matters for recordings of a day or more.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_PROCESSES_MEMORY: usize = 12 << 20;
 const MAX_POOLS: usize = 16_384;
 /// Maximum number of processes on one GPU.
 const MAX_GPU_PROCESSES: usize = 4_096;
-/// Maximum age of a section relative to its frame. Older sections are stale, unless the sampling interval is long.
+/// Maximum age of a section relative to its frame. Unless the sampling interval is long, older sections count as stale.
 const STALE: Millis = Millis(15_000);
 
 /// Content of one line of a recording.

@@ -74,16 +74,16 @@ pub struct GpuSummary {
     pub name: String,
     #[serde(rename = "total_bytes")]
     pub total: Option<Bytes>,
-    /// GPU memory in use, including the driver's part.
+    /// GPU memory in use, including memory reserved by the driver.
     pub used: Option<Percentiles>,
     /// GPU memory that remained free throughout the recording.
     #[serde(rename = "unused_bytes")]
     pub unused: Option<Bytes>,
-    /// Share of time without a running kernel and without a process on the GPU.
+    /// Share of time in which no kernel was running and no process was on the GPU.
     pub idle_percent: Option<Percent>,
-    /// Share of time without a running kernel although a process held GPU memory.
+    /// Share of time in which no kernel was running although a process held GPU memory.
     pub waiting_percent: Option<Percent>,
-    /// Share of time with clocks reduced because of power limits, temperature or the power supply.
+    /// Share of time in which clocks were reduced because of power limits, temperature or the power supply.
     pub throttled_percent: Option<Percent>,
     /// Share of time for each throttle reason.
     pub throttle_reasons: Vec<ThrottleShare>,
@@ -125,7 +125,7 @@ pub struct ProcessSummary {
     /// Peak device memory of the process outside PyTorch's pools.
     #[serde(rename = "outside_peak_bytes")]
     pub outside_peak: Option<Bytes>,
-    /// Share of time without a running kernel on the process's GPUs.
+    /// Share of time in which no kernel was running on the process's GPUs.
     pub waiting_percent: Option<Percent>,
     pub pools: Vec<PoolSummary>,
     pub warnings: Vec<WarningSummary>,
@@ -141,7 +141,7 @@ const TORCH: &str = "PyTorch";
 pub struct PoolSummary {
     pub framework: &'static str,
     pub allocator: Allocator,
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     /// Index of the GPU, if known.
     pub gpu: Option<u32>,

@@ -18,12 +18,12 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reported_pool::Framework;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
 
-/// Maximum number of processes with totals. Further processes are only counted.
+/// Maximum number of processes for which totals are kept. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;
 const MAX_POOLS: usize = 64;
 /// Recording time between two checks. Each check evaluates the warnings and updates the process descriptions.
 const CHECK_INTERVAL: Millis = Millis(10_000);
-/// Retention time of pool samples. Equals the longest time span that a warning examines.
+/// Time for which pool samples are retained, equal to the longest time span that a warning examines.
 pub const RETENTION: Millis = Millis(600_000);
 
 /// Totals over one part of a recording.
@@ -61,11 +61,11 @@ struct GpuTotals {
     total: Option<Bytes>,
     driver_reserved: Option<Bytes>,
     used: Distribution,
-    /// Milliseconds with a known utilization.
+    /// Time in milliseconds during which the utilization was known.
     known: u64,
     idle: u64,
     waiting: u64,
-    /// Milliseconds with known throttle reasons.
+    /// Time in milliseconds during which the throttle reasons were known.
     throttle_known: u64,
     throttled: u64,
     reasons: Vec<(Throttle, u64)>,
@@ -111,7 +111,7 @@ struct InFrame<'a> {
 }
 
 impl Totals {
-    /// Returns empty totals for the next part of the recording. They inherit the recent state of these totals.
+    /// Returns empty totals for the next part of the recording, which continue from the recent state of these totals.
     #[must_use]
     pub fn continued(self) -> Self {
         Self { recent: self.recent, ..Self::default() }

@@ -20,7 +20,7 @@ pub enum Scope {
     Screens,
     /// Only while a recording is playing.
     Recording,
-    /// Everywhere, even over a menu. Keys with Ctrl also work while text is being typed.
+    /// Everywhere, including while a menu is open. Keys with Ctrl also work while text is being typed.
     Program,
 }
 
@@ -75,9 +75,9 @@ actions! {
         View::pass;
     Down: Screens, "down", ["j", "down"], "down", "Move the cursor down, or scroll",
         View::pass;
-    Left: Screens, "left", ["h", "left"], "left", "Move to the previous cell of a map",
+    Left: Screens, "left", ["h", "left"], "left", "Move to the previous cell of a memory map",
         View::pass;
-    Right: Screens, "right", ["l", "right"], "right", "Move to the next cell of a map",
+    Right: Screens, "right", ["l", "right"], "right", "Move to the next cell of a memory map",
         View::pass;
     PageUp: Screens, "page_up", ["pgup", "ctrl-u"], "page up", "Move up one page",
         View::pass;
@@ -107,7 +107,7 @@ actions! {
         View::name_log;
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
         |_, _| Effect::Open(Box::new(Unreadable::default()));
-    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident, or the incident of the shown process on the process screen",
+    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident or, on the process screen, the incident of that process",
         View::open_newest_incident;
     Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
         View::list_incidents;
@@ -115,7 +115,7 @@ actions! {
         |_, _| Effect::Hosts;
     Connect: Screens, "connect", ["c"], "connect", "Reconnect to a host now; leaves the dashboard while ssh waits for your input",
         |_, _| Effect::Connect(None);
-    Probe: Screens, "probe", ["P"], "probe", "Probe how much memory the GPU under the cursor can allocate; shows the cost and asks first",
+    Probe: Screens, "probe", ["P"], "probe", "Probe how much memory can be allocated on the GPU under the cursor; shows the cost and asks first",
         View::ask_to_probe;
     NextPane: Screens, "next_pane", ["tab", "backtab"], "switch pane", "Switch between GPUs and processes, or between the panes of a screen",
         View::pass;
@@ -189,7 +189,7 @@ actions! {
         |_, app| set_speed(app, 0.5);
     Faster: Recording, "faster", ["+", "="], "speed up", "Play at twice the speed",
         |_, app| set_speed(app, 2.0);
-    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys of this screen; press again for all keys, terms and columns",
+    Help: Screens, "help", ["?", "f1"], "help", "Explain the keys on this screen; press again for all keys, terms and columns",
         |_, _| Overlay::Help(Help::default()).into();
     Redraw: Program, "redraw", ["ctrl-l"], "redraw", "Redraw the whole screen",
         |_, _| Effect::Redraw;

@@ -1,6 +1,6 @@
 //! The state shown by screens: the newest frame, the history, exited processes, and the user's display settings.
 //!
-//! `update` applies one [`Update`] and draws nothing. Screens only borrow the state, and handle a recording like a live
+//! `update` applies one [`Update`] and draws nothing. Screens only borrow the state, and treat a recording like a live
 //! host.
 
 use std::collections::{BTreeSet, HashMap};
@@ -54,7 +54,7 @@ const MAX_AHEAD: Millis = Millis(5_000);
 /// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
-/// Maximum number of retained Python stacks. Beyond it, the oldest are dropped.
+/// Maximum number of retained Python stacks. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
@@ -94,7 +94,7 @@ pub struct App {
     pub filter: Filter,
     pub tags: Tags,
     pub incidents: Incidents,
-    /// True if the terminal should report mouse clicks and the wheel.
+    /// True if the terminal should report mouse clicks and wheel movements.
     pub mouse: bool,
     /// Permission for each action on processes or GPUs.
     pub permissions: Permissions,
@@ -105,13 +105,13 @@ pub struct App {
     pub inverted: bool,
     /// The process whose details were last requested, and the response.
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
-    /// The newest pool map requested by a screen. The screen must check that the map is for its pool.
+    /// The newest memory map that a screen requested. The screen must check that the map belongs to the pool it shows.
     pub map: Option<Arc<PoolMap>>,
-    /// The pool whose requested map is missing, and the reason.
+    /// The pool for which a requested memory map is not available, and the reason.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
-    /// The newest log requested by a screen. The screen must check that the log is for its process.
+    /// The newest log that a screen requested. The screen must check that the log belongs to the process it shows.
     pub log: Option<Arc<LogView>>,
-    /// Newest readings of memory holders.
+    /// For each process, the newest reading of what holds its GPU memory.
     pub holders: HolderReadings,
     pub probes: Probes,
     /// Python stacks, newest first, with at most one stack per process and trigger.
@@ -271,14 +271,14 @@ impl App {
     }
 
     /// Handles a jump within a recording. `summaries` contains the recorded history from `from` up to the next frame.
-    /// Existing history is retained if there is no gap, because its resolution is higher.
+    /// Existing history is retained if it has no gap, because its resolution is higher than that of `summaries`.
     fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
         self.forget_map();
         self.stacks.clear();
         self.pool_samples.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
-        // Retain incidents before the first frame, because they may not be detected again.
+        // Retain incidents that occurred before the first frame, because they may not be detected again.
         let retained = if has_history { frames_from } else { Mono(0) };
         self.incidents.forget_live_from(retained);
         let is_contiguous = self.time_window.jump(from);
@@ -335,7 +335,7 @@ impl App {
     }
 
     fn take_stack(&mut self, process: ProcessKey, stack: StackResult) {
-        // Treat a missing stack as requested by the user, because it contains no trigger.
+        // Treat an unreadable stack as one that the user requested: only a stack that was read contains its trigger.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackTrigger::Request, |s| s.why);
         self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
@@ -397,8 +397,8 @@ impl App {
         }
     }
 
-    /// Handles a result from the host's watcher. For a stored incident, returns the surrounding chart data, so that it
-    /// can be stored too.
+    /// Handles a result from the host's incident watcher. For a stored incident, returns the chart data around its
+    /// time, so that the data can be stored too.
     pub fn take_watch_result(&mut self, result: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match result {
             WatchResult::Error(why) => {
@@ -469,13 +469,13 @@ impl App {
         }
     }
 
-    /// Returns true if the tables show an earlier time, together with the charts.
+    /// Returns true if the tables, like the charts, show an earlier time.
     pub fn is_rewound(&self) -> bool {
         self.time_window.end().is_some_and(|end| self.frame.mono <= end)
             && self.frame.mono < self.current.mono
     }
 
-    /// Shows the retained frame for the end of the charts, or the current frame if that frame is not retained.
+    /// Shows the retained frame for the time at which the charts end, or the current frame if there is none.
     fn follow_charts(&mut self) {
         let past = self.time_window.end().and_then(|end| self.past_frames.at(end));
         self.frame = past.map_or_else(|| Arc::clone(&self.current), Arc::new);
@@ -557,7 +557,7 @@ impl App {
         }
     }
 
-    /// Rebuilds the process rows after a change of the frame, the filter or the sort order.
+    /// Rebuilds the process rows after the frame, the filter or the sort order changes.
     fn rebuild_rows(&mut self) {
         if !self.is_shown {
             return;
@@ -623,8 +623,8 @@ impl App {
         Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
     }
 
-    /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen, which ends its
-    /// charts.
+    /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end at that
+    /// time unless they are scrolled back.
     pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
         let now = self.now();
         let length = self.time_window.length(now);
@@ -643,7 +643,7 @@ impl App {
     }
 
     pub fn oldest(&self) -> Mono {
-        // Ignore the start of a recording that began in an earlier boot, because each boot has its own clock.
+        // Ignore the start time if the recording began before a reboot: the monotonic clock restarts at boot.
         let began = self.recording.as_ref().map(|r| r.position.start);
         let began = began.filter(|began| *began <= self.now());
         let known = began.or(self.time_window.since());
@@ -663,8 +663,8 @@ impl App {
         tables.unwrap_or(now).max(oldest).min(charts).min(now)
     }
 
-    /// Scrolls the charts, and also the tables as far as their frames are retained. `from` is the time at which
-    /// unscrolled charts end, or `None` if they end at the current time.
+    /// Scrolls the charts, and scrolls the tables with them as far back as frames are retained. `from` is the time at
+    /// which unscrolled charts end, or `None` if they end at the current time.
     pub fn scroll(&mut self, direction: ScrollDirection, from: Option<Mono>) {
         let (now, oldest, first) = (self.now(), self.oldest(), self.first_scrolled());
         if self.time_window.scroll(direction, from, now, first) {

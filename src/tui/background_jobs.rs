@@ -9,7 +9,7 @@ use tokio::time::timeout;
 /// Time after which a job is reported as timed out. Its thread continues to run.
 const JOB_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runner for background jobs, one at a time.
+/// Runs background jobs, one at a time.
 #[derive(Debug)]
 pub struct BackgroundJobs {
     limit: Duration,

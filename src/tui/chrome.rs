@@ -78,8 +78,8 @@ fn replay_text(recording: &Recording) -> String {
 /// Help entry for hosts read through nvidia-smi.
 pub const NVIDIA_SMI_HELP: (&str, &str) = (
     "reduced",
-    "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs or incidents. \
-     `gputop --push HOST` copies gputop to it.",
+    "gputop is not running on the host, so the data comes from nvidia-smi and does not include allocators, logs or \
+     incidents. `gputop --push HOST` copies gputop to the host.",
 );
 
 /// Describes a problem with the connection to a remote host. Returns `None` if the connection works.
@@ -356,8 +356,8 @@ fn footer_word(action: Action, app: &App) -> &'static str {
 /// Number of screen keys listed before the playback keys.
 const MAIN_KEYS: usize = 4;
 
-/// Returns the footer keys, and the column where the table arrangement text ends. Quit and help are included even in
-/// the narrowest pane. Returns no keys while a message is shown.
+/// Returns the footer keys, and the column at which the text about the table settings must end. Quit and help are
+/// included even in the narrowest pane. Returns no keys while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
     let mut right = area.right().saturating_sub(1);
     if app.message.is_some() {
@@ -375,8 +375,8 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let arrangement_end = right;
     let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
     right -= width.min(right.saturating_sub(area.x));
-    // List the keys for returning to now first while the display is rewound. List playback keys after the screen's main
-    // keys.
+    // While the display is rewound, first list the keys that return to the current time. List playback keys after the
+    // screen's main keys.
     let (before_play, play): (usize, &[Action]) =
         match (app.time_window.end().is_some(), app.recording.is_some()) {
             (true, _) => (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward]),

@@ -41,7 +41,7 @@ impl Copied {
         Self { what, text: safe }
     }
 
-    /// Returns the message shown after the text was sent to the terminal.
+    /// Returns the message to show once the text has been sent to the terminal.
     pub fn sent_words(&self) -> String {
         format!("{} sent to the terminal, which may ignore it", self.what)
     }

@@ -204,7 +204,7 @@ columns! {
         "Resident host memory of the process.";
     right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_text), theme),
         Largest |row| SortKey::whole(row.shown_age().map(|v| v.0)),
-        "Run time of the process; for an exited process, until its exit.";
+        "Run time of the process, up to its exit if it has exited.";
     left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_text), theme),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_text).as_ref()),
         "Name of the container, or its ID.";

@@ -33,7 +33,7 @@ pub fn group(group: &Group, app: &App) -> Copied {
     Copied::new(format!("the PIDs of {}", group.title), &pids.join(" "))
 }
 
-/// Returns the identifiers of a GPU, for CUDA_VISIBLE_DEVICES and administrators:
+/// Returns the identifiers of a GPU, for use in CUDA_VISIBLE_DEVICES or a message to an administrator:
 /// `GPU 0  NVIDIA H200  GPU-caae6e2c-…  00000000:3B:00.0`.
 pub fn gpu(gpu: &Gpu) -> Copied {
     let bus = gpu.board.pci_bus.value().map_or("", String::as_str);

@@ -39,7 +39,7 @@ static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] =
 /// Saves the terminal modes, so that a fatal signal can restore them. Must be called before raw mode is entered.
 pub(super) fn arm() {
     static INSTALLED: Once = Once::new();
-    // SAFETY: Rust's runtime opens a closed standard output before `main`, and gputop never closes it.
+    // SAFETY: Rust's runtime reopens standard output before `main` if it is closed, and gputop never closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
         // Leak the previous copy of the modes, because a handler may be reading it. This leaks one copy per suspension.

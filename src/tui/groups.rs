@@ -51,7 +51,7 @@ impl Grouping {
         })
     }
 
-    /// Returns the title of the process's group, or `None` if the layout is not by a process property.
+    /// Returns the title of the process's group, or `None` if the layout does not group by a property of processes.
     fn title(self, row: &ProcessRow) -> Option<String> {
         let facts = row.facts();
         let text = |text: Option<&String>, name: &str| match text {
@@ -109,7 +109,7 @@ pub struct Group {
 struct Sums {
     processes: usize,
     vram: Option<Bytes>,
-    /// True if the driver does not report the memory of at least one process. The sum is then a lower bound.
+    /// True if the driver reports no memory size for at least one of the processes. The sum is then a lower bound.
     is_vram_partial: bool,
     allocated: Option<Bytes>,
     reserved: Option<Bytes>,
@@ -322,7 +322,7 @@ impl<'r> Tree<'r> {
             let launcher = self.parent(key);
             let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
             match siblings.map(std::mem::take) {
-                // Skip these processes, because they were already listed with their first sibling.
+                // Skip this process, because it was already listed together with its first sibling.
                 Some(siblings) if siblings.is_empty() => {}
                 Some(siblings) if siblings.len() > 1 => {
                     self.push_launched(launcher, &siblings, &mut lines);

@@ -155,7 +155,7 @@ impl HelpLine {
 
 /// Returns the lines that contain the search term, ignoring case, with their headings. An empty term matches all lines.
 fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
-    // The texts use British spelling.
+    // Accept the American spelling, because the help texts use the British one.
     let term = term.trim().to_lowercase().replace("color", "colour");
     if term.is_empty() {
         return lines;

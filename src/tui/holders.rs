@@ -1,4 +1,5 @@
-//! The newest reading of memory holders for each process that the user opened, with the growth since the first reading.
+//! The newest reading of what holds a process's GPU memory, with the growth since the first reading, for each process
+//! whose holders the user has viewed.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::model::units::{Bytes, Millis};
 use crate::tui::pools::gpu_of;
 use crate::tui::theme::{Role, Theme};
 
-/// Time between two readings of memory holders while a screen shows them.
+/// Time between two readings of a process's memory holders while a screen shows them.
 pub const READING_INTERVAL: Millis = Millis(30_000);
 
 /// Maximum age of a reading whose growth is noted on the overview. Older readings may be outdated, because no readings
@@ -70,8 +71,8 @@ impl HolderReadings {
         self.list.clear();
     }
 
-    /// Returns a note about the holder that grows on a GPU, according to the current readings: `grows: losses[*], 2.10
-    /// GiB/h`.
+    /// Returns a note about a memory holder that is growing on a GPU, unless the reading is too old: `grows: losses[*],
+    /// 2.10 GiB/h`.
     pub fn growth_note(&self, gpu: &Gpu, frame: &Frame) -> Option<String> {
         let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
         let on_gpu: Vec<_> = pools
@@ -122,7 +123,7 @@ pub struct HolderRow {
     pub process: ProcessKey,
     pub key: GroupKey,
     pub bytes: Bytes,
-    /// Share of the allocated bytes.
+    /// Percentage of the allocated bytes.
     pub percent: f64,
     pub count: u64,
     /// Data type of all tensors in the group, or `mixed`.
@@ -183,7 +184,7 @@ pub fn tensor_words(tensor: &HeldTensor) -> Vec<String> {
         words.push(format!("Also named {}", tensor.aliases.join(", ")));
     }
     if tensor.is_view {
-        words.push("A view: the size is that of its whole storage".into());
+        words.push("A view: the size shown is that of the entire storage".into());
     }
     words
 }

@@ -1,4 +1,4 @@
-//! Chart data for the minutes before an incident, stored with its record.
+//! Chart data for the minutes before an incident, stored with the incident's record.
 
 use crate::model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
 use crate::model::incident_record::{Record, Track};

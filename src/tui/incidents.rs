@@ -120,9 +120,9 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// Replaces the stored incidents. Incidents that are not stored are retained. An opened incident stays read, even
-    /// before the store registers it, unless it became more severe. The store sends scenes only for the newest
-    /// incidents; for older ones, the screen shows the ID in the store.
+    /// Replaces the stored incidents. Incidents that are not stored are retained. An opened incident stays marked as
+    /// read, even if the store has not marked it yet, unless it has become more severe. The store sends the host state
+    /// only for the newest incidents; for older ones, the screen shows their ID in the store instead.
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -158,7 +158,7 @@ impl Incidents {
         self.forget_unstored();
     }
 
-    /// Drops one incident if there are too many that are not stored: the oldest read one, or the oldest one if none was
+    /// Drops one unstored incident if there are too many: the oldest one that was read, or the oldest one if none was
     /// read.
     fn forget_unstored(&mut self) {
         let unstored = || (0..).zip(&self.list).filter(|(_, known)| known.incident.uid.is_none());
@@ -169,7 +169,8 @@ impl Incidents {
         }
     }
 
-    /// Drops live incidents from `time` on, because they may be in the future after a jump within a recording.
+    /// Drops live incidents from `time` on. After a jump within a recording, they may be ahead of the new playback
+    /// position.
     pub fn forget_live_from(&mut self, time: Mono) {
         let is_kept =
             |known: &ListedIncident| known.incident.uid.is_some() || known.key.first < time;
@@ -194,7 +195,7 @@ impl Incidents {
         self.list.iter().rev()
     }
 
-    /// Returns the incidents of one boot. Monotonic times of different boots are not comparable.
+    /// Returns the incidents from one boot. Monotonic times from different boots are not comparable.
     pub fn of_boot<'a, 'b>(
         &'a self,
         boot_id: &'b str,

@@ -1,8 +1,8 @@
 //! Keyboard and mouse input: a thread reads the terminal, and a parser converts the bytes to events.
 //!
 //! Only the event types of crossterm are used, not its reader (0.29). That reader waits until a sequence is complete,
-//! so after half a mouse report or an unterminated paste it treats all further keys, including Ctrl-C, as part of the
-//! sequence. It also panics if no file descriptor is available.
+//! so after a partial mouse report or an unterminated paste it treats all further keys, including Ctrl-C, as part of
+//! the sequence. It also panics if no file descriptor is available.
 //!
 //! Ctrl-C takes effect immediately, even after a large paste: it is never part of a sequence, ends an incomplete one,
 //! and discards queued events, as the kernel does when it sends SIGINT.
@@ -31,7 +31,7 @@ const READ_BYTES: usize = 4_096;
 /// Terminal input. Dropping this value stops the reader thread, so that another program can use the terminal.
 pub struct Input {
     queue: Arc<Queue>,
-    /// Pipe end that stops the reader thread when it is closed.
+    /// Socket that stops the reader thread when it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }

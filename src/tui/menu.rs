@@ -21,7 +21,7 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
 
-/// A menu with its cursor. In a question, the cursor is the first visible line.
+/// A menu with its cursor. For a question, the cursor is the index of the first visible line.
 #[derive(Debug)]
 pub struct Menu {
     subject: Subject,
@@ -129,7 +129,8 @@ impl Menu {
         }
     }
 
-    /// Sorts by the column with this first letter, cycling if there are several.
+    /// Sorts by the column whose title starts with this letter. If there are several, moves the cursor to the next one
+    /// instead.
     fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
             order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
@@ -158,7 +159,7 @@ impl Menu {
             Action::SignalTerm => self.move_to(Signal::Term),
             Action::SignalKill => self.move_to(Signal::Kill),
             action => {
-                // Count the lines for a narrow box, which wraps a question into more lines.
+                // Count the lines as wrapped in a narrow box, so that the cursor can reach every line of a question.
                 let count = self.contents(app, 40).1.len();
                 self.cursor = moved(self.cursor, count, 10, action).unwrap_or(self.cursor);
                 if let (Subject::Theme(_), Some(def)) = (&self.subject, PALETTES.get(self.cursor)) {

@@ -268,7 +268,7 @@ impl Dashboard {
                     return Ok(Some(reason));
                 }
                 for uid in self.sessions.take_opened() {
-                    // Without an incident store, nothing receives the IDs.
+                    // Ignore the result: without an incident store, there is no receiver for the IDs.
                     let _ = self.opened.send(uid);
                 }
             }
@@ -366,7 +366,7 @@ fn react(event: Event, area: Rect, session: &mut Session) -> Effect {
     effect
 }
 
-/// Copies a text to the clipboard. Returns a message for the user, unless a background job will report one.
+/// Copies text to the clipboard. Returns a message for the user, unless a background job will report one.
 fn copy(
     copied: Copied,
     environment: &Environment,

@@ -163,7 +163,7 @@ pub fn panel(
     if inner == rect {
         return rect;
     }
-    // A box with the full width needs no border at its sides.
+    // A box that spans the full width needs no borders on its left and right.
     let borders = match rect.width < area.width {
         true => Borders::ALL,
         false => Borders::TOP | Borders::BOTTOM,

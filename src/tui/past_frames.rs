@@ -10,7 +10,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Age at which retained frames are dropped.
 const MAX_AGE: Millis = Millis(600_000);
-/// Maximum total size of the compressed frames. Beyond it, the oldest frames are dropped.
+/// Maximum total size of the compressed frames. If they take more, the oldest are dropped.
 const MAX_BYTES: usize = 40 << 20;
 /// Maximum size of a decompressed frame.
 const MAX_FRAME_BYTES: usize = 64 << 20;

@@ -10,7 +10,7 @@ use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
 
-/// Index of pools by process, because pools are looked up for every row.
+/// An index of pools by process, used to look up the pool of each table row quickly.
 pub struct Index<'f> {
     frame: &'f Frame,
     positions: HashMap<ProcessKey, Vec<usize>>,
@@ -39,7 +39,7 @@ pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
 }
 
-/// Returns true if the frame contains any pool.
+/// Returns true if the frame contains at least one pool.
 pub fn any(frame: &Frame) -> bool {
     frame.pools.as_ref().is_some_and(|pools| !pools.list.is_empty() || !pools.reported.is_empty())
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
-/// Maximum number of probe results retained per GPU. Beyond it, the oldest are dropped. A wide terminal shows this many
-/// side by side.
+/// Maximum number of probe results retained per GPU. If there are more, the oldest are dropped. The heat map on a wide
+/// terminal has room for this many.
 const MAX_PROBES: usize = 200;
 
 #[derive(Debug, Default)]

@@ -4,14 +4,14 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Text,
-    /// Secondary text: labels, units, rules.
+    /// Secondary elements: labels, units, separators.
     Dim,
     Title,
     /// The row under the cursor.
     Cursor,
     /// Keys in the footer.
     Key,
-    /// A warning, such as a value to check.
+    /// A warning, for example about an unusually high value.
     Warn,
     /// An error that needs attention.
     Bad,
@@ -71,7 +71,7 @@ const fn shape(role: Role, name: &'static str, help: &'static str) -> RoleDef {
 /// All roles, in the order of [`Role`].
 pub const ROLES: &[RoleDef] = &[
     text(Role::Text, "text", "figures, names and sentences"),
-    text(Role::Dim, "dim", "secondary elements: labels, units, rules"),
+    text(Role::Dim, "dim", "secondary elements: labels, units, separators"),
     text(Role::Title, "title", "titles and headings"),
     text(Role::Cursor, "cursor", "the row under the cursor"),
     text(Role::Key, "key", "keys in the footer, names in the help"),

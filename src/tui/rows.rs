@@ -389,7 +389,8 @@ impl ProcessRow {
         )
     }
 
-    /// Returns the run time. For an exited process, it ends at the exit. Uses the monotonic clock, like the start time.
+    /// Returns the run time. For an exited process, this is the time from its start to its exit. Uses the monotonic
+    /// clock, like the start time.
     pub fn shown_age(&self) -> Option<Millis> {
         // Return no run time if the start time is unknown because the process could not be opened.
         let start = self.facts()?.key.start;

@@ -26,13 +26,13 @@ use crate::source::stream::Source;
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, sources drop frames.
 const MAX_WAITING: usize = 64;
 
-/// Maximum number of hosts that retain more than an outline of their history. If there are more hosts, the most
-/// recently opened ones do. Only the one opened last keeps its complete history, so memory use is at most twice that of
-/// a single host.
+/// Maximum number of hosts that retain more than an outline of their history. These are the most recently opened hosts.
+/// If there are more hosts than this, only the one opened last keeps its complete history, so memory use is at most
+/// twice that of a single host.
 const MAX_WITH_HISTORY: usize = 4;
 
-/// If there are many hosts, the maximum number of frames queued per host for the screen, and again for the watcher. A
-/// frame takes about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
+/// Maximum number of frames queued per host when there are many hosts. The screen and the watcher each have their own
+/// queue. A frame takes about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
 const MAX_WAITING_PER_HOST: usize = 2;
 
 /// A host to monitor.
@@ -188,8 +188,8 @@ impl Sessions {
         self.sessions[host].has_updates = true;
         match arrival {
             Arrival::Update(update) => {
-                // Discard the incidents in the host list. All hosts of a recording jump together, so their incidents
-                // are detected again.
+                // Discard the incidents in the host list. All hosts of a recording jump together, so each host will
+                // detect its incidents again.
                 if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
                     self.sessions[0].app.incidents.forget_live_from(Mono(0));
                 }
@@ -235,7 +235,7 @@ impl Sessions {
         &mut self.sessions[at]
     }
 
-    /// Shows the host in a row of the host list.
+    /// Shows the host with this row number in the host list.
     pub(super) fn show(&mut self, row: usize) {
         let session = self.first_host + row;
         if session >= self.sessions.len() {
@@ -273,7 +273,7 @@ impl Sessions {
         session.login.as_ref().filter(|_| asks)
     }
 
-    /// Retries a lost connection and shows a message.
+    /// Retries the host's connection if it is lost, and shows a message.
     pub(super) fn connect(&mut self, row: Option<usize>) {
         let is_lost = matches!(self.session(row).app.link, Some(Link::Lost { .. }));
         let message = if is_lost {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::model::text::visible;
 
-/// Maximum number of files with the same time in their names.
+/// Maximum number of files whose names contain the same time.
 const MAX_SAME_TIME: u32 = 99;
 
 /// Returns the file name without extension: `gputop-node17-20261120-120431`. The host name is sanitized, because it is

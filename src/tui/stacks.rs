@@ -1,4 +1,5 @@
-//! Describes a Python stack: its trigger, its delay and its frames.
+//! Describes a captured Python stack: what triggered the capture, how long after the trigger the stack was read, and
+//! its frames.
 
 use super::theme::{Role, Theme};
 use super::widgets::facts::Fact;

@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Attributes all used memory to the driver, because unattributed memory would cause its own warning.
+    /// Attributes all used memory to the driver, because unattributed memory would itself cause a warning.
     fn quiet(mut gpu: Gpu) -> Gpu {
         gpu.memory.reserved = gpu.memory.taken().expect("memory is set").into();
         gpu

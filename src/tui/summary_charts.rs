@@ -94,7 +94,7 @@ impl Charts<'_> {
         charted.map(chart).collect()
     }
 
-    /// Returns a mark for each incident whose process and GPU are selected.
+    /// Returns a mark for each incident for which `is_selected` returns true, given its process and GPU.
     fn marks(&self, is_selected: impl Fn((Option<ProcessKey>, Option<u32>)) -> bool) -> Vec<Mark> {
         let incidents = self.run.incidents.iter();
         let selected = incidents.filter(|incident| is_selected((incident.process, incident.gpu)));

@@ -156,8 +156,8 @@ impl Theme {
         self.colours.style(role)
     }
 
-    /// Returns the glyph for a part of a chart: a solid block if colours distinguish the parts, or else a distinct
-    /// shape.
+    /// Returns the glyph for a part of a chart: a solid block if colours distinguish the parts, or `shape` if they do
+    /// not.
     pub fn chart_glyph(&self, shape: &'static str) -> &'static str {
         match self.has_solid_charts() {
             true => self.glyphs.levels[8],

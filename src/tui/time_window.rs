@@ -5,8 +5,8 @@
 //! if that frame is retained (`past_frames`), or current data if it is not. The header states which time is shown.
 //!
 //! In a recording, *now* is the playback position. Scrolling moves the playback position only if the frame at the new
-//! time is not retained, so tables and charts always show the same time. A seek or a step starts at the end of the
-//! charts. Pressing `0` first returns to now; pressing it again goes to the start of the recording.
+//! time is not retained, so tables and charts always show the same time. A seek or a step starts at the time at
+//! which the charts end. Pressing `0` first returns to now; pressing it again goes to the start of the recording.
 //!
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
 //! missing part is requested when it is needed ([`TimeWindow::missing_before`]).
@@ -25,7 +25,7 @@ pub const ZOOMS: &[Millis] = &[
     DAY,
 ];
 
-/// Index of the default maximum length: ten minutes.
+/// Index of the maximum length chosen automatically: ten minutes.
 const DEFAULT_ZOOM: usize = 2;
 
 /// A scroll direction. Each step is a quarter of the charts' length.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::model::text::visible;
 
 const TMUX_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum length of output to read. An option line is much shorter.
+/// Maximum length of output to read. The line that shows an option is much shorter.
 const MAX_OUTPUT_BYTES: u64 = 4096;
 
 /// Runs `tmux ARGS` with `input` on stdin and returns its output. Must not run on the UI task, because it blocks.

@@ -47,7 +47,7 @@ pub struct View {
     focus: Option<GpuUuid>,
     /// The area that was most recently drawn.
     area: Rect,
-    /// The requested map, and the sequence number of the frame it was requested for.
+    /// The requested map, and the sequence number of the frame for which it was requested.
     map: (Option<(ProcessKey, u32)>, u64),
     /// The process whose memory holders were requested, and the time of the request.
     holders: (Option<ProcessKey>, Mono),
@@ -401,7 +401,8 @@ impl View {
         play(Play::To(Mono(end.0.saturating_add_signed(millis))))
     }
 
-    /// Moves a recording by one frame and pauses it. If the charts are scrolled back, moves to their end instead.
+    /// Moves a recording by `frames` frames and pauses it. If the charts are scrolled back, moves to the end of the
+    /// charts instead.
     pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
         let Some(end) = app.time_window.end() else {
             return play(Play::Step(frames));
@@ -474,8 +475,8 @@ impl View {
         self.top().map(app, self.body(app, self.area))
     }
 
-    /// Returns the map request for the screen on top. The request is repeated with every frame, and made at once when a
-    /// different pool is shown.
+    /// Returns the map request for the screen on top. The request is repeated with every frame, and sent immediately
+    /// when a different pool is shown.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
         let wanted = (self.shown_map(app), app.frame.seq);
         let has_new_frame = wanted.0.is_some() && wanted.1 != self.map.1;

@@ -298,7 +298,7 @@ fn output_to_dev_null_is_reported_as_such() {
         (&nowhere, "stdout is /dev/null"),
         (&closed, "stdout is closed"),
         (&wired, "stdout is a socket"),
-        (&unread, "stdout is a pipe whose reader cannot be seen"),
+        (&unread, "stdout is a pipe whose reader gputop cannot see"),
         (&zero, "stdout is /dev/zero"),
     ];
     for (process, why) in expected {

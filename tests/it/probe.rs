@@ -169,7 +169,7 @@ fn refused_large_allocations_are_reported_as_fragmentation() {
     let text = card.run(LONG_LIMIT);
     assert!(
         text.out.contains("8192.00 MiB")
-            || text.out.contains("fragmented, a request of 8.00 GiB failed"),
+            || text.out.contains("fragmented (a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
@@ -459,7 +459,7 @@ fn probe_key_asks_and_shows_the_result() {
     terminal.send("y");
     terminal.wait_text("PROBE GPU 0 NVIDIA H200");
     terminal.wait_text("PATTERN native");
-    terminal.wait_text("at most 14.50 GiB held");
+    terminal.wait_text("held up to 14.50 GiB");
     card.assert_all_returned();
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");

@@ -114,7 +114,7 @@ fn unrunnable_command_is_one_sentence() {
     let table = [
         ("frobnicate-gpus".to_owned(), 127, "command not found"),
         (missing, 127, "no such file"),
-        (path(&lost), 127, "the interpreter in its first line was not found"),
+        (path(&lost), 127, "the interpreter named in its first line was not found"),
         (path(folder.path()), 126, "is a directory"),
         (path(&file), 126, "permission denied"),
     ];

@@ -239,7 +239,7 @@ fn nothing_is_ever_executed() {
     ] {
         let stderr_text = fault(&pickle(&body));
         assert!(stderr_text.contains(says), "{body:?}: {stderr_text}");
-        assert!(stderr_text.ends_with("gputop executes nothing from a file"));
+        assert!(stderr_text.ends_with("gputop executes no code from files"));
     }
 }
 

@@ -118,7 +118,7 @@ fn enter_shows_holders_at_a_time_and_esc_returns() {
     assert!(at_peak.contains("model.py:13 logits"), "{at_peak}");
     shown.key(KeyCode::Esc);
     let at_end = shown.draw(100, 26);
-    assert!(at_end.contains("REQUESTED at the snapshot: 59.47 MiB"), "{at_end}");
+    assert!(at_end.contains("REQUESTED at snapshot time: 59.47 MiB"), "{at_end}");
     assert!(!at_end.contains("logits"), "{at_end}");
     assert!(matches!(shown.key(KeyCode::Char('q')), Effect::Leave));
 }
@@ -188,7 +188,7 @@ fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
     let terminal = Launch::gputop().args(["snapshot", file]).size(24, 100).start();
     terminal.wait_text("[summary]");
     terminal.send("\t\t\t");
-    terminal.wait_text("REQUESTED at the snapshot");
+    terminal.wait_text("REQUESTED at snapshot time");
     terminal.send("?");
     terminal.wait_text("Help: Snapshot");
     assert!(!terminal.text().contains("Send a signal"));

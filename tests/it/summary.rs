@@ -136,7 +136,10 @@ fn a_trace_of_another_program_proves_nothing() {
     let output = summary(&["--trace", trace.to_str().unwrap(), demo().to_str().unwrap()]);
     assert!(output.status.success());
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("cannot determine whether a smaller GPU is large enough"), "{error}");
+    assert!(
+        error.contains("cannot determine whether a smaller GPU would be large enough"),
+        "{error}"
+    );
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains("would have fit"), "{text}");
 }

@@ -15,13 +15,15 @@ pub fn check_exits() -> Check {
     let (works, found) = match probe() {
         ExitSources::Status => (
             true,
-            format!("detected at once for all users, with exit code and signal (Linux {kernel})"),
+            format!(
+                "detected immediately for all users, with exit code and signal (Linux {kernel})"
+            ),
         ),
         ExitSources::End => (
             true,
             format!(
-                "detected at once; exit code and signal only for {}processes that their parent has not reaped yet, because \
-                 Linux {kernel} is older than 6.15",
+                "detected immediately; exit code and signal only for {}processes that their parent has not reaped yet, \
+                 because Linux {kernel} is older than 6.15",
                 if is_root() { "" } else { "your " }
             ),
         ),
@@ -47,7 +49,7 @@ pub fn check_oom_killer() -> Check {
     let sources = oom::sources(paths, log.clone());
     let (works, found) = match sources.as_slice() {
         [] => (false, "OOM-kill victims cannot be identified on this system".to_owned()),
-        sources => (true, format!("victims from {}", sources.join(", "))),
+        sources => (true, format!("identifies victims from {}", sources.join(", "))),
     };
     Check {
         name: "out-of-memory killer",
@@ -69,7 +71,8 @@ pub fn check_kernel_log() -> Check {
     Check { name: "kernel log", works, found, fix }
 }
 
-/// Checks for Xid events. `supported` is the number of GPUs that report Xids, and the total number of GPUs.
+/// Checks whether the driver reports Xid events. `supported` contains the number of GPUs for which it does, and the
+/// total number of GPUs.
 pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
     let (works, found) = match supported {
         None => (false, "requires the NVIDIA driver".to_owned()),

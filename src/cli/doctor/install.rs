@@ -1,4 +1,4 @@
-//! Checks of the installation: which gputop runs, how it was installed, and which one the shell finds.
+//! Checks of the installation: which gputop program is running, how it was installed, and which one the shell finds.
 
 use std::env;
 use std::path::{Path, PathBuf};

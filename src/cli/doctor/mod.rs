@@ -68,7 +68,7 @@ struct Report {
     schedule: Vec<Call>,
 }
 
-/// Group of NVML calls in the sampling schedule.
+/// A group of NVML calls, and how often gputop makes them.
 #[derive(Debug, Serialize)]
 struct Call {
     name: String,
@@ -185,16 +185,18 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 fn check_namespace() -> Check {
     let (works, found, fix) = match hello().namespace {
         PidNamespace::Host => {
-            (true, "in the host's PID namespace, to which the driver's PIDs refer", "")
+            (true, "in the host's PID namespace, so PIDs reported by the driver are valid", "")
         }
         PidNamespace::Container => (
             false,
-            "in a container, where the driver's PIDs are not valid; local processes are found by their open device files",
+            "in a container, where PIDs reported by the driver are not valid; local processes are found by their open device files",
             "docker run --pid=host …, or run gputop on the host",
         ),
-        PidNamespace::Unknown => {
-            (false, "cannot read /proc/self/ns/pid, so the driver's PIDs are not used", "")
-        }
+        PidNamespace::Unknown => (
+            false,
+            "cannot read /proc/self/ns/pid, so PIDs reported by the driver are not used",
+            "",
+        ),
     };
     Check::new("process names and owners", works, found, fix)
 }

@@ -21,7 +21,8 @@ pub fn check_probe(has_driver: bool) -> Check {
     Check::new("probe (P)", works, found, "")
 }
 
-/// Checks all GPUs in parallel, because the driver may start slowly. Returns the readiness of each GPU index.
+/// Checks all GPUs in parallel, because the driver may start slowly. Returns each GPU's index and whether it can be
+/// probed.
 fn readiness_by_gpu(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
     thread::scope(|scope| {
         let checks: Vec<_> = frame

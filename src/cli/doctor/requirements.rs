@@ -53,13 +53,13 @@ pub fn check_store() -> Check {
     Check::new("incidents", works, found, "")
 }
 
-/// Minimum limit on open files, sufficient for a host with 100 processes and their logs.
+/// Limit on open files that is sufficient for a host with 100 processes and their logs. A lower limit fails the check.
 const MIN_OPEN_FILES: u64 = 1_024;
 
 pub fn check_open_files() -> Check {
     let Limit { original, now } = limit();
     let raised = match original < now {
-        true => format!(", raised from {original} (children keep {original})"),
+        true => format!(", raised from {original} (child processes keep {original})"),
         false => String::new(),
     };
     let works = now >= MIN_OPEN_FILES;
@@ -76,7 +76,7 @@ pub fn check_ssh() -> Check {
         Ok(output) => {
             let version = String::from_utf8_lossy(&output.stderr);
             let version = version.split(',').next().unwrap_or_default().trim();
-            (true, format!("can connect, with {version}"))
+            (true, format!("{version} is installed"))
         }
         Err(_) => (false, "ssh is not installed; without it, only `via:COMMAND` works".into()),
     };

@@ -41,7 +41,7 @@ fn check_size(size: Option<(u16, u16)>) -> Check {
     let limit = if is_small(Rect::new(0, 0, width, height)) {
         ": too small for tables, which require 60x10"
     } else if width < 100 || height < 30 {
-        ": more columns and charts are shown from 100x30"
+        ": a terminal of at least 100x30 shows more columns and charts"
     } else {
         ""
     };
@@ -77,17 +77,17 @@ fn check_characters(is_utf8: bool) -> Check {
     }
 }
 
-/// Checks the clipboard in tmux. `option` is the value of set-clipboard, or the reason that tmux did not answer.
+/// Checks the clipboard in tmux. `option` is the value of set-clipboard, or the reason why tmux did not answer.
 fn check_tmux_clipboard(option: Result<&str, &String>) -> Check {
     match option.map(str::trim) {
         Ok("on") => Check::new(CLIPBOARD, true, "with tmux (set-clipboard on)", ""),
-        // Only a gputop that runs over ssh from this tmux requires set-clipboard. A local gputop works without the
-        // option.
+        // tmux needs set-clipboard only if gputop runs on another host, in an ssh session inside this tmux. Otherwise
+        // gputop passes the text to tmux directly.
         Ok(value) => Check::new(
             CLIPBOARD,
             true,
             format!("with tmux (set-clipboard {})", visible(value.as_bytes(), 20)),
-            "tmux set -s set-clipboard on    (for a gputop over ssh from this tmux)",
+            "tmux set -s set-clipboard on    (only for gputop in an ssh session inside this tmux)",
         ),
         Err(why) => Check::new(
             CLIPBOARD,

@@ -12,7 +12,8 @@ use crate::model::text::visible;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Maximum number of files read from a directory; more than the number of ranks in any job.
 const MAX_FILES: usize = 4096;
-/// Maximum depth of the search for logs in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
+/// Maximum depth of the search for logs in a directory. torchrun writes them three levels deep:
+/// `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;
 
 /// Reads the logs at `path`. Returns the findings, and an error message for each log that could not be read.
@@ -64,7 +65,7 @@ fn stdin(catalogue: &Catalogue, progress: &mut Progress) -> (Vec<LogFindings>, V
     (vec![reader.finish()], faults.into_iter().collect())
 }
 
-/// Reads a log file. Returns the findings, and the error that stopped reading early, if any.
+/// Reads a log file. Returns the findings, and the error if reading stopped early.
 fn read_file(
     catalogue: &Catalogue,
     path: &Path,

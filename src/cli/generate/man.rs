@@ -24,7 +24,8 @@ pub fn page(program: Command, path: &[String]) -> Result<String> {
         command = next;
     }
     let mut page = Vec::new();
-    // Remove the examples from the help text, because they have their own section. clap_mangen would call it EXTRA.
+    // Remove the examples from the help text, because the page has its own section for them. clap_mangen would put them
+    // in a section named EXTRA.
     Man::new(command.clone().after_help(Resettable::Reset)).render(&mut page)?;
     if path.is_empty() {
         sections()?.to_writer(&mut page)?;
@@ -44,7 +45,7 @@ fn example_section(commands: &[&Command]) -> Roff {
         let about = command.get_about().map(ToString::to_string);
         roff.control("PP", []);
         roff.text([roman(format!("{}:", about.unwrap_or_default()))]);
-        // Print the examples indented and without filling.
+        // Print the examples indented, and turn off filling, which would join their lines.
         roff.control("RS", ["4"]);
         roff.control("nf", []);
         for line in examples(command) {

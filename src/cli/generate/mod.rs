@@ -37,7 +37,7 @@ enum Command {
     /// Print the man page of gputop, or of a subcommand
     #[command(after_help = "Example:\n  gputop generate man config print | man -l -")]
     Man {
-        /// Subcommand: `once`, `config print`
+        /// Subcommand, such as `once` or `config print`
         #[arg(value_name = "COMMAND")]
         command: Vec<String>,
     },

@@ -110,8 +110,8 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). The running time is at most the
-/// product of both lengths, because matching backtracks only to the last star.
+/// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). The running time is at worst
+/// proportional to the product of both lengths, because matching backtracks only to the last star.
 fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {

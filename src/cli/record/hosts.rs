@@ -107,7 +107,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
             },
             requested = &mut end, if stop.is_some() => {
                 requested?;
-                // Drop the sender, so that each recording closes its file.
+                // Dropping the sender tells each recording to close its file.
                 stop = None;
             }
             _ = clock.tick() => progress(&progress_text(&folder, count, &total)),

@@ -9,8 +9,8 @@ use crate::model::incident_record::Record;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
-/// Converter from remote incidents to recording events, with the start of the recording and the number of events so
-/// far.
+/// Converter of incidents from a remote host to recording events. Tracks when the recording began and how many events
+/// were created.
 #[derive(Debug, Default)]
 pub struct RemoteIncidentEvents {
     boot_id: String,
@@ -42,7 +42,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: key.boot_id.clone(),
-            // This is not the ID of any agent, because agent IDs never begin with a plus sign.
+            // Agent IDs never begin with a plus sign, so this ID cannot be mistaken for one.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,

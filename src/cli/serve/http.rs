@@ -23,7 +23,7 @@ const MAX_CONNECTIONS: usize = 128;
 /// Maximum size of a request's header. The body is not read.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time for one HTTP connection, including slow readers.
+/// Maximum duration of an HTTP connection, even if the client reads slowly.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed `accept`, for example because no file descriptors are free.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

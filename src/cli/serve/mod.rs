@@ -140,7 +140,7 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         result = stop_requested(None, false) => result.map_err(Into::into),
     };
     if let Some(path) = &args.textfile {
-        // Remove the file, because the node exporter would serve the file's last values forever.
+        // Remove the file on exit. Otherwise, the node exporter would serve its last values forever.
         let _ = std::fs::remove_file(path);
     }
     drop(stop);
@@ -221,7 +221,8 @@ async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Resu
     }
 }
 
-/// Replaces the file atomically. Its mode follows the umask, because the node exporter runs as a different user.
+/// Replaces the file atomically. The mode of the new file follows the umask, so that a node exporter running as a
+/// different user can read the file.
 fn write_file(path: &Path, text: &[u8]) -> Result<()> {
     // Use an extension other than `prom`, so that the node exporter ignores the file.
     let part = path.with_extension(format!("{}.part", std::process::id()));

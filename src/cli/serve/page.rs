@@ -17,9 +17,10 @@ use crate::model::link::Link;
 use crate::protocol::Update;
 use crate::source::stream::Source;
 
-/// Maximum number of recent incidents for which later revisions are recognized.
+/// Maximum number of recent incidents to remember. A remembered incident is not counted again when its diagnosis is
+/// revised.
 const MAX_INCIDENTS: usize = 256;
-/// Maximum number of error cards with a counter. The catalogue has fewer cards.
+/// Maximum number of error cards with a counter, which is more than the catalogue contains.
 const MAX_CARDS: usize = 512;
 /// Number of frames in a complete sample. Rates require two frames.
 const COMPLETE_FRAMES: u64 = 2;
@@ -44,7 +45,7 @@ impl HostStatus {
                 false => HostState::Waiting,
             };
         };
-        // Allow a busy host to skip frames.
+        // Wait for several intervals, because a busy host may skip frames.
         let limit = Duration::from_millis(frame.interval.0.saturating_mul(3) + 2_000);
         if self.is_disconnected {
             HostState::Disconnected
@@ -111,7 +112,7 @@ impl HostStatus {
     }
 }
 
-/// Stores the updates of a host until gputop stops. Returns the watcher, which may still save incidents.
+/// Stores the updates of a host until gputop stops. Returns the host's watcher, which may still be saving incidents.
 pub async fn follow(
     mut source: Source,
     mut watcher: Watcher,
@@ -142,17 +143,17 @@ pub async fn follow(
     }
 }
 
-/// Value of a host's label, and the host's latest state.
+/// Value of the label `host`, and the latest state of that host.
 type Host = (Option<String>, watch::Receiver<HostStatus>);
 
-/// Metrics page, formatted once for each state and shared by all scrapes.
+/// Metrics page. It is formatted once for each change of state and shared by all scrapes.
 pub struct Page {
     hosts: Vec<Host>,
     options: Options,
     cache: Mutex<Cache>,
 }
 
-/// Formatted metrics pages, with the update count and state of each host that they show.
+/// Formatted metrics pages. `shown` holds the update count and the state of each host at the time of formatting.
 #[derive(Default)]
 struct Cache {
     shown: Vec<(u64, HostState)>,

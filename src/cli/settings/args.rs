@@ -1,4 +1,4 @@
-//! Options that override settings, in groups. Each subcommand flattens only the groups that it uses, so that its help
+//! Options that override settings, in groups. Each subcommand includes only the groups that it uses, so that its help
 //! lists no other options.
 
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ type Values = Vec<(&'static SettingDef, Value)>;
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
-    /// Setting values in order of precedence: the first value of a setting applies.
+    /// Values of settings in order of precedence. If a setting occurs more than once, its first value applies.
     pub values: Values,
 }
 
@@ -77,7 +77,7 @@ impl ConfigArgs {
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
 pub struct SamplingArgs {
-    /// Set the time between samples: 1s, 500ms, 2m
+    /// Set the time between samples, such as 1s, 500ms or 2m
     #[arg(long, short, value_parser = interval_argument)]
     interval: Option<Millis>,
 }
@@ -166,8 +166,8 @@ impl IncidentArgs {
 pub struct NotificationArgs {
     #[command(flatten)]
     incidents: IncidentArgs,
-    /// Also run the --on-incident command for a process that holds GPU memory without using the GPU for this time: 10m,
-    /// 1h, or `off`
+    /// Also run the --on-incident command for a process that holds GPU memory without using the GPU for this time, such
+    /// as 10m; `off` disables this
     #[arg(long, value_name = "TIME")]
     on_idle: Option<String>,
     /// Also run the --on-incident command for each GPU process that exits
@@ -199,7 +199,7 @@ pub struct SettingsArgs {
     /// Disable signals and GPU probes
     #[arg(long)]
     readonly: bool,
-    /// Repeat a probe at this interval while its screen is open, or `off`
+    /// Repeat a probe at this interval while its screen is open; `off` disables this
     #[arg(long, value_name = "TIME")]
     probe_interval: Option<String>,
     #[command(flatten)]

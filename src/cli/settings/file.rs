@@ -79,8 +79,9 @@ pub struct ConfigPath {
 impl ConfigPath {
     /// Returns the path from the flag, the environment variable or the XDG configuration directory, in this order.
     ///
-    /// The flag may name any file, even for root. A file owned by another user is rejected if the variable names it:
-    /// the variable may come from that user through `sudo -E`, and the file's `on_incident` command would run as root.
+    /// The flag may name any file, even if gputop runs as root. If the variable names a file owned by another user, the
+    /// file is rejected: the variable may come from that user through `sudo -E`, and the file's `on_incident` command
+    /// would run as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
         let explicit = |path| Self { path, is_explicit: true };
         if let Some(path) = flag {
@@ -207,8 +208,8 @@ impl Written {
         Ok(written)
     }
 
-    /// Overrides values from the file with flags and environment variables. Fails if a switch in the environment is
-    /// neither true nor false.
+    /// Overrides values from the file with flags and environment variables. Fails if the environment variable of a
+    /// boolean setting is neither true nor false.
     pub fn overridden(
         self,
         flags: Vec<(&'static SettingDef, Value)>,
@@ -227,7 +228,7 @@ impl Written {
                     (Kind::Switch, "0" | "false" | "no" | "off") => Value::from(false),
                     _ => {
                         let text = quoted(&text);
-                        let what = format!("`{text}` is not a switch; use true or false");
+                        let what = format!("`{text}` is not a valid value; use true or false");
                         return Err(origin.error(what));
                     }
                 };
@@ -265,11 +266,11 @@ impl Written {
     }
 }
 
-/// Parses a host group from its hosts and their origins. Fails if a host is invalid, or if the group has the name of a
-/// subcommand, because it could never be selected on the command line.
+/// Parses a host group from its hosts and their origins. Fails if a host is invalid. Also fails if the group has the
+/// name of a subcommand, because such a group could never be selected on the command line.
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
-    // Reject names of subcommands, because these are matched before groups.
+    // Reject names of subcommands, because gputop looks for a subcommand before it looks for a group.
     if subcommands().contains(&name) {
         let what = format!("group name `{shown}` is a subcommand; use another name");
         return Err(origin.error(what));
@@ -417,7 +418,7 @@ mod tests {
         assert_eq!(ascii("1"), Ok(Some(true)));
         assert_eq!(ascii("false"), Ok(Some(false)));
         assert_eq!(ascii(""), Ok(None));
-        let message = "GPUTOP_ASCII: `maybe` is not a switch; use true or false";
+        let message = "GPUTOP_ASCII: `maybe` is not a valid value; use true or false";
         assert_eq!(ascii("maybe"), Err(message.to_owned()));
     }
 }

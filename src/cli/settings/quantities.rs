@@ -8,7 +8,7 @@ use crate::model::text::quoted;
 use crate::model::units::{Bytes, Millis};
 use crate::source::map_schedule::MapPeriod;
 
-/// Accepted range of a duration setting. If the hint ends with `off`, `off` and 0 are also accepted.
+/// Accepted range of a duration setting. If the hint ends with `off`, the values `off` and 0 are accepted too.
 struct DurationRange {
     name: &'static str,
     range: RangeInclusive<u64>,
@@ -30,7 +30,7 @@ const MAP_INTERVAL: DurationRange = DurationRange {
     range: 1_000..=86_400_000,
     hint: "use 1s to 24h, or off",
 };
-/// Allowed durations for filling the GPU with a probe.
+/// Range of the maximum time for which a probe holds GPU memory.
 #[cfg(local)]
 const TIME_LIMIT: DurationRange =
     DurationRange { name: "time limit", range: 10..=60_000, hint: "use 10ms to 1m" };

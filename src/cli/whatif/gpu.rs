@@ -14,7 +14,7 @@ use crate::model::units::{Bytes, Pid};
 /// Maximum number of samples to wait for the process's memory pools.
 const MAX_FRAMES: u32 = 6;
 
-/// Adds the device's memory to each trace. Returns the reason if the memory of a device is unknown.
+/// Adds the memory size of its device to each trace. Returns the reason if the size is unknown for any device.
 pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
     let is_enough = |frame: &Frame, frames: u32| {

@@ -11,8 +11,9 @@ use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
-/// Returns one trace without operations for each device of the process. With `needs_card`, also adds the device's
-/// memory to each trace, or returns the reason if it is unknown. An error consists of a message and an exit code.
+/// Returns a trace without operations for each device of the process. If `needs_card` is true, also adds the memory
+/// size of its device to each trace, or returns the reason if a size is unknown. An error consists of a message and an
+/// exit code.
 pub(super) fn of_process(
     pid: Pid,
     needs_card: bool,
@@ -36,7 +37,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     for segment in &map.segments {
         let pool = match (segment.pool, segment.pool_id) {
             (_, Some(id)) => id,
-            // Use any private pool, because the pool's ID is unknown.
+            // The ID of the private pool is unknown, so put all such blocks into one private pool.
             (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };
@@ -58,7 +59,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     }
 }
 
-/// Returns the last torch release that uses a memory layout: `(2, 15)` for `torch 2.13 to 2.15`.
+/// Returns the newest torch release in the name of a detected library: `(2, 15)` for `torch 2.13 to 2.15`.
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }

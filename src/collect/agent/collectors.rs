@@ -1,10 +1,11 @@
 //! Collectors that run on request or on an event, each on its own thread.
 //!
 //! To add a collector, implement [`Collector`] and add a row to [`COLLECTORS`]. A collector sends its data as a
-//! [`Section::Update`] or a [`Section::Observation`]. It may send the response to a request directly to the feed.
+//! [`Section::Update`] or a [`Section::Observation`]. It may also send its response to a request directly to the feed,
+//! which leads to the agent's reader.
 //!
 //! The collectors that contribute to every frame (GPUs, host, allocators, exits) are set up in `start.rs`, because the
-//! agent waits for all of them in every tick.
+//! agent waits for their data in every tick.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,10 +42,11 @@ pub(super) trait Collector: Send + Sync {
         false
     }
 
-    /// Handles a failed allocation, or a new peak in allocated memory. Called on the sampler's thread.
+    /// Handles a failed allocation, or a new peak in allocated memory. Called on the sampler thread.
     fn allocation_spike(&self, _spike: &AllocationSpike) {}
 
-    /// Handles a pool that grew while its GPU's memory was nearly full. Called on every tick on which this happens.
+    /// Handles an allocator pool that has grown and now reserves nearly all of its GPU's memory. Called on every tick
+    /// in which such a pool grows.
     fn nearly_full(&self, _pool: &Pool) {}
 
     fn exited(&self, _process: ProcessKey) {}
@@ -162,14 +164,14 @@ impl Collector for Python {
     }
 }
 
-/// Reads memory holders, for one process at a time. A read takes up to 2 s.
+/// Collector that finds what holds a process's GPU memory, for one process at a time. A read takes up to 2 s.
 struct HolderReader {
     jobs: Sender<HolderJob>,
     /// Last process to be read, and the flag that cancels the read while it is running.
     last: Mutex<Option<(ProcessKey, Weak<AtomicBool>)>>,
 }
 
-/// A process whose memory holders are to be read, and the flag that cancels the reading.
+/// A process whose memory holders are to be read, and the flag that cancels the read.
 type HolderJob = (ProcessKey, Arc<AtomicBool>);
 
 fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
@@ -222,7 +224,8 @@ impl Collector for HolderReader {
     }
 }
 
-/// Minimum time between two readings of a process for the same reason. A program may fail to allocate in every step.
+/// Minimum time between two reads of a process's memory holders for the same reason. The limit is needed because an
+/// allocation may fail in every training step.
 const MIN_HOLDER_INTERVAL: Millis = Millis(60_000);
 
 /// Reads the memory holders of a process when an allocation fails or the process's GPU is nearly full.
@@ -231,15 +234,16 @@ struct FailureHolders {
     read: Mutex<BTreeMap<ProcessKey, LastReadings>>,
 }
 
-/// Process and device number whose memory holders to read.
+/// A process whose memory holders are to be read, and the device to summarize.
 struct FailureJob {
     process: ProcessKey,
     ordinal: u32,
-    /// Bytes allocated at the time of the request, used to detect that the process exits during the read.
+    /// Bytes allocated at the time of the request. If the read finds far fewer, the process was exiting and the result
+    /// is dropped.
     allocated: Bytes,
 }
 
-/// Time of the last read of a process, for each reason.
+/// Times of the last reads of a process's memory holders, one for each reason to read them.
 #[derive(Default)]
 struct LastReadings {
     oom: Option<Mono>,
@@ -388,11 +392,11 @@ mod tests {
         assert!(!first.load(Ordering::Relaxed));
         reader.request(Some(key(2)));
         assert!(first.load(Ordering::Relaxed));
-        let (_, second) = next().expect("a reading of the other process");
+        let (_, second) = next().expect("a read of the other process");
         reader.request(None);
         assert!(second.load(Ordering::Relaxed));
         assert!(next().is_none());
-        // A finished reading can be repeated.
+        // Once a read has finished, the same process can be read again.
         reader.request(Some(key(3)));
         drop(next());
         reader.request(Some(key(3)));

@@ -1,11 +1,12 @@
 //! Maps a process's device ordinals to GPUs: CUDA numbers devices per process, NVML per host.
 //!
 //! CUDA_VISIBLE_DEVICES is read from the process's initial environment. The program may change it before it first uses
-//! CUDA, so the result is used only if the driver lists a context of the process on that GPU. Otherwise, a process with
-//! memory on exactly one GPU is still unambiguous. In all other cases, the GPU is unknown.
+//! CUDA, so a GPU derived from it is used only if the driver lists a context of the process on that GPU. If not, and
+//! the process uses exactly one device and has a context on exactly one GPU, the device is that GPU. In all other
+//! cases, the GPU is unknown.
 //!
-//! Without the variable CUDA_VISIBLE_DEVICES, CUDA puts the fastest GPU first. Equally fast GPUs are in PCI bus order,
-//! which is also NVML's order.
+//! If CUDA_VISIBLE_DEVICES is not set, CUDA numbers the GPUs from the fastest to the slowest. Equally fast GPUs are in
+//! PCI bus order, which is also NVML's order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ impl Device {
         }
     }
 
-    /// Returns the device of a reported pool. A pool without reported sizes is treated as in use.
+    /// Returns the device of a pool reported by the hook. If the hook reported no sizes for the pool, the device is
+    /// assumed to be in use.
     fn of_reported(pool: &ReportedPool) -> Self {
         let held = pool.reserved.get().or(pool.allocated.get());
         Self { process: pool.process, ordinal: pool.ordinal, is_in_use: held != Some(Bytes(0)) }
@@ -182,7 +184,7 @@ mod tests {
             let gpus = assigned.reported.iter().map(|pool| pool.gpu.value().cloned());
             gpus.collect::<Vec<_>>()
         };
-        // Two frameworks on the same device are on the same GPU.
+        // Two frameworks that use the same device of a process use the same GPU.
         assert_eq!(assign(vec![pool(0, 1)], vec![reported(0, 1)]), [Some(uuid(2))]);
         assert_eq!(assign(vec![pool(1, 1)], vec![reported(0, 1)]), [None]);
         assert_eq!(assign(vec![], vec![reported(0, 0)]), [None]);

@@ -1,4 +1,5 @@
-//! Numbers and publishes events, and starts the reads that an event requires.
+//! Assigns numbers to events and publishes them. After a failed allocation, also starts immediate reads of the GPU and
+//! of the allocator's memory map.
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ impl Agent {
         self.announce(process, gpu, Observation::Xid(xid));
     }
 
-    /// Announces an Xid that only the driver reported.
+    /// Publishes an Xid that the driver reported, but for which no kernel log line was found.
     pub(super) fn announce_driver_xid(&mut self, xid: XidReport) {
         let why = match &self.log {
             Ok(()) => Missing::new(Reason::Unknown, "the kernel log has no line for this Xid"),
@@ -50,7 +51,7 @@ impl Agent {
     }
 
     pub(super) fn announce_exit(&mut self, found: ProcessExit) {
-        // Ignore a forked copy of a process, because the copy has not used a GPU.
+        // Ignore the exit of a forked copy of a process, because the copy has not used a GPU.
         if self.copies.contains(&found.process) {
             return;
         }
@@ -94,7 +95,8 @@ impl Agent {
         self.announce(Some(spike.process), gpu, Observation::Ooms(Box::new(rose)));
     }
 
-    /// Starts an immediate reading of the GPU, before the failed process frees its memory.
+    /// Starts an immediate read of the GPU, so that it takes place before the process whose allocation failed frees its
+    /// memory.
     pub(super) fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
         let gpu = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
         if let Some(gpu) = gpu
@@ -104,7 +106,8 @@ impl Agent {
         }
     }
 
-    /// Starts an immediate reading of the memory map, before the process frees memory while handling the failure.
+    /// Starts an immediate read of the memory map, so that it takes place before the process handles the failure by
+    /// freeing memory.
     pub(super) fn ask_for_failure_map(&self, spike: &AllocationSpike) {
         let (sections, since) = (self.sections.clone(), spike.since);
         self.sampler.map(spike.process, spike.ordinal, move |map| {

@@ -1,5 +1,5 @@
-//! Reads a GPU immediately after an allocation on it fails. The latest sample may be a whole interval old and miss the
-//! process that took the memory.
+//! Reads a GPU immediately after an allocation on it fails. The latest regular sample may be nearly one interval old,
+//! and may therefore lack the process that took the memory.
 //!
 //! ```text
 //! sampler sees OOMs ─► WorkerCommand::Now ─► GPU worker ─► Section::Gpu ─► AtOom::answers ─► Observation::GpuAtOom
@@ -15,7 +15,7 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 const MAX_LAG: Millis = Millis(1_000);
 /// Maximum number of failed allocations that wait for a GPU sample. They pile up if a GPU hangs.
 const MAX_PENDING: usize = 64;
-/// Maximum number of processes in an observation, those with the most memory first.
+/// Maximum number of processes in an observation. Those that use the most memory are included.
 const MAX_PROCESSES: usize = 32;
 
 #[derive(Debug, Default)]

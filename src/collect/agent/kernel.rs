@@ -12,7 +12,8 @@ use crate::model::host::PidNamespace;
 use crate::model::units::{GpuUuid, Millis, Mono, Pid};
 
 /// Interval for reading processes while the driver's list is unchanged. With 64 processes, reading all of them on each
-/// tick would take a third of gputop's CPU time, and CPU usage fluctuates less when averaged over 2 s.
+/// tick would take a third of gputop's CPU time. In addition, the measured CPU usage of processes fluctuates less when
+/// averaged over 2 s.
 const PROCESS_INTERVAL: Millis = Millis(2_000);
 
 pub struct Kernel {
@@ -29,7 +30,8 @@ pub struct Kernel {
 pub struct ReadRequest {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
-    /// True to search for other processes that may hold GPU memory, because some memory is unattributed.
+    /// True if the host thread should also search for other processes that may hold GPU memory, because some memory is
+    /// unattributed.
     pub leftovers: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Retains data about processes until after they exit: last row, peak memory, and which exits were reported.
+//! Retains data about each process for a while after it exits: its last readings, its peak memory, and whether its exit
+//! was reported.
 //!
 //! The driver drops a process from its list while the kernel is still tearing the process down. gputop therefore
 //! watches a process that left the list for a few more minutes.
@@ -10,9 +11,10 @@ use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
-/// Retention time of process data. Slightly longer than the process table watches for an exit.
+/// Retention time of process data. Slightly longer than the time for which the process table watches for an exit.
 const RETENTION: Millis = Millis(6 * 60 * 1_000);
-/// Maximum number of processes to watch after they left the driver's list, because each uses an open file.
+/// Maximum number of processes to watch after they left the driver's list. Limited because each watched process uses an
+/// open file.
 const MAX_DEPARTED: usize = 1_024;
 
 /// Peak GPU memory of a process, and the GPUs that the process used.
@@ -27,7 +29,7 @@ pub struct Peak {
 #[derive(Debug, Default)]
 pub struct LastSeen {
     peaks: HashMap<ProcessKey, Peak>,
-    /// Processes that left the driver's list, and when each did.
+    /// Processes that left the driver's list, and when each of them left.
     departed: BTreeMap<ProcessKey, (Mono, Process)>,
     /// Processes whose exits were reported, and when.
     reported: HashMap<ProcessKey, Mono>,
@@ -68,7 +70,7 @@ impl LastSeen {
         &self.peaks
     }
 
-    /// Records processes that left the list. Both lists are sorted by PID.
+    /// Records the processes that are in the list `before` but not in the list `now`. Both lists are sorted by PID.
     pub fn note_list(&mut self, before: &[Process], now: &[Process], at: Mono) {
         for process in now {
             self.departed.remove(&process.key);
@@ -90,7 +92,7 @@ impl LastSeen {
         }
     }
 
-    /// Returns the sorted keys of the processes to watch for exits.
+    /// Returns the processes to watch for exits, in ascending order.
     pub fn awaited(&self, list: &[Process]) -> Vec<ProcessKey> {
         let listed = list.iter().map(|process| process.key);
         let mut keys: Vec<ProcessKey> = listed
@@ -141,8 +143,8 @@ fn find(list: &[Process], key: ProcessKey) -> Option<&Process> {
     at.ok().map(|at| &list[at]).filter(|p| p.key == key)
 }
 
-/// Returns false if the start time is unknown because the process could not be opened. Without a start time, a process
-/// that reuses the PID could be mistaken for this one.
+/// Returns true if the process's start time is known. It is unknown if the process could not be opened. Such a process
+/// is not watched, because another process with the same PID could be mistaken for it.
 fn has_start(key: ProcessKey) -> bool {
     key.start != StartTicks(0)
 }

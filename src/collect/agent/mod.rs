@@ -5,8 +5,9 @@
 //! `collectors.rs` (Python stacks, logs, process details, probes), `replay` (allocation traces), `requests`, and the
 //! agent's own thread. They share only the channel of [`Section`]s. Responses to requests go directly to the reader.
 //!
-//! A frame is published when every responding GPU has reported for the tick, or a quarter of the interval later without
-//! the slow GPUs. A slow GPU never delays other data; its last readings are shown as stale.
+//! A frame is published when every responding GPU has reported for the tick, but at the latest after a quarter of the
+//! interval. The last readings of GPUs that have not reported by then are shown as stale. A slow GPU therefore never
+//! delays other data by more than that.
 
 mod collectors;
 mod devices;
@@ -60,16 +61,18 @@ use crate::source::stream::Feed;
 #[derive(Debug, Clone)]
 pub struct Options {
     pub interval: Millis,
-    /// Value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
+    /// Path of the NVML library: the value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE), if it is
+    /// set.
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
     pub container_files: Files,
     /// Value of TMUX, which with TMUX_TMPDIR locates this user's tmux servers.
     pub tmux: Option<std::ffi::OsString>,
     pub tmux_folder: Option<std::ffi::OsString>,
-    /// `/sys/fs/cgroup`
+    /// Root of the cgroup file system, normally `/sys/fs/cgroup`.
     pub cgroup_root: PathBuf,
-    /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
+    /// Path of the kernel log: `/dev/kmsg`, or the value of
+    /// [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
     /// Actions that requests may perform.
     pub permissions: Permissions,
@@ -102,8 +105,8 @@ pub enum Section {
 /// Maximum time that loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Percentage of a GPU's memory. If a growing pool reserves more than this, its memory holders are read, because an
-/// allocation may soon fail.
+/// Percentage of a GPU's memory above which a growing allocator pool counts as nearly full. gputop then finds out what
+/// holds the memory, because an allocation may soon fail.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
 struct Agent {
@@ -118,7 +121,7 @@ struct Agent {
     reported: ReportedPools,
     /// Processes whose allocators are sampled: those that the driver lists.
     watched: Vec<ProcessKey>,
-    /// Process and device ordinal of the pool whose memory map is on screen.
+    /// Process and device ordinal of the pool whose memory map is shown on a screen.
     map_wanted: Option<(ProcessKey, u32)>,
     hello: Arc<Hello>,
     options: Options,
@@ -153,7 +156,8 @@ impl Agent {
         }
     }
 
-    /// Publishes the first frame when every GPU has reported once, or at the timeout, with the data available by then.
+    /// Publishes the first frame when every GPU has reported once. At the timeout, publishes it with the data available
+    /// so far.
     fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
         let deadline = Instant::now() + FIRST_FRAME_TIMEOUT;
         self.take_until(inbox, deadline, |agent| {
@@ -308,7 +312,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Marks a GPU as silent if its worker has been stuck in a driver call for two ticks.
+    /// Marks a GPU as silent if its worker has not reported for two ticks, because it is stuck in a driver call.
     fn mark_silent(&mut self, now: Mono) {
         let limit = Millis(self.options.interval.0 * 2 + 500);
         let mut silent = Vec::new();
@@ -322,7 +326,7 @@ impl Agent {
         for (uuid, health) in silent {
             self.announce_health(&uuid, &health);
         }
-        // Add GPUs that never reported, because they have no previous data to show as stale.
+        // Add placeholders for GPUs that never reported, because they have no previous data to show as stale.
         for index in self.workers.indices() {
             self.gpus.entry(index).or_insert_with(|| Gpu {
                 index,
@@ -392,7 +396,7 @@ impl Agent {
         self.sampler.pools(move |pools| {
             let _ = sections.send(Section::Pools(pools));
         });
-        // Do not wait before the first frame, because attaching to many processes takes longer than reading them.
+        // Do not delay the first frame until the samples arrive, because attaching to many processes takes a long time.
         let timeout = if self.frame_seq == 0 {
             Duration::ZERO
         } else {

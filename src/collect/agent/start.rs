@@ -30,7 +30,7 @@ use crate::model::text::visible;
 use crate::protocol::Request;
 use crate::source::stream::Feed;
 
-/// Time between attempts to load the driver, and between counts of its GPUs.
+/// Interval for trying to load the driver or, once it is loaded, for counting its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts all threads of the agent. They stop when the reader drops its end of the feed.
@@ -106,7 +106,8 @@ fn start_sampler(
     let collectors = Arc::clone(collectors);
     sampler.alert(move |spike| {
         if spike.is_oom() {
-            // Send the failure before requesting the stack, so that the reader learns of the failure first.
+            // Send the failed allocation before the collectors request the Python stack, so that the reader receives
+            // the failure first.
             let _ = sections.send(Section::Ooms(Box::new(spike.clone())));
         }
         for collector in &*collectors {
@@ -142,8 +143,8 @@ fn start_replays(sections: Sender<Section>) -> io::Result<Sender<Traced>> {
     })
 }
 
-/// Loads the driver at regular intervals, because a driver may be installed later, and GPUs may change. Reports each
-/// result.
+/// Tries to load the driver at regular intervals and reports each result, because a driver may be installed, or GPUs
+/// may be added or removed, while gputop runs.
 fn load_driver(library: &Library, sections: &Sender<Section>) {
     loop {
         if sections.send(Section::Driver(find_driver(library))).is_err() {

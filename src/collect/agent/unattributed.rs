@@ -1,8 +1,9 @@
 //! Explains GPU memory that cannot be attributed to a running process.
 //!
-//! Unattributed memory is used memory minus the memory of visible processes and the driver's reservation. It consists
-//! of driver list entries whose process is not visible or has exited, and of memory without any entry. Each part has a
-//! cause and a one-sentence explanation. A cause is named only if gputop found evidence for it.
+//! Unattributed memory is the used memory minus the memory of visible processes and the memory reserved by the driver.
+//! It consists of two kinds of memory: memory that the driver lists for a process that is not visible or has exited,
+//! and memory that the driver lists for no process. Each part gets a one-sentence explanation, which names a cause only
+//! if gputop found evidence for it.
 
 use std::fmt::Write as _;
 
@@ -16,13 +17,13 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// Minimum memory to report. An idle GPU has less unexplained memory than this, due to rounding and the driver's
-/// bookkeeping.
+/// Minimum amount of unattributed memory to report. Due to rounding and the driver's bookkeeping, even an idle GPU has
+/// some, but less than this.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// Maximum number of PIDs named in a sentence.
 const MAX_NAMED: usize = 4;
 
-/// Data for the explanation, from the same tick as the GPU.
+/// Data used to explain a GPU's unattributed memory, collected in the same tick as the GPU's readings.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
@@ -41,7 +42,7 @@ pub fn needs_leftover_search(gpu: &Gpu, processes: &[Process]) -> bool {
     missing || listed(gpu).any(|entry| is_dead(entry.pid))
 }
 
-/// Returns the parts of GPU memory that do not belong to a running process on this host.
+/// Returns the parts of a GPU's memory that do not belong to a running process on this host.
 pub fn explain(gpu: &Gpu, context: &GpuContext<'_>) -> Vec<Unattributed> {
     if context.namespace != PidNamespace::Host {
         return outside(gpu, context).into_iter().collect();
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Returns the cause and the size in GiB of each unattributed part.
+    /// Returns the cause and the size in GiB of each unattributed part of a GPU's memory.
     fn causes(
         namespace: PidNamespace,
         gpu: &Gpu,

@@ -37,8 +37,8 @@ impl Workers {
         self.by_index.keys().copied()
     }
 
-    /// Starts the workers of the first `count` GPUs. Existing workers continue if the driver is briefly unavailable,
-    /// because each waits for its own GPU.
+    /// Starts the workers of the first `count` GPUs. Workers that are already running are not replaced: if the driver
+    /// is briefly unavailable, each worker waits until its GPU is available again.
     pub(super) fn start(&mut self, count: u32, interval: Millis) {
         for index in 0..count.min(MAX_GPUS) {
             if self.by_index.contains_key(&index) {

@@ -1,10 +1,11 @@
 //! Reports each Xid once, even if both a driver event and a kernel log line describe it.
 //!
-//! The log line contains the text and the process, so it is reported immediately. A driver event waits 2 s for its log
-//! line, and is then reported alone, or immediately if the log is not readable. A driver event is dropped if its line
-//! was already reported. An event and a line match if they name the same GPU within 2 s. Equal numbers are preferred
-//! but not required: after several Xids at once, the driver gives all of them the number of the last one (nvml.h,
-//! `nvmlEventSetWait_v2`).
+//! A log line is reported immediately, because it contains more than a driver event: the text and the process. A driver
+//! event is held for up to 2 s. If its log line arrives in that time, only the line is reported. If the log is not
+//! readable, the event is reported immediately. An event and a line belong together if they name the same GPU and
+//! arrive within 2 s of each other. Among several candidates, one with the same Xid number is preferred, but equal
+//! numbers are not required: after several Xids at once, the driver gives all of them the number of the last one
+//! (nvml.h, `nvmlEventSetWait_v2`).
 
 use std::collections::VecDeque;
 
@@ -12,14 +13,14 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// Maximum time between the driver event and the log line of one Xid.
 pub const MAX_DISTANCE: Millis = Millis(2_000);
-/// Maximum number of unmatched driver events, and of unmatched log lines. An evicted event is reported; an evicted line
-/// was reported before.
+/// Maximum number of unmatched driver events, and of unmatched log lines. No Xid is lost beyond this limit: an evicted
+/// event is reported, and an evicted line has already been reported.
 const MAX_UNMATCHED: usize = 256;
 
 /// Driver event or kernel log line that reports an Xid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidReport {
-    /// GPU of the Xid. `None` if the kernel log names a GPU that the driver has not listed.
+    /// GPU on which the error occurred. `None` if the kernel log names a GPU that the driver has not listed.
     pub gpu: Option<GpuUuid>,
     pub number: u64,
     pub at: Mono,
@@ -34,7 +35,8 @@ pub struct Xids {
 }
 
 impl Xids {
-    /// Adds a driver event. Returns the event to report now, if any.
+    /// Adds a driver event. Returns an event to report now: this one if the log is not readable, or one evicted because
+    /// too many are waiting.
     pub fn event(&mut self, event: XidReport, has_log: bool) -> Option<XidReport> {
         self.forget_lines(event.at);
         if !has_log {
@@ -47,7 +49,8 @@ impl Xids {
         (self.events.len() > MAX_UNMATCHED).then(|| self.events.pop_front()).flatten()
     }
 
-    /// Adds a kernel log line, which is always reported. Returns the line's GPU.
+    /// Adds a kernel log line, which the caller always reports. Returns the GPU that the line or its driver event
+    /// names.
     pub fn line(&mut self, line: XidReport) -> Option<GpuUuid> {
         self.forget_lines(line.at);
         let event = take_pair(&mut self.events, &line);
@@ -132,9 +135,9 @@ mod tests {
         assert_eq!(xids.event(report("a", 31, 200), true), None);
         assert_eq!(xids.event(report("a", 31, 200), true), None);
         assert_eq!(xids.event(report("b", 31, 200), true), None);
-        // The second event of GPU a has no log line.
+        // The second event of GPU `a` has no log line.
         assert_eq!(xids.due(Mono(9_000)), [report("a", 31, 200)]);
-        // Two reports 3 s apart are two Xids.
+        // Two reports 3 s apart describe two Xids.
         xids.line(report("a", 31, 10_000));
         xids.event(report("a", 31, 13_000), true);
         assert_eq!(xids.due(Mono(15_000)), [report("a", 31, 13_000)]);

@@ -27,7 +27,7 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
         DriverTrouble::ModuleNotLoaded { nouveau } => load_module(*nouveau, &user),
         DriverTrouble::ModuleNotBuilt { kernel } => vec![
             user.step(
-                "build it for this kernel",
+                "build the module for this kernel",
                 &format!("dkms autoinstall -k {kernel} && modprobe nvidia"),
             ),
             user.step("or boot the kernel that it was built for", "reboot"),
@@ -53,7 +53,7 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
             vec!["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop".into()]
         }
         DriverTrouble::NoGpus { slurm: false } => vec![
-            "check whether the driver still lists them: cat /proc/driver/nvidia/gpus/*/information"
+            "check whether the driver still lists the GPUs: cat /proc/driver/nvidia/gpus/*/information"
                 .into(),
             user.step("look for the reason in the kernel log", "dmesg | grep -iE 'nvrm|xid'"),
         ],
@@ -86,7 +86,7 @@ pub fn mismatch(library: Option<&str>, kernel: Option<&str>) -> String {
 
 pub fn wsl(has_device: bool, has_library: bool) -> String {
     match (has_device, has_library) {
-        (false, _) => "Windows does not pass a GPU to this WSL: /dev/dxg is missing.",
+        (false, _) => "Windows does not pass a GPU to WSL: /dev/dxg is missing.",
         (true, false) => "The NVIDIA driver for WSL is not installed in Windows: /usr/lib/wsl/lib/libnvidia-ml.so.1 is missing.",
         (true, true) => "WSL cannot find the Windows NVIDIA driver.",
     }
@@ -140,7 +140,7 @@ fn load_module(nouveau: bool, user: &User) -> Vec<String> {
             "prevent nouveau from loading",
             "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf",
         ),
-        user.step("reboot after that", "reboot"),
+        user.step("reboot afterwards", "reboot"),
     ]
 }
 

@@ -99,7 +99,7 @@ impl DriverTrouble {
         self.to_string()
     }
 
-    /// Returns the fixes, best first. Each is a command, or a phrase that ends with one.
+    /// Returns the fixes, best first. Each is a command, or a piece of advice that may end with one.
     pub fn fix(&self, user_is_root: bool) -> Vec<String> {
         fix::fixes(self, user_is_root)
     }

@@ -37,11 +37,11 @@ pub struct SystemFacts {
     pub library_version: Option<String>,
     /// Version of the loaded kernel module.
     pub module_version: Option<String>,
-    /// Version of the running kernel, if it has no nvidia module installed.
+    /// Version of the running kernel. Set only if depmod's list of the kernel's modules does not contain nvidia.
     pub kernel_without_module: Option<String>,
     pub has_nouveau: bool,
     pub has_hardware: bool,
-    /// `/dev/nvidiactl`
+    /// True if the driver's control device file `/dev/nvidiactl` exists.
     pub has_control_file: bool,
     /// True if `/dev/nvidia0` or another GPU's device file exists.
     pub has_gpu_file: bool,
@@ -147,8 +147,8 @@ fn is_version(word: &str) -> bool {
         && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Returns the running kernel's version if depmod's list of its modules lacks nvidia. Returns `None` if there is no
-/// list, as in a container or on a system that loads modules in a different way.
+/// Returns the running kernel's version if depmod's list of the kernel's modules does not contain nvidia. Returns
+/// `None` if there is no list, as in a container, or on a system that loads modules without depmod.
 fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
     let list = text(root, &format!("lib/modules/{kernel}/modules.dep"));
     let has_module = list

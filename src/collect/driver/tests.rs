@@ -232,7 +232,7 @@ fn explains_missing_driver_in_wsl() {
     let wsl =
         || Machine::new().with("proc/sys/kernel/osrelease", "5.15.153.1-microsoft-standard-WSL2\n");
     let reason = |machine: Machine| machine.diagnose(&not_found()).reason();
-    assert_eq!(reason(wsl()), "Windows does not pass a GPU to this WSL: /dev/dxg is missing.");
+    assert_eq!(reason(wsl()), "Windows does not pass a GPU to WSL: /dev/dxg is missing.");
     assert!(
         reason(wsl().device("dxg", 0o666)).contains("driver for WSL is not installed in Windows")
     );

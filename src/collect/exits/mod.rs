@@ -1,9 +1,9 @@
 //! Detects the exits of watched processes immediately.
 //!
-//! One thread waits on a pidfd for each process. The kernel wakes the thread within a millisecond of an exit. The
-//! thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent. If a
-//! process cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, the process table detects
-//! its exit within 2 s.
+//! One thread waits on the pidfds of all watched processes. The kernel wakes the thread within a millisecond of an
+//! exit. The thread reads the exit status (`status`) before the parent reaps the process, and reports it to the agent.
+//! If a process cannot be watched, because the kernel is older than 5.3 or `ulimit -n` is too low, the process table
+//! detects its exit within 2 s.
 //!
 //! A process that was killed by SIGKILL, or whose status is unknown, may be a victim of the out-of-memory killer
 //! (`oom`). This thread also reads the kernel log, which names the victims. It forwards lines about GPUs to the agent.
@@ -40,8 +40,9 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 use crate::open_files::{LongLivedFile, room_for};
 
-/// Maximum time that an exit report waits for more data: the status of another user's process once its parent reaps it,
-/// or the OOM killer's log line. Keeps the total delay below 100 ms.
+/// Maximum time that an exit report is delayed to wait for more data: the OOM killer's log line or, for another user's
+/// process, the exit status, which is not readable until the parent reaps the process. Short enough to keep the total
+/// delay below 100 ms.
 const GRACE_TIMEOUT: Duration = Duration::from_millis(80);
 
 /// Interval for reading the OOM kill counters while no process exits.
@@ -130,8 +131,9 @@ impl ExitWatcher {
         self.send(ExitCommand::Watch(processes, seen));
     }
 
-    /// Handles an exit found by the process table, which last saw the process running at `since`. The watcher reports
-    /// every exit once: immediately, or with its status if the process is watched.
+    /// Handles an exit found by the process table, which last saw the process running at `since`. If the process is
+    /// watched, its pidfd provides the exit status. If not, the exit is reported immediately, without a status. Every
+    /// exit is reported once.
     pub fn exit_found(&self, process: ProcessKey, since: Mono) {
         self.send(ExitCommand::Found(process, since));
     }
@@ -142,7 +144,8 @@ impl ExitWatcher {
 
     fn send(&self, command: ExitCommand) {
         let _ = self.commands.send(command);
-        // Ignore the result: the write fails only if the thread was stuck for so long that the counter is full.
+        // Ignore the result: the write fails only if the thread was stuck for so long that the eventfd's counter is
+        // full.
         let _ = self.wake.write(1);
     }
 }
@@ -153,7 +156,7 @@ impl Drop for ExitWatcher {
     }
 }
 
-/// Epoll token of commands. The next token belongs to the kernel log, and the tokens after it belong to the processes.
+/// Epoll token for commands. The next token is for the kernel log, and all later tokens are for processes.
 const COMMANDS: u64 = 0;
 const LOG: u64 = 1;
 
@@ -285,7 +288,8 @@ impl WatcherThread {
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.report(process, None, collected(), seen),
-                // Let the process table detect the exit of this process, because the table has the process open.
+                // Leave the exit of this process to the process table, which detects it through the process's open stat
+                // file.
                 Err(error) => {
                     unwatched += 1;
                     tracing::debug!(pid = process.pid.0, %error, "not watched");
@@ -327,7 +331,7 @@ impl WatcherThread {
         Some(watched)
     }
 
-    /// Handles a wake-up by a pidfd: the process has exited, or has been reaped.
+    /// Handles a wake-up by a pidfd, which means that the process has exited or has been reaped.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
@@ -375,7 +379,7 @@ impl WatcherThread {
                 Some(ExitTrace::Collected) => collected(),
                 _ => Status::unknown(
                     Reason::Denied,
-                    "its parent has not reaped it yet; until then only its user and root can read the status",
+                    "the parent has not reaped the process yet; until then, only the process's user and root can read its exit status",
                 ),
             };
             self.finish(token, status, since);
@@ -414,7 +418,7 @@ impl WatcherThread {
 fn collected() -> Status {
     Status::unknown(
         Reason::Unsupported,
-        "only the parent received it; since Linux 6.15 the kernel also reports it to other processes",
+        "only the parent process received the exit status; since Linux 6.15, the kernel also reports it to other processes",
     )
 }
 

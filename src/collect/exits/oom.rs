@@ -21,7 +21,8 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
-/// Maximum age of an OOM kill that can explain an exit. A process with a lot of memory takes a while to tear down.
+/// Maximum age of an OOM kill that can explain an exit. The kernel needs a while to tear down a process that has a lot
+/// of memory.
 const MAX_KILL_AGE: Millis = Millis(60_000);
 const MAX_KILLS: usize = 256;
 const MAX_BYTES: u64 = 64 << 10;
@@ -29,9 +30,9 @@ const MAX_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub struct OomCounterPaths {
     pub proc_root: PathBuf,
-    /// `/sys/fs/cgroup`
+    /// Root of the cgroup file system, normally `/sys/fs/cgroup`.
     pub cgroup_root: PathBuf,
-    /// True if PIDs in the kernel log are valid for gputop, which is not the case in a container.
+    /// True if gputop sees processes under the same PIDs as the kernel log, which is not the case in a container.
     pub is_host: bool,
 }
 
@@ -95,7 +96,7 @@ impl OomKiller {
     }
 
     /// Starts watching the OOM kill counter of a running process's cgroup. Returns `None` if the counter is not
-    /// readable. The counter is watched as long as the returned path is in use.
+    /// readable. The counter is watched until the caller drops the returned path.
     pub fn watch(&mut self, pid: Pid) -> Option<Arc<Path>> {
         let path = self.paths.proc_root.join(pid.to_string()).join("cgroup");
         let file = counter_file(&self.paths.cgroup_root, &read(&path).ok()?)?;
@@ -119,7 +120,7 @@ impl OomKiller {
         if let (Some(host), Some(count)) = (&mut self.host, count) {
             host.update(count, now);
         }
-        // Skip the cgroup counters if the host's counter has not changed, because they only change with it.
+        // Skip the cgroup counters if the host's counter has not changed, because they change only when it does.
         if before.is_none() || before != count {
             for (file, counter) in &mut self.groups {
                 if let Some(count) = self::count(file) {
@@ -140,7 +141,8 @@ impl OomKiller {
         self.log = Err(why);
     }
 
-    /// Returns true if the OOM killer killed a process recently and the log line for this process may still follow.
+    /// Returns true if the OOM killer killed a process recently and the log line that names this process may still
+    /// arrive.
     pub fn is_line_awaited(&mut self, pid: Pid, now: Mono) -> bool {
         self.refresh(now);
         let is_kill_possible = self.host.as_ref().is_none_or(|host| host.has_increased(now));
@@ -168,12 +170,12 @@ impl OomKiller {
                 return OomVerdict {
                     killed: Reading::missing(
                         Reason::Unknown,
-                        "the OOM killer killed a process in its cgroup, and the exit status of this process is unknown",
+                        "the OOM killer killed a process in the same cgroup, but the exit status of this process is unknown",
                     ),
                     evidence: Some(evidence),
                 };
             }
-            // The cgroup's counter covers each of its processes, so an unchanged counter rules out a kill.
+            // The counter includes OOM kills of every process in the cgroup, so an unchanged counter rules out a kill.
             Some(None) => return not_killed(),
             None => {}
         }
@@ -189,7 +191,7 @@ impl OomKiller {
             Err(why) => why.clone(),
             Ok(()) => Missing::new(
                 Reason::Unsupported,
-                "inside a container the PIDs in the kernel log do not match",
+                "inside a container, the PIDs in the kernel log do not match the container's PIDs",
             ),
         }
     }
@@ -209,7 +211,7 @@ impl OomKiller {
     }
 }
 
-/// Returns the sources that identify OOM-kill victims on this system, each a noun phrase.
+/// Returns the sources that identify victims of the OOM killer on this system, each as a noun phrase.
 pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static str> {
     let mut killer = OomKiller::new(paths, log);
     let own = killer.watch(Pid(std::process::id())).is_some();
@@ -224,7 +226,7 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
 }
 
 /// Checks the OOM kill counter of an exited process's cgroup. Returns `None` if the counter is not readable,
-/// `Some(None)` if the process was not killed, or evidence of a kill.
+/// `Some(None)` if the OOM killer did not kill the process, and evidence of the kill otherwise.
 fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
     // Check that the counter still exists, because a cgroup is often removed when its last process exits.
     count(file)?;
@@ -347,7 +349,8 @@ mod tests {
     }
 
     impl OomKiller {
-        /// Returns the verdict from a copy of the `OomKiller`, so that `self` does not assign the kill to the process.
+        /// Returns the verdict of a copy of the `OomKiller`, so that the original does not count the kill as assigned
+        /// to the process.
         fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 paths: self.paths.clone(),

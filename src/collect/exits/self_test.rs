@@ -13,7 +13,7 @@ use crate::model::reading::{Missing, Reason};
 pub enum ExitSources {
     /// The kernel reports nothing. Only the process table detects exits.
     Nothing(Missing),
-    /// The kernel reports the exit, but the status only while the process is a zombie that this user can trace.
+    /// The kernel reports the exit, but shows the status only while the process is a zombie that this user can trace.
     End,
     /// The kernel reports the exit and its status.
     Status,

@@ -43,7 +43,7 @@ impl Status {
         }
     }
 
-    /// Returns an unknown status. `why` is a phrase: `only the parent received it`.
+    /// Returns an unknown status. `why` is a phrase, such as `only the parent process received the exit status`.
     pub fn unknown(reason: Reason, why: &str) -> Self {
         Self { code: Reading::missing(reason, why), signal: Reading::missing(reason, why) }
     }
@@ -53,11 +53,11 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ExitTrace {
     Status(i32),
-    /// The process is still a zombie, whose status this user cannot read.
+    /// The process is still a zombie, and this user cannot read its exit status.
     Hidden,
     /// The process was reaped, and this kernel does not report its status.
     Collected,
-    /// Still running.
+    /// The process is still running.
     Alive,
 }
 
@@ -89,8 +89,8 @@ fn is_collected(pidfd: impl AsFd) -> bool {
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
-    // Check access before reading the status. The kernel checks access to both in the same way, but reports a denied
-    // status as 0 instead of an error.
+    // Before reading the status, check whether this user may trace the process. The status requires the same
+    // permission, but without it the kernel reports status 0 instead of an error.
     let can_trace = can_trace(&folder);
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
@@ -100,7 +100,7 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     if stat.state != RunState::Zombie {
         return Ok(ExitTrace::Alive);
     }
-    // Status 0 may mean that access was denied. Any other value is the status.
+    // Status 0 may mean that access was denied. Any other value is the actual status.
     let is_known = stat.wait_status != 0 || can_trace;
     Ok(if is_known { ExitTrace::Status(stat.wait_status) } else { ExitTrace::Hidden })
 }

@@ -105,10 +105,10 @@ fn reports_a_process_that_was_collected_at_once_exactly_once() {
         let key = victim.key();
         watcher.watch(vec![key], now_mono());
         victim.go();
-        victim.0.wait().expect("its exit");
+        victim.0.wait().expect("an exit status");
         let end = reports.next();
         assert_eq!(end.process, key);
-        // A kernel may not report the status, but it must then be unknown rather than 0.
+        // If the kernel does not report the status, the status must be unknown rather than 0.
         assert!(end.code.get() == Some(3) || end.code.why().is_some(), "{end:?}");
     }
     assert!(reports.0.try_recv().is_err(), "reported twice");
@@ -127,7 +127,8 @@ fn reports_a_thousand_simultaneous_exits_once_each() {
     drop(writer);
     let limit = crate::open_files::limit().now;
     if limit < 4_000 {
-        // Report the exits by hand, as the process table does: there are too few open files for all pidfds.
+        // Report the exits from the test, as the process table would: the open-file limit is too low for a pidfd of
+        // every process.
         for key in &keys {
             watcher.exit_found(*key, now_mono());
         }
@@ -150,7 +151,7 @@ fn does_not_mistake_a_process_that_reused_the_pid() {
     let key = watched.key();
     watcher.watch(vec![previous, key], now_mono());
     stranger.go();
-    stranger.0.wait().expect("its exit");
+    stranger.0.wait().expect("an exit status");
     watched.go();
     // The previous process has exited, but its status is unknown.
     let end = reports.next();
@@ -179,7 +180,7 @@ fn reports_exits_that_the_process_table_found() {
     assert!(reports.0.try_recv().is_err());
 }
 
-/// The next process with the same PID may start within the same 10 ms.
+/// A process that reuses the PID may start within the same 10 ms and then has the same start time.
 #[test]
 fn a_successor_does_not_make_a_collected_process_look_alive() {
     let mut ended = Victim::sh("read x; exit 5");
@@ -187,7 +188,7 @@ fn a_successor_does_not_make_a_collected_process_look_alive() {
     let pid = Pid::from_raw(ended.0.id().cast_signed()).expect("a PID");
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a pidfd");
     ended.go();
-    ended.0.wait().expect("its exit");
+    ended.0.wait().expect("an exit status");
     let trace = status::read_trace(Path::new("/proc"), successor.key(), &pidfd);
     assert!(
         matches!(trace, ExitTrace::Status(status) if status == 5 << 8)
@@ -223,7 +224,7 @@ fn a_reused_pid_is_two_exits() {
     let old = first.key();
     watcher.watch(vec![old], now_mono());
     first.go();
-    first.0.wait().expect("its exit");
+    first.0.wait().expect("an exit status");
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < DEADLINE, "the PID was not reused");
@@ -257,7 +258,7 @@ fn does_not_report_processes_that_are_no_longer_watched() {
     assert_eq!(reports.next().process, first_key);
     watcher.watch(vec![key], now_mono());
     dropped.go();
-    dropped.0.wait().expect("its exit");
+    dropped.0.wait().expect("an exit status");
     watched.go();
     assert_eq!(reports.next().process, key);
     assert!(reports.0.try_recv().is_err());
@@ -285,7 +286,7 @@ fn waits_for_a_hidden_status_and_never_reads_it_as_0() {
         watcher.watch(vec![key], now_mono());
         victim.go();
         if is_collected {
-            victim.0.wait().expect("its exit");
+            victim.0.wait().expect("an exit status");
         }
         let end = reports.next();
         let code = end.code.get();

@@ -18,9 +18,9 @@ const FILES: &[(&str, &str)] = &[
     ("gputop_hook.py", include_str!("../../../assets/hook/gputop_hook.py")),
 ];
 
-/// Returns the hook directory to put on `PYTHONPATH`, after writing it if needed: in the user's cache directory, or in
-/// their state directory if that fails. Its name depends on the content, so that a running program keeps the version
-/// that it started with.
+/// Writes the hook's files if needed, and returns their directory, which belongs on `PYTHONPATH`. The directory is in
+/// the user's cache directory or, if that is not writable, in the user's state directory. Its name depends on the
+/// content of the files, so that a running program keeps the version that it started with.
 pub fn install() -> io::Result<PathBuf> {
     let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
     install_in(Base::Cache).or_else(|_| install_in(Base::State))
@@ -74,7 +74,7 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     written
 }
 
-/// Returns `PYTHONPATH` with the hook first and the previous entries after it.
+/// Returns the new value of `PYTHONPATH`: the hook directory, followed by the previous entries.
 pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
     let mut path = hook.as_os_str().to_owned();
     // Drop an empty value, because Python treats an empty entry as the working directory.
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn writes_the_files_once_and_repairs_them() {
         let home = tempfile::tempdir().expect("a directory");
-        let path = install_below(home.path()).expect("it can be written");
-        let inode = |name: &str| fs::metadata(path.join(name)).expect("it is there").ino();
+        let path = install_below(home.path()).expect("a hook directory");
+        let inode = |name: &str| fs::metadata(path.join(name)).expect("a file").ino();
         let before = inode("gputop_hook.py");
         assert_eq!(install_below(home.path()).expect("again"), path);
         assert_eq!(inode("gputop_hook.py"), before);
@@ -107,7 +107,7 @@ mod tests {
         for (name, text) in FILES {
             assert_eq!(fs::read_to_string(path.join(name)).expect("read"), *text);
         }
-        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o777;
+        let mode = |path: &Path| fs::metadata(path).expect("a file").mode() & 0o777;
         assert_eq!(mode(&path), 0o700);
         assert_eq!(mode(&path.join("sitecustomize.py")), 0o600);
         assert_eq!(fs::read_dir(&path).expect("listed").count(), FILES.len());
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn refuses_a_directory_that_others_can_write() {
         let home = tempfile::tempdir().expect("a directory");
-        let path = install_below(home.path()).expect("it can be written");
+        let path = install_below(home.path()).expect("a hook directory");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("opened up");
         assert!(install_below(home.path()).is_err());
         fs::remove_dir_all(&path).expect("removed");

@@ -1,9 +1,9 @@
 //! Replays an allocation trace under other allocator settings. The hook writes the trace when a process runs out of
 //! memory.
 //!
-//! The hook's `trace` line announces the trace. The trace file is in this user's trace directory, and its name
-//! identifies the process. Parsing and replaying the largest trace takes a second, so never do it on a thread that
-//! others wait for.
+//! The hook announces the trace with a `trace` line in the spool, and writes it to this user's trace directory. The
+//! file name identifies the process. Parsing and replaying the largest trace takes a second. Never do this on a thread
+//! that other threads wait for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,26 +92,27 @@ fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Opt
         let is_match = parts.next()?.parse() == Ok(process.pid.0)
             && parts.next()?.parse() == Ok(process.start.0)
             && parts.next()? == "oom";
-        // A program started by `exec` in the same process numbers its traces from 1 again: `1-1`.
+        // If the process has called `exec`, the new program also numbers its traces from 1 and adds a suffix: `1-1`.
         let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
         let is_match = is_match && parts.next()? == "pickle";
         is_match.then_some((n.parse().ok()?, again.to_owned()))
     };
     let all = traces.filter_map(|path| Some((number(&path)?, path)));
-    // Prefer the last program if several ran in the same process.
+    // If several programs ran in the same process, prefer the traces of the last one.
     let last = all.max_by(|((n, again), _), ((m, later), _)| (again, n).cmp(&(later, m)));
     last.map(|(_, path)| path)
 }
 
-/// Returns the GPU memory available to the allocator. Memory that is neither free nor the allocator's belongs to other
-/// programs. The reported limit is the size of the GPU, or the configured fraction of it (CUDACachingAllocator.cpp,
-/// `oom_observers_`).
+/// Returns the size of the GPU's memory, and how much of it belongs to other programs: the memory that is neither free
+/// nor held by the allocator. The limit reported by the allocator is the size of the GPU, or the configured fraction of
+/// it (CUDACachingAllocator.cpp, `oom_observers_`).
 fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
     let conf = trace.recorded.conf.as_deref().map(Config::parse);
     let fraction = conf.and_then(|conf| conf.memory_fraction);
     let fraction = fraction.filter(|fraction| *fraction > 0.0).unwrap_or(1.0);
     let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
-    // A fraction set in the program's code is unknown. `card` is then lower than the GPU's memory.
+    // A memory fraction set in the program's code is not known here. In that case, `card` is less than the GPU's
+    // memory.
     let outside = card.0.saturating_sub(available(trace)?.0);
     Some(Room { card, outside: Bytes(outside) })
 }

@@ -23,7 +23,7 @@ const MAX_FILES: usize = 1024;
 const MAX_EVENTS: usize = 500;
 /// Maximum age of a spool file. Older files are deleted.
 const MAX_AGE: Duration = Duration::from_hours(24);
-/// Maximum age of a statistics page. Older pages are ignored.
+/// Maximum age of a process's statistics page, which the hook overwrites each second. Older pages are ignored.
 const MAX_PAGE_AGE: Duration = Duration::from_secs(5);
 /// Maximum number of retained spool files. Beyond this limit, the oldest files are deleted to make room for new ones.
 const MAX_RETAINED: usize = 256;
@@ -115,8 +115,8 @@ impl Spool {
         names.filter_map(|entry| Name::of(entry.file_name().to_str()?)).collect()
     }
 
-    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. Leaves out an
-    /// incomplete last line: it is still being written, or the process was killed while writing it.
+    /// Reads the complete lines of a spool file from byte `from` on, and advances `from` past them. Skips an incomplete
+    /// last line: the process is still writing it, or was killed while writing it.
     pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let last_break = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -184,7 +184,7 @@ impl Name {
     fn of(file: &str) -> Option<Self> {
         let mut parts = file.split('.');
         let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // A program started by `exec` in the same process has its own spool file: `START-1`.
+        // If the process has called `exec`, the new program has its own spool file: `START-1`.
         let start = start.split('-').next()?;
         let key = ProcessKey::new(pid.parse().ok()?, start.parse().ok()?);
         let kind = match kind {
@@ -228,7 +228,7 @@ mod tests {
         let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
         fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
         fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
-        // These files belong to a different run, have a different kind, or have invalid names.
+        // These files belong to a different run, are of a different kind, or have invalid names.
         for name in ["7-2.12.99.jsonl", "7-1.13.99.now", "7-1.x.99.jsonl", "7-1.14.jsonl"] {
             fs::write(at(name), LINE).expect("written");
         }

@@ -42,7 +42,7 @@ struct Raw {
     data: Map<String, Value>,
 }
 
-/// Parses a line of a spool file. Returns `None` if the hook did not write the line.
+/// Parses a line of a spool file. Returns `None` if the line does not have the hook's format.
 pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw { what, time, steps, data } = serde_json::from_slice(line).ok()?;
     let data = sanitize(Value::Object(data), "", 0);
@@ -83,7 +83,8 @@ fn one_line(text: &str) -> String {
     visible(&redact::text(text.as_bytes()), MAX_TEXT)
 }
 
-/// Sanitizes lines. Redacts the whole text first, because a token may be split over lines.
+/// Sanitizes each line of a text. Redacts the complete text before splitting it, because a secret may span several
+/// lines.
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
     let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);
@@ -112,7 +113,7 @@ mod tests {
         .expect("an event");
         assert_eq!((oom.what.as_str(), oom.time), ("oom", UnixMillis(5)));
         assert_eq!(oom.steps, Some(Steps { begun: 1, done: 0 }));
-        let oom = oom.oom.expect("its figures");
+        let oom = oom.oom.expect("the reported sizes");
         assert_eq!(oom.requested_bytes, Bytes(2 << 30));
         assert_eq!(oom.largest_free_block, Some(Bytes(644_245_094)));
         assert_eq!(oom.pools[0].free_bytes, Bytes(9));

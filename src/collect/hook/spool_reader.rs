@@ -13,7 +13,7 @@ use crate::model::event::{HookEvent, HookOom};
 use crate::model::process::ProcessKey;
 use crate::model::units::Pid;
 
-/// Hook reports since the last read.
+/// Hook reports that arrived since the last read.
 #[derive(Debug, Default)]
 pub struct HookUpdate {
     pub events: Vec<(ProcessKey, HookEvent)>,

@@ -1,9 +1,9 @@
 //! Allocator statistics that the hook writes each second from inside the program.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`
-//! is a page that the hook overwrites each second. PyTorch's entries become pools, for processes whose memory gputop
-//! cannot read. Entries of other frameworks become [`ReportedPool`]s. A value that a framework does not report is not
-//! on the page, and becomes a missing reading with a reason.
+//! is a page that the hook overwrites each second. PyTorch's entries become pools, which are used for processes whose
+//! memory gputop cannot read. Entries of other frameworks become [`ReportedPool`]s. If a framework does not report a
+//! value, the value is missing from the page and becomes a missing reading with a reason.
 
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ struct Torch {
     reserved_bytes: HookGauge,
     active_bytes: HookGauge,
     inactive_split_bytes: HookGauge,
-    /// Requested bytes of all pools, reported from torch 2.0 on.
+    /// Bytes requested from all pools together, reported from torch 2.0 on.
     requested_in_all_bytes: Option<HookGauge>,
     segments: Segments,
     num_alloc_retries: u64,
@@ -120,7 +120,7 @@ impl ReportedPools {
 impl Torch {
     fn pool(self, process: ProcessKey, at: Mono) -> Pool {
         let not_reported = || {
-            Reading::missing(Reason::Unsupported, "the hook does not report this value each second")
+            Reading::missing(Reason::Unsupported, "the hook's statistics do not include this value")
         };
         Pool {
             process,

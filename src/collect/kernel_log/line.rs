@@ -8,7 +8,7 @@ use crate::model::text::visible;
 use crate::model::units::Pid;
 
 const MAX_CHARS: usize = 512;
-/// Maximum length of the numbers before the text of a kernel record.
+/// Maximum length of the numeric header that precedes the text of a kernel record.
 const MAX_HEADER: usize = 128;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -19,12 +19,12 @@ pub enum KernelLine {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct XidLine {
-    /// `0000:3b:00`
+    /// PCI address of the GPU: `0000:3b:00`.
     pub pci_bus: String,
     pub number: u64,
     /// PID in the host's PID namespace.
     pub pid: Reading<Pid>,
-    /// Whole kernel log line, sanitized.
+    /// Complete kernel log line, sanitized.
     pub text: String,
 }
 
@@ -32,7 +32,7 @@ pub struct XidLine {
 pub struct OomKill {
     /// PID in the host's PID namespace.
     pub pid: Pid,
-    /// Whole kernel log line, sanitized.
+    /// Complete kernel log line, sanitized.
     pub text: String,
 }
 
@@ -47,7 +47,7 @@ impl KernelLine {
             return None;
         }
         let bytes = &record[end + 1..];
-        // Skip unrelated lines before converting them to text, because most lines are unrelated.
+        // Check the bytes before converting them to text, because most lines are unrelated.
         if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
             return None;
         }

@@ -28,7 +28,8 @@ pub const KERNEL_LOG: &str = "/dev/kmsg";
 
 /// Maximum size of a kernel record to read. The kernel's own limit is 8 KiB. Longer records are skipped.
 const MAX_BYTES: usize = 16 << 10;
-/// Maximum number of records to read per call, because the caller has other work.
+/// Maximum number of records to read per call, so that the call returns even if records arrive faster than they are
+/// read.
 const MAX_READS: usize = 1_024;
 
 #[derive(Debug)]
@@ -43,8 +44,8 @@ pub struct KernelLog {
 }
 
 impl KernelLog {
-    /// Opens the kernel log at its end. If the log is not readable, the error is the reason; [`fixes`] suggests
-    /// remedies.
+    /// Opens the kernel log at its end. If the log is not readable, the error contains the reason, and [`fixes`]
+    /// suggests what to do about it.
     pub fn open(path: &Path) -> Result<Self, Missing> {
         let file = open(path).map_err(|error| missing(path, &error))?;
         Ok(Self {
@@ -145,7 +146,7 @@ fn missing(path: &Path, error: &io::Error) -> Missing {
     }
 }
 
-/// Returns fixes for an unreadable kernel log, best first. Each is a command or a phrase for this user.
+/// Returns fixes for an unreadable kernel log, best first. Each is a command or a piece of advice for this user.
 pub fn fixes(missing: &Missing, user_is_root: bool) -> Vec<String> {
     match (missing.reason, user_is_root) {
         (Reason::Denied, true) => vec![

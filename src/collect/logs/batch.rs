@@ -1,17 +1,18 @@
-//! Collects the lines of an error, which a program prints one by one, to send them as one excerpt.
+//! Collects the lines of an error, which a program prints one by one, so that they are sent as one excerpt.
 //!
-//! Holds text while it is still growing, up to a time limit. Sends later text as a continuation, until some time after
-//! the error.
+//! An error's text is held until it stops growing or a time limit is reached, and is then sent. For a few seconds after
+//! the error, further text is sent as a continuation of the excerpt.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
 use crate::model::units::{Millis, Mono};
 
 /// Time without new text after which the waiting text is sent.
 const QUIET_INTERVAL: Millis = Millis(200);
-/// Maximum delay between reading and sending a complete line. An incomplete line waits equally long for its end.
+/// Maximum delay between reading and sending a complete line. An incomplete line is held for the same time, in case its
+/// end arrives.
 const MAX_DELAY: Millis = Millis(700);
-/// Time after an error during which further text is sent as context. Text after that is sent only if a new error
-/// follows.
+/// Time after an error during which further text is sent as context. Later text is sent only if it contains another
+/// error.
 const FOLLOW_LIMIT: Millis = Millis(3_000);
 
 /// Part of a log to send, with the log's original bytes.
@@ -20,7 +21,7 @@ pub struct Part {
     pub bytes: Vec<u8>,
     /// Offset of the part in the log.
     pub offset: u64,
-    /// Number of the part's first line within the group, starting at 1.
+    /// Number of the part's first line, counted from 1 at the offset where gputop started to read the log.
     pub line: Option<u64>,
     /// True if the part begins where the previous part ended.
     pub continues: bool,
@@ -33,7 +34,7 @@ pub struct Group {
     base: u64,
     /// End offset of the text sent so far.
     sent_to: Option<u64>,
-    /// Time when the waiting text started to wait.
+    /// Time since which text has been waiting to be sent.
     waiting_since: Option<Mono>,
     /// Time of the error whose context is being sent.
     followed_since: Option<Mono>,
@@ -69,7 +70,7 @@ impl Group {
         parts
     }
 
-    /// Returns the waiting text if it has waited long enough.
+    /// Returns the text that is waiting to be sent, if it is due.
     pub fn flush(&mut self, now: Mono) -> Option<Part> {
         if self.due()? > now {
             return None;
@@ -108,7 +109,7 @@ impl Group {
         self.followed_since = self.followed_since.or(Some(now));
     }
 
-    /// Converts an excerpt to a part, leaving out text that was already sent. Returns `None` if nothing remains.
+    /// Converts an excerpt to a part, without text that was already sent. Returns `None` if nothing remains.
     fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
         let Excerpt { mut bytes, mut first_line, start } = excerpt;
         let mut offset = self.base + start;
@@ -142,12 +143,14 @@ mod tests {
         assert_eq!(group.flush(Mono(100)), None);
         assert_eq!(group.push(ERROR, Mono(150)), []);
         assert_eq!(group.due(), Some(Mono(350)));
-        let part = group.flush(Mono(350)).expect("it is quiet");
+        let part = group.flush(Mono(350)).expect("the error is sent after the quiet interval");
         assert_eq!(part.bytes, [HEAD, ERROR].concat());
         assert_eq!((part.offset, part.continues), (1_000, false));
         assert_eq!(group.due(), None);
         assert_eq!(group.push(b"rest\n", Mono(400)), []);
-        let rest = group.flush(Mono(600)).expect("it is quiet again");
+        let rest = group
+            .flush(Mono(600))
+            .expect("the remaining text is sent after another quiet interval");
         assert_eq!((rest.bytes, rest.continues), (b"rest\n".to_vec(), true));
     }
 
@@ -167,10 +170,10 @@ mod tests {
     fn an_incomplete_line_waits_for_its_end_up_to_a_limit() {
         let mut group = Group::new(0);
         group.push(b"CUDA error: one\nCUDA er", Mono(0));
-        let part = group.flush(Mono(200)).expect("its first line is whole");
+        let part = group.flush(Mono(200)).expect("the complete first line is sent");
         assert_eq!(part.bytes, b"CUDA error: one\n");
         assert_eq!(group.flush(Mono(400)), None);
-        let part = group.flush(Mono(700)).expect("it has waited");
+        let part = group.flush(Mono(700)).expect("the incomplete last line is sent");
         assert_eq!(part.bytes, b"CUDA er");
         assert!(part.continues);
     }

@@ -39,8 +39,8 @@ use crate::redact;
 /// File descriptors of standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MAX_NAME: usize = 1_024;
-/// Maximum age of a process whose log is read from the beginning. The process or its shell must also have created the
-/// file. This finds errors from the process's first seconds.
+/// Maximum age of a process whose log is read from the beginning, to find errors from the process's first seconds.
+/// Applies only if the process or its shell also created the log file.
 const MAX_YOUNG_AGE: Millis = Millis(10_000);
 /// Maximum number of pipes to follow between a process and its log: `python … | grep -v … | tee …`
 const MAX_PIPES: u32 = 4;
@@ -53,7 +53,7 @@ const OPEN_FILES: &str = "its open files";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogId {
     File(FileId),
-    /// Device and device number of the terminal.
+    /// Device of the file system that contains the terminal's device file, and the terminal's own device number.
     Terminal(u64, u64),
     Journal(Pid),
 }
@@ -122,7 +122,7 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
-    /// Start time of the process, or 0 if it has already exited. In that case, none of its files can be opened.
+    /// Start time of the process, or 0 if it has already exited. If it is 0, none of the process's files can be opened.
     start: StartTicks,
     /// Start time of the watched process, if it started recently.
     young: Option<SystemTime>,
@@ -269,7 +269,7 @@ impl<'a> Process<'a> {
         }
         let readers = pipe::readers(self.settings, self.pid, pipe);
         let Some(first) = readers.first() else {
-            return unsupported(format!("{stream} is a pipe whose reader cannot be seen"));
+            return unsupported(format!("{stream} is a pipe whose reader gputop cannot see"));
         };
         let mut found = Vec::new();
         for &reader in readers.iter().take(MAX_READERS) {
@@ -288,7 +288,8 @@ impl<'a> Process<'a> {
     /// own output if it writes none.
     fn copies(&self, pipes: u32) -> Vec<FoundLog> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
-        // Ignore other files of a reader that is a gputop process, because they are not copies of its input.
+        // If the reader is a gputop process, ignore all its files except stdout and stderr, because they are not copies
+        // of its input.
         if self.is_gputop() {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
@@ -300,7 +301,7 @@ impl<'a> Process<'a> {
         others.flatten().next().unwrap_or_default()
     }
 
-    /// Returns the regular files that the process has open for writing. Returns none if there are too many.
+    /// Returns the regular files that the process has open for writing. Returns no files if there are too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundLog> {
         let mut files: Vec<FoundLog> = Vec::new();
         // Skip standard error, which contains the reader's own messages.
@@ -326,8 +327,8 @@ impl<'a> Process<'a> {
         matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 
-    /// Returns the log of GNU screen (`screen -L`), a file written by this process's ancestor, the screen process.
-    /// Requesting the text from screen itself would write a file and disturb the user.
+    /// Returns the log of GNU screen (`screen -L`), a file written by this process's ancestor, the screen process. The
+    /// text is not requested from screen itself, because this would write a file and disturb the user.
     fn screen(&self) -> Option<Vec<FoundLog>> {
         let mut ancestors = with_ancestors(&self.settings.proc_root, self.pid);
         let (screen, _) = ancestors.find(|(_, name)| name.eq_ignore_ascii_case(b"screen"))?;

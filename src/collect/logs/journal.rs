@@ -1,8 +1,8 @@
 //! Follows a service's output in systemd's journal.
 //!
 //! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). For such a process, gputop runs one
-//! `journalctl -f`, which uses no CPU while it waits. Polling would open every journal file each time. Only entries
-//! written after `journalctl` started are shown.
+//! `journalctl -f`, which uses no CPU while it waits. Polling the journal instead would open every journal file each
+//! time. Only entries written after `journalctl` started are shown.
 
 use std::io::{self, Read};
 use std::process::ChildStdout;

@@ -1,7 +1,8 @@
 //! A log that gputop follows, and the processes that write to it.
 //!
 //! A log shared by several processes is read once. An excerpt is attributed to the only writer, or to all writers if
-//! there are several: a line does not identify its writer, and claims in the line's text are not trusted.
+//! there are several: a line does not show which process wrote it, and a process name in the line's text is not
+//! trusted.
 
 use std::borrow::Cow;
 
@@ -22,16 +23,16 @@ use crate::model::units::{Bytes, Millis, Mono};
 const MAX_TAIL: u64 = 16 << 10;
 /// Maximum size of a log's text to show on a screen.
 const MAX_VIEW: u64 = 256 << 10;
-/// Maximum size of the text to show on a screen while a log grows too fast. Nobody can read text that is completely new
-/// each time, and sanitizing it is the largest cost.
+/// Maximum size of the text to show on a screen while a log grows too fast. A user cannot follow such a log anyway, and
+/// sanitizing a lot of new text on each refresh would be expensive.
 const MAX_FLOOD_VIEW: u64 = 32 << 10;
-/// How long a log counts as flooding after some of its text was skipped.
+/// Time for which a log counts as growing too fast after some of its text was skipped.
 const FLOOD_INTERVAL: Millis = Millis(5_000);
-/// Maximum number of bytes read from one log at once.
+/// Maximum number of bytes to read from one log at a time.
 const MAX_READ: u64 = 2 * MAX_AT_ONCE;
 const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
-/// Minimum read allowance in bytes. A read with a smaller allowance is postponed, because the text after it would be
-/// skipped.
+/// Minimum read allowance in bytes. While the allowance is smaller, reads are postponed, because they would skip most
+/// of the new text.
 const MIN_READ: u64 = 64 << 10;
 /// Maximum size of one log excerpt.
 const MAX_SENT: usize = 64 << 10;
@@ -68,22 +69,22 @@ pub struct Log {
     origin: LogOrigin,
     content: Box<dyn LogContent>,
     group: Group,
-    /// Number of log lines before the group, or `None` if not yet counted. `Some(None)` if the log is too long to count
-    /// its lines.
+    /// Number of lines before the offset where gputop started to read the log. `None` if not yet counted, and
+    /// `Some(None)` if the log is too long to count them.
     lines_before: Option<Option<u64>>,
     writers: Vec<Writer>,
     tail_requests: Vec<TailRequest>,
     send_allowance: Allowance,
     read_allowance: Allowance,
-    /// True if text was skipped but the skip is not yet reported.
+    /// True if text was skipped and no excerpt has reported this yet.
     sampled: bool,
-    /// Number of skipped bytes not yet reported.
+    /// Number of skipped bytes that no excerpt has reported yet.
     skipped: u64,
     all_skipped: u64,
     skipped_at: Option<Mono>,
     left_out: u64,
     polled_at: Mono,
-    /// Time of the read before the read that returned the latest text.
+    /// Time of the last read before the latest text arrived. The latest text was written after this time.
     before_newest: Mono,
 }
 
@@ -131,7 +132,7 @@ impl Log {
         self.tail_requests.is_empty() && self.writers.iter().all(|writer| writer.exited)
     }
 
-    /// Requests the end of the log for a process. It is sent after a short delay.
+    /// Requests that the end of the log be sent for a process, after a short delay.
     pub fn request_tail(&mut self, key: ProcessKey, why: LogTrigger, now: Mono) {
         if !self.writers.iter().any(|writer| writer.key == key) {
             return;
@@ -270,7 +271,7 @@ impl Log {
         excerpts
     }
 
-    /// Returns the end of a process's output, leaving out text that was already sent.
+    /// Returns the end of a process's output, without text that was already sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
         let end = self.content.offset();
@@ -335,7 +336,7 @@ impl Log {
             first_line: Reading::or_missing(
                 first_line,
                 Reason::NotRead,
-                "line numbers are counted in short logs only",
+                "line numbers are available only for short logs",
             ),
             text,
             origin: self.origin,
@@ -352,14 +353,15 @@ impl Log {
     }
 }
 
-/// Returns the indices of the lines that contain a literal of an error signature.
+/// Returns the indices of the lines that contain a fixed string from a known error message.
 fn errors_in(text: &str) -> Vec<usize> {
     let lines = text.lines().enumerate();
     let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
     errors.map(|(number, _)| number).collect()
 }
 
-/// Limit on text sent from one log at once: enough for an error, but not for one that repeats forever.
+/// Limit on the text sent from one log in a burst: enough for one error, but not for an error that is printed again and
+/// again.
 const MAX_REPORTED: u64 = 256 << 10;
 const MAX_REPORTED_PER_SECOND: u64 = 8 << 10;
 
@@ -386,7 +388,7 @@ impl Allowance {
         self.bytes
     }
 
-    /// Takes `bytes` from the budget. If less is left, takes none and returns false.
+    /// Takes `bytes` from the budget. If less is left, takes nothing and returns false.
     fn take(&mut self, bytes: u64, now: Mono) -> bool {
         let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);
@@ -411,7 +413,7 @@ mod tests {
             path: file.path().to_owned(),
             owners: vec![geteuid().as_raw()],
         };
-        let open = location.open().expect("it can be read");
+        let open = location.open().expect("a readable file");
         let content = Box::new(Tail::new(location, open, 0, Mono(0)));
         let mut log = Log::new("train.log".into(), LogOrigin::Descriptor, content, Mono(0));
         let key = ProcessKey::default();
@@ -424,7 +426,7 @@ mod tests {
         // The log grows by 17 MB/s for 10 s and is polled at the maximum rate for a log with errors.
         let (mut buffer, mut read) = (Vec::new(), 0);
         for poll in 1..=1_000 {
-            file.as_file().set_len(poll * 170_000).expect("it grows");
+            file.as_file().set_len(poll * 170_000).expect("a larger file");
             buffer.clear();
             log.poll(&mut buffer, Mono(poll * 10));
             read += buffer.len() as u64;
@@ -436,10 +438,10 @@ mod tests {
         assert!(view(&log).sources[0].is_sampled);
         let text = view(&log).text;
         assert!(text.value().is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW));
-        // The next excerpt reports the skipped bytes, and later ones do not.
+        // Only the next excerpt reports the skipped bytes.
         file.as_file().set_len(0).expect("an empty file");
         for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
-            writeln!(file, "CUDA error: at {at}").expect("it is written");
+            writeln!(file, "CUDA error: at {at}").expect("a written line");
             log.poll(&mut buffer, Mono(at));
             let excerpts = log.poll(&mut buffer, Mono(at + 1_000));
             assert_eq!(excerpts.len(), 1, "{excerpts:?}");

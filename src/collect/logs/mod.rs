@@ -1,11 +1,11 @@
 //! Finds and follows the logs of watched processes, and reports excerpts that contain errors.
 //!
 //! When a process is first watched, `find` determines where its output goes and stores the current end of the log. Only
-//! text written later is ever reported. `tail` reads the log as it grows. The text is searched for literals of the
-//! error signatures with [`Scanner`](crate::diagnose::scan::Scanner). No collector uses any other part of `diagnose`.
-//! The scanner is an exception because it decides which text is worth sending. A match is sent once it stops growing
-//! (`batch`), redacted and sanitized (`sanitize`), as an [`Observation::Log`](crate::model::event::Observation::Log).
-//! The last output of a process is sent when it exits or an allocation fails.
+//! text written later is ever reported. `tail` reads the log as it grows. [`Scanner`](crate::diagnose::scan::Scanner)
+//! searches the text for fixed strings from known error messages, to decide which text to send. Collectors do not use
+//! any other part of `diagnose`. A match is sent once it stops growing (`batch`), redacted and sanitized (`sanitize`),
+//! as an [`Observation::Log`](crate::model::event::Observation::Log). The last output of a process is sent when it
+//! exits or an allocation fails.
 //!
 //! Reading a file can hang forever, for example if a file server is down. Each log therefore has its own thread
 //! (`watcher`), so that a hung thread does not affect other logs.
@@ -37,7 +37,7 @@ use nix::unistd::geteuid;
 pub use self::log::ProcessExcerpt;
 pub use self::watcher::Logs;
 
-/// Paths and programs for finding logs. Tests use their own.
+/// Paths and programs that are used to find logs. Tests replace them.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub proc_root: PathBuf,
@@ -51,12 +51,13 @@ pub struct Settings {
     pub tmux: PathBuf,
     /// Socket of the tmux server to which gputop's own pane belongs.
     pub tmux_socket: Option<PathBuf>,
-    /// Directories with sockets of further tmux servers.
+    /// Directories with the sockets of other tmux servers.
     pub tmux_folders: Vec<PathBuf>,
 }
 
 impl Settings {
-    /// Returns the settings for a system. `tmux` is the value of TMUX, and `tmux_folder` that of TMUX_TMPDIR.
+    /// Returns the settings for a system. `tmux` and `tmux_folder` are the values of the environment variables TMUX and
+    /// TMUX_TMPDIR.
     pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {
         let user = geteuid().as_raw();
         let in_folder = |folder: &Path| folder.join(format!("tmux-{user}"));

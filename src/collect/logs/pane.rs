@@ -1,12 +1,13 @@
 //! Follows the tmux pane that a process writes to, by capturing its screen and scrollback.
 //!
-//! A pane has no log, so text is new if the last capture did not contain it. Two captures are aligned by their lines.
-//! Wrapped lines are joined, so the width does not matter. The later capture begins at some line of the earlier one,
-//! whose last lines may have been overwritten by a progress bar or a prompt. If the last line is still changing, it is
-//! held back until two captures agree on it. When a program exits, two captures follow immediately.
+//! A pane has no log file, so text is considered new if the previous capture does not contain it. To find the new text,
+//! two captures are aligned by their lines. Wrapped lines are joined, so the pane's width does not matter. The later
+//! capture begins at some line of the earlier one. The last lines of the earlier capture may have been overwritten by a
+//! progress bar or a prompt. If the last line is still changing, it is held back until two captures agree on it. When a
+//! program exits, two captures follow immediately.
 //!
 //! Only tmux servers of gputop's user are queried, because another user could offer a socket to make gputop talk to a
-//! hostile server. An unresponsive server costs the log's thread 0.5 s every 10 s.
+//! hostile server. An unresponsive server blocks the log's thread for 0.5 s every 10 s.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,20 +33,20 @@ const HISTORY: &str = "-2000";
 const MAX_SOCKETS: usize = 8;
 /// Maximum number of lines at the end of a capture that may have been overwritten.
 const MAX_OVERWRITTEN: usize = 64;
-/// Minimum number of equal lines for aligning two captures.
+/// Minimum number of equal lines needed to align two captures.
 const MIN_OVERLAP: usize = 3;
 
 #[derive(Debug, Clone)]
 pub struct Pane {
     program: PathBuf,
     socket: String,
-    /// `%3`
+    /// tmux's ID of the pane, such as `%3`.
     id: String,
 }
 
 impl Pane {
-    /// Finds the pane of a terminal by its device rather than its path, because each container has its own paths. If
-    /// none is found, returns the reason for the user.
+    /// Finds the tmux pane of a terminal. Compares devices rather than paths, because each container has its own paths.
+    /// If there is no such pane, the error is the reason to show to the user.
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
@@ -114,7 +115,7 @@ pub struct Capture {
     /// written before gputop attached.
     last: Option<LastCapture>,
     due: Mono,
-    /// Number of remaining captures without the usual delay.
+    /// Number of captures that are still to be made without the usual delay.
     urgent: u8,
     is_closed: bool,
 }
@@ -233,7 +234,8 @@ fn first_new(before: &[String], after: &[String]) -> Option<usize> {
     None
 }
 
-/// Returns the lines of `after` that `before` does not contain, for a screen that was cleared.
+/// Returns the lines of `after` that `before` does not contain. Used if the captures cannot be aligned because the
+/// screen was cleared.
 fn not_in(before: &[String], after: &[String]) -> Vec<String> {
     let mut known: HashMap<&str, usize> = HashMap::new();
     for line in before {
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(new_lines(&["a b c d e", "c d e f g h", "c d e f g h"]), ["f g", "h"]);
         // The first line of the second capture is the end of a longer line.
         assert_eq!(new_lines(&["a b c d e", "gd c d e f g"]), ["f"]);
-        // A progress bar is new text only after its last update.
+        // A progress bar counts as new text only after its last update.
         assert_eq!(
             new_lines(&["a b c 10%", "a b c 20%", "a b c 30% d e", "a b c 30% d e"]),
             ["", "30% d", "e"]

@@ -1,8 +1,8 @@
 //! Finds the readers of a pipe: `python train.py | tee train.log`.
 //!
 //! The kernel does not link the two ends of a pipe, so gputop searches the descriptors of other processes: those of the
-//! same user, or all processes if gputop runs as root. This limited search happens once, when a process is first
-//! watched.
+//! same user, or all processes if gputop runs as root. The search has a time limit, and runs only once, when a process
+//! is first watched.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns true if the file is open for this access, according to the permissions of the descriptor's link.
+    /// Returns true if the file is open with the access `permission`, according to the mode of the descriptor's link in
+    /// `/proc`.
     pub fn has_access(&self, permission: u32) -> bool {
         fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
     }

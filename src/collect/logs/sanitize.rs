@@ -14,10 +14,10 @@ use crate::redact;
 const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
-/// Returns the sanitized text and the number of bytes left out. Uses at most `max_bytes` of `text`, from its beginning
+/// Returns the sanitized text and the number of omitted bytes. Keeps at most `max_bytes` of `text`, from its beginning
 /// and its end.
 pub fn sanitize(text: &[u8], max_bytes: usize) -> (String, u64) {
-    // Drop NUL bytes, because the gaps in a sparse file read as gigabytes of zeros.
+    // Drop NUL bytes, because reading a gap in a sparse file may return gigabytes of them.
     let text: Vec<u8> = text.iter().copied().filter(|&b| b != 0).collect();
     let (head, tail, left_out) = first_and_last(&text, max_bytes);
     let mut out = lines(head);

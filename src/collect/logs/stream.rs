@@ -12,7 +12,7 @@ use crate::model::units::{Millis, Mono};
 
 /// Maximum size of the text retained from a program's output.
 const MAX_RETAINED: usize = 256 << 10;
-/// Minimum time between two reads of the output, which lets the read allowance recover.
+/// Minimum time between two reads of the output, so that the read allowance can recover.
 const MIN_INTERVAL: Millis = Millis(20);
 const JOURNAL_INTERVAL: Millis = Millis(250);
 
@@ -105,7 +105,7 @@ mod tests {
     fn reads_a_program_and_retains_its_latest_text() {
         let script = "head -c 300000 /dev/zero; echo end; exec sleep 1000";
         let running = start(Path::new("/bin/sh"), &["-c", script]).expect("a shell");
-        let mut log = Stream::of_journal(Journal::of(running).expect("it has an output"));
+        let mut log = Stream::of_journal(Journal::of(running).expect("a captured output"));
         let (mut buffer, begun) = (Vec::new(), Instant::now());
         while log.offset() < 300_004 {
             let read = log.read(&mut buffer, 100_000, Mono(0)).expect("read");

@@ -1,12 +1,13 @@
 //! Reads a log file as it grows. Polls size and inode, because network file systems send no change notifications.
 //!
-//! - *Truncated* (`copytruncate`): the file is shorter than what was read, and is read again from its beginning. If it
-//!   grows past the previous size between two polls, gputop does not notice the truncation.
-//! - *Rotated*: the path names another file. The old file is read to its end, then the new one from its beginning, unless
-//!   the new file is older than the attachment.
-//! - *Deleted*: the open file continues to be read.
-//! - *Too fast*: only the latest text is read, and the rest is counted as skipped.
-//! - *Sparse*: a gap counts as growth like any other.
+//! - *Truncated* (`copytruncate`): if the file is shorter than the part already read, it is read again from its
+//!   beginning. gputop does not notice a truncation if the file grows past its previous size before the next poll.
+//! - *Rotated*: if the path names a different file, the old file is read to its end, and then the new one from its
+//!   beginning. The existing text of the new file is skipped if the file was created before gputop attached to the
+//!   process.
+//! - *Deleted*: gputop continues to read the open file.
+//! - *Growing too fast*: only the latest text is read, and the rest is counted as skipped.
+//! - *Sparse*: a gap in the file counts as text.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -320,7 +321,8 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
     Ok(())
 }
 
-/// Returns the offset to follow a file from: the end, or 0 for a file created by a recently started process.
+/// Returns the offset from which to follow a file: 0 if the file was created after the recently started process, and
+/// its end in all other cases.
 pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
     let is_older =
         process_started.and_then(|started| is_created_before(metadata, started, SystemTime::now()));
@@ -328,8 +330,8 @@ pub fn start_offset(metadata: &Metadata, process_started: Option<SystemTime>) ->
 }
 
 /// Returns true if a file was created before `time`, or `None` if the file system does not record creation times.
-/// Creation times use the wall clock. A creation time in the future means that the clock was set back later, so the
-/// file is treated as older.
+/// Creation times use the wall clock. A creation time in the future means that the clock was set back after the file
+/// was created, so the file is treated as older.
 fn is_created_before(metadata: &Metadata, time: SystemTime, now: SystemTime) -> Option<bool> {
     let created = metadata.created().ok()?;
     Some(created < time || created > now)

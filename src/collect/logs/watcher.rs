@@ -438,8 +438,8 @@ fn follow(
     over: &impl Fn(usize),
 ) {
     let mut writers = 0;
-    // Call `over` once for each number of writers. A repeated call could be mistaken for the end of a later log of the
-    // same file.
+    // Call `over` at most once for each number of writers. If the same file is followed again later, a repeated call
+    // could be mistaken for the end of the new log.
     let mut reported = None;
     loop {
         let command = match log.due() {
@@ -472,7 +472,7 @@ fn follow(
     }
 }
 
-/// Reads a log. If an excerpt causes a panic, restarts with later text.
+/// Reads a log and returns its excerpts. If this panics, drops the text read so far and continues with later text.
 fn poll(log: &mut Log) -> Vec<ProcessExcerpt> {
     let excerpts = recover(|| log.poll(&mut Vec::new(), now_mono()));
     excerpts.unwrap_or_else(|| {
@@ -489,5 +489,5 @@ fn not_followed() -> Missing {
 }
 
 fn not_answering() -> Missing {
-    Missing::new(Reason::NotRead, "the file system of the log does not answer")
+    Missing::new(Reason::NotRead, "the file system that holds the log is not responding")
 }

@@ -1,10 +1,11 @@
 //! Reasons why gputop cannot read another process's memory, and the fix for this user.
 //!
 //! The kernel requires that reader and target belong to the same user, and that the target has not made itself
-//! unreadable. With Yama (Ubuntu, Debian), `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader. 0:
-//! none. 1 (the default there): the reader is an ancestor, or the process that the target named with `PR_SET_PTRACER`.
-//! 2: the reader has CAP_SYS_PTRACE. 3: reading is denied until the next boot. CAP_SYS_PTRACE overrides all of these
-//! except 3, but root in a container rarely has it.
+//! unreadable. With Yama (Ubuntu, Debian), `/proc/sys/kernel/yama/ptrace_scope` adds a condition for the reader. With
+//! 0, there is no further condition. With 1 (the default of these distributions), the reader must be an ancestor of the
+//! target, or the process that the target named with `PR_SET_PTRACER`. With 2, the reader must have CAP_SYS_PTRACE.
+//! With 3, all reads are denied until the next boot. CAP_SYS_PTRACE overrides all these conditions except 3, but root
+//! in a container rarely has this capability.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -51,8 +52,8 @@ pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
     scope.ok()?.trim().parse().ok()
 }
 
-/// Returns a phrase for the processes that this user can generally read. If there are none, the error is a phrase like
-/// those from [`hint`].
+/// Returns a phrase that describes which processes this user can generally read. If there are none, the error is a
+/// phrase like those from [`hint`].
 pub fn readable_scope(proc_root: &Path) -> Result<&'static str, &'static str> {
     let own_user = geteuid().as_raw();
     let situation = situation(proc_root, Some(own_user));
@@ -76,10 +77,10 @@ fn explanation(situation: Situation) -> &'static str {
     let is_own = situation.target_user == Some(situation.own_user);
     match situation.ptrace_scope {
         Some(3) => {
-            "kernel.yama.ptrace_scope is 3: no process can read another one until the next boot"
+            "kernel.yama.ptrace_scope is 3: no process can read another process's memory until the next boot"
         }
         _ if situation.has_capability => {
-            "a security policy (seccomp, AppArmor, SELinux) denies reading its memory: run gputop outside that policy"
+            "a security policy (seccomp, AppArmor, SELinux) denies access to the process's memory: run gputop where this policy does not apply"
         }
         _ if situation.own_user == 0 => {
             "root lacks CAP_SYS_PTRACE: start the container with --cap-add SYS_PTRACE, or run gputop on the host"

@@ -1,7 +1,7 @@
 //! Memory dumps: address ranges read from a live process, saved for replays.
 //!
-//! A [`Recorder`] wraps a [`Memory`] and stores every range read from it. Even for a process with many gigabytes, a
-//! dump therefore contains only a few hundred kilobytes, and none of the program's data.
+//! A [`Recorder`] wraps a [`Memory`] and stores every range read from it. A dump therefore contains only what gputop
+//! reads: a few hundred kilobytes, even of a process with many gigabytes, and none of the program's data.
 //!
 //! A dump file is one zstd stream: the line `gputop-dump 1`, a JSON line with the mappings and the ranges, and the
 //! concatenated bytes of the ranges. `zstdcat FILE | head -2` shows the two lines.
@@ -20,10 +20,11 @@ const MAGIC: &[u8] = b"gputop-dump 1\n";
 const COMPRESSION_LEVEL: i32 = 19;
 /// Maximum uncompressed size of a dump file.
 const MAX_BYTES: u64 = 256 << 20;
-/// Uncompressed bytes allowed for every dump file. Each compressed byte allows another [`UNPACKED_PER_BYTE`].
+/// Uncompressed size allowed for every dump file, in bytes. Each compressed byte raises the limit by
+/// [`UNPACKED_PER_BYTE`], which protects against decompression bombs.
 const MIN_UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 8;
-/// Maximum memory for the lists in a dump file's header.
+/// Maximum memory used for the lists in a dump file's header, in bytes.
 const MAX_HEADER_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -146,8 +147,8 @@ impl<M: Memory> Recorder<M> {
         Self { memory, dump: RefCell::default() }
     }
 
-    /// Returns the dump. Leaves out files whose mappings were not read, because replays do not need them and their
-    /// names describe the user's program.
+    /// Returns the dump. Omits files whose mappings were not read, because replays do not need them and their names
+    /// describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;

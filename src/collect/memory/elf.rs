@@ -55,7 +55,7 @@ impl Image {
         Self::from_header(memory, base, View(&header))?.ok_or(none)
     }
 
-    /// Reads an ELF image from its header. Returns `None` if the header is incomplete.
+    /// Reads an ELF image, given its header. Returns `None` if the header is incomplete.
     fn from_header(
         memory: &impl Memory,
         base: u64,

@@ -1,8 +1,8 @@
 //! Mapped files of a process and the start addresses of ELF images, from `/proc/PID/maps`.
 //!
-//! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the 3 or 4 lines after it are one
-//! image. A library may also be mapped a second time as a data file. The image is the group of mappings that has an
-//! executable part.
+//! `7f2a00000000-7f2a00031000 r--p 00000000 08:01 42  /venv/…/libc10_cuda.so` and the 3 or 4 lines after it describe
+//! one image. A library may be mapped a second time as a data file. Of the two groups of mappings, the image is the one
+//! that contains executable code.
 
 use std::path::Path;
 

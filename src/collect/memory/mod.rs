@@ -6,7 +6,8 @@
 //!
 //! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
 //! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or contain
-//! garbage. Every length that comes from the target is therefore bounded before use, and a read error names the struct.
+//! garbage. Every length that comes from the target is therefore bounded before use, and a read error names the struct
+//! that could not be read.
 //!
 //! ```text
 //! maps ─► image at 0x7f2a00000000 ─► symbol "…9allocatorE" at 0x7f2a000a4d20
@@ -43,13 +44,13 @@ pub enum MemoryError {
     #[error("cannot read {what} at {address:#x}")]
     Unreadable { what: &'static str, address: u64 },
     /// System call that failed for a reason unrelated to the target.
-    #[error("the kernel rejected reading another process: {0}")]
+    #[error("the kernel rejected a read of another process's memory: {0}")]
     Refused(String),
 }
 
 pub trait Memory {
-    /// Appends the bytes of all ranges, in order, up to the first unmapped byte. A short result means that a range is
-    /// unreadable. An error means that the whole process is unreadable.
+    /// Appends the bytes of all ranges, in order, up to the first unmapped byte. If fewer bytes than requested are
+    /// appended, part of a range is unreadable. An error means that no memory of the process is readable.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
 
     /// Returns the process's memory mappings, ordered by address.
@@ -80,8 +81,8 @@ impl<M: Memory> Memory for &M {
 /// target.
 const MAX_READ: usize = 32 << 20;
 
-/// Reads a whole range of memory. `what` is a noun phrase for the error message. Also fails if only part of the range
-/// is mapped.
+/// Reads a complete range of memory. `what` is a noun phrase for the error message. Also fails if only part of the
+/// range is mapped.
 pub fn exact(
     memory: &impl Memory,
     address: u64,

@@ -46,15 +46,16 @@ impl Objects {
     }
 }
 
-/// Memory range, and the indices of the addresses in it, in the sorted list.
+/// Memory range that covers neighbouring structs and is read in one piece. `first` and `end` are indices in the sorted
+/// list of the structs' addresses.
 struct Run {
     range: Range,
     first: usize,
     end: usize,
 }
 
-/// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only some addresses
-/// are.
+/// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only some of the
+/// structs are.
 pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);
@@ -78,7 +79,8 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
             }
             at += run.range.len;
         }
-        // If a run contains unmapped memory, read its structs one by one, and then continue with a new batch after it.
+        // If a run contains unmapped memory, read its structs one by one, and then continue with a new batch that
+        // begins at the next run.
         rest = rest_of_runs;
         if let Some(run) = batch.get(complete) {
             for index in run.first..run.end {

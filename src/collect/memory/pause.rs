@@ -75,7 +75,7 @@ impl PauseError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PauseStats {
     pub threads: usize,
-    /// Time from the first stop to the last resume of a thread.
+    /// Time from the stop of the first thread until the last thread is resumed.
     pub time: Duration,
     /// True if the pause reached its time limit before the reader was done.
     pub is_cut_short: bool,
@@ -299,8 +299,9 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns the signal to deliver on detach. A stop with an event code was caused by the interrupt or by an earlier stop
-/// signal. Any other stop has a pending signal, which would otherwise be lost.
+/// Returns the signal to deliver when detaching from a stopped thread, or 0. A stop with an event code was caused by
+/// gputop's interrupt or by an earlier stop signal. Any other stop was caused by a signal that the thread has not
+/// received yet, and that would be lost if it were not delivered.
 fn signal_to_deliver(status: i32, signal: i32) -> i32 {
     if status >> 16 == 0 { signal } else { 0 }
 }
@@ -317,7 +318,8 @@ mod tests {
     #[test]
     fn delivers_pending_signals_only() {
         let stopped = |signal: i32, event: i32| event << 16 | signal << 8 | 0x7f;
-        // The stops are, in this order: pending SIGUSR1, pending real-time signal, interrupt, stop by SIGSTOP.
+        // The causes of the stops are, in this order: a pending SIGUSR1, a pending real-time signal, gputop's
+        // interrupt, and SIGSTOP.
         assert_eq!(signal_to_deliver(stopped(10, 0), 10), 10);
         assert_eq!(signal_to_deliver(stopped(33, 0), 33), 33);
         assert_eq!(signal_to_deliver(stopped(5, 128), 5), 0);

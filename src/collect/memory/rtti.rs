@@ -13,7 +13,7 @@ const MAX_CHARS: usize = 256;
 /// Minimum length of a mangled class name. The shortest possible name is `1A`.
 const MIN_CHARS: usize = 2;
 
-/// Returns the mangled class name of an object. `None` if the text is not a valid name. Fails if a pointer leads to
+/// Returns the mangled class name of an object, or `None` if the text is not a valid name. Fails if a pointer leads to
 /// unmapped memory.
 pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, MemoryError> {
     let vtable = pointer(memory, object, "an object")?;

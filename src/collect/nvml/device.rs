@@ -44,7 +44,7 @@ fn clock(result: Result<u32, NvmlError>) -> Reading<MegaHertz> {
     reading(result).at_most(100_000).map(MegaHertz)
 }
 
-/// Converts text from the driver: limits its length and escapes control characters, as for all external text.
+/// Converts text from the driver: limits its length and escapes control characters, as is done for all external text.
 fn text(result: Result<String, NvmlError>) -> Reading<String> {
     reading(result).map(|text| visible(text.as_bytes(), 96))
 }
@@ -280,7 +280,8 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProc
     let known =
         list.iter_mut().find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
     if let Some(known) = known {
-        // Both lists report the process's total memory rather than the share of one context kind.
+        // The driver's lists of compute and graphics processes both report the process's total memory, so the sizes
+        // must not be added.
         if known.kind != kind {
             known.kind = ContextKind::Mixed;
         }

@@ -3,8 +3,9 @@
 //!
 //! Data flow: `worker` wakes on each tick and calls `device` for the groups that are due according to `schedule`. It
 //! stores the readings in one [`Gpu`](crate::model::gpu::Gpu) and sends that to the agent as a section. `library` loads
-//! and reloads the NVML library, `raw` contains the few calls that the wrapper makes twice or lacks, and `reason`
-//! converts an NVML error to the reason shown on screen. `xid` waits for errors that the driver reports asynchronously.
+//! and reloads the NVML library, `raw` contains the few calls that the `nvml-wrapper` crate makes twice or does not
+//! support, and `reason` converts an NVML error to the reason shown on screen. `xid` waits for errors that the driver
+//! reports asynchronously.
 
 mod device;
 pub mod library;

@@ -1,4 +1,5 @@
-//! NVML calls that the wrapper makes twice (first for the count, at 1 ms per call) or does not support.
+//! NVML calls that the `nvml-wrapper` crate does not support, or makes twice: once only to get the count, which takes
+//! another 1 ms.
 //!
 //! All unsafe code of collect/nvml is in this file. Each call passes a handle that the wrapper created for a library
 //! that is still loaded (the `Device` borrows it), and buffers together with their length.
@@ -72,8 +73,8 @@ fn processes(
     Ok(list.iter().map(driver_process).collect())
 }
 
-/// Reads a list from the driver into a buffer, which grows until the whole list fits. `call` receives the capacity, and
-/// replaces it with the number of entries.
+/// Reads a list from the driver into a buffer, which grows until the complete list fits. `call` receives the capacity,
+/// and replaces it with the number of entries.
 fn list<T: Copy>(
     buffer: &mut Vec<T>,
     empty: T,
@@ -153,7 +154,7 @@ fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
 pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
     let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
-    // SAFETY: four out-pointers to integers that live for the duration of the call.
+    // SAFETY: the four out-pointers refer to integers that live for the duration of the call.
     nvml_try(unsafe {
         call(
             device.handle(),
@@ -171,7 +172,7 @@ pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), Nvml
 pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
     let mut info = nvml::nvmlMemory_t { total: 0, free: 0, used: 0 };
-    // SAFETY: one out-pointer to a struct of the version that the symbol expects.
+    // SAFETY: the out-pointer refers to a struct of the version that the symbol expects.
     nvml_try(unsafe { call(device.handle(), &raw mut info) })?;
     Ok((info.total, info.free, info.used))
 }
@@ -188,7 +189,7 @@ pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32
     let lib = device.nvml().lib();
     let query = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
         let mut id = 0;
-        // SAFETY: one out-pointer to an integer.
+        // SAFETY: the out-pointer refers to an integer.
         nvml_try(unsafe { call(device.handle(), &raw mut id) }).map(|()| id)
     };
     (
@@ -217,10 +218,10 @@ pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
         field(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
         field(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
     ];
-    // SAFETY: two entries, and their number is passed.
+    // SAFETY: the array has two entries, and the call receives this length.
     nvml_try(unsafe { call(device.handle(), 2, fields.as_mut_ptr()) })?;
     let value = |field: &nvml::nvmlFieldValue_t| {
-        // SAFETY: a u64 covers the whole union, which was zeroed; smaller types leave the upper bytes 0.
+        // SAFETY: a u64 covers the entire union, which was zeroed; smaller types leave the upper bytes 0.
         nvml_try(field.nvmlReturn).map(|()| unsafe { field.value.ullVal })
     };
     Ok((value(&fields[0])?, value(&fields[1])?))

@@ -17,10 +17,10 @@ pub enum Due {
     Once,
 }
 
-/// Group of NVML calls that share a period.
+/// Group of NVML calls that are made together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// Values of a GPU that are read with this period.
+    /// All values of a GPU that have this read period.
     Figures(Period),
     Processes,
     ProcessUtilization,
@@ -74,8 +74,8 @@ impl Timer {
         Self { group, last: None }
     }
 
-    /// Returns true if the group is due, and then marks it as run. `changed` means that used memory has changed, and
-    /// `focused` that the GPU's screen is open.
+    /// Returns true if the group is due. In that case, also records that it has run. `changed` means that used memory
+    /// has changed, and `focused` that the GPU's screen is open.
     pub fn due(&mut self, now: u64, changed: bool, focused: bool) -> bool {
         // Allow for ticks that come slightly early. Without this slack, a period of 5 s would become 6 s.
         let passed = |period: Millis| {

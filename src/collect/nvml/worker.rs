@@ -115,8 +115,8 @@ impl Worker {
         (self.report)(self.gpu.clone()).map_err(|ReceiverClosed| End::Closed)
     }
 
-    /// Finds the GPU by its UUID, once known. After a GPU was lost, the indices of the other GPUs may have shifted, so
-    /// the index could refer to a different GPU.
+    /// Finds the GPU by its UUID or, until the UUID is known, by its index. When a GPU is lost, the indices of the
+    /// other GPUs can shift, so the index may then refer to a different GPU.
     fn find<'n>(&self, nvml: &'n nvml_wrapper::Nvml) -> Result<Device<'n>, NvmlError> {
         if self.gpu.uuid == GpuUuid::default() {
             return nvml.device_by_index(self.index);
@@ -194,7 +194,7 @@ struct Reader {
 impl Reader {
     fn new() -> Self {
         let mut utilization = Timer::new(Group::ProcessUtilization);
-        // Skips utilization in the first frame, which does not need it.
+        // Skip utilization in the first frame, which does not need it.
         utilization.postpone(now_mono().0.saturating_sub(4_500));
         Self {
             processes: Timer::new(Group::Processes),

@@ -1,8 +1,9 @@
 //! Receives Xid errors from the NVIDIA driver, in one thread that waits in `nvmlEventSetWait`.
 //!
-//! Subscribes only to critical Xids: otherwise the event set would deliver every clock change. All GPUs share one set.
-//! The thread drops its library reference at the first error, as the workers do. A cheap call after each wait checks
-//! that the driver still responds, so that an old library does not stay loaded after a driver reload.
+//! Subscribes only to critical Xids, because other event types would wake the thread often, for example at every clock
+//! change. All GPUs share one event set. The thread drops its library reference at the first error, as the workers do.
+//! A cheap call after each wait checks that the driver still responds, so that an old library does not stay loaded
+//! after a driver reload.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ fn session(
                 let number = match event.event_data {
                     Some(XidError::Value(number)) => number,
                     Some(XidError::Unknown) => UNKNOWN_XID,
-                    // Ignores other events, which are not expected because the thread subscribes only to Xids.
+                    // Ignore other events, which are not expected because the thread subscribes only to Xids.
                     None => continue,
                 };
                 let gpu = events

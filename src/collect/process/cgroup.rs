@@ -15,8 +15,8 @@ pub fn slurm_job(cgroup: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Returns the cgroup path to show: the path in the unified hierarchy unless it is `/`, or else the longest version 1
-/// path.
+/// Returns the cgroup path to show: the path in the unified hierarchy or, if that path is `/`, the longest path in the
+/// file.
 pub fn path(cgroup: &str) -> Option<String> {
     let paths = || cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
@@ -25,7 +25,7 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
-/// Splits the lines of a cgroup file into path components; the fields before a path are separate items.
+/// Splits the lines of a cgroup file into path components. The fields before each path become separate items.
 pub fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
     // Colons also occur within a path: `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID`.
     cgroup.split(['/', ':', '\n'])

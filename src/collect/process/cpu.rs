@@ -3,7 +3,8 @@
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Mono, Percent};
 
-/// Minimum interval between two CPU readings. A tick is 10 ms, so shorter intervals would give coarse values.
+/// Minimum interval between two CPU readings. The kernel counts CPU time in ticks of 10 ms, so shorter intervals would
+/// give coarse values.
 const MIN_INTERVAL_MS: u64 = 100;
 
 pub struct CpuMeter {
@@ -22,7 +23,7 @@ impl CpuMeter {
     pub fn measure(&mut self, now: Mono, ticks: u64, ticks_per_second: u64) -> Reading<Percent> {
         let elapsed = now.since(self.at).0;
         if elapsed >= MIN_INTERVAL_MS {
-            // Prevents an underflow: the counter may decrease slightly when the kernel corrects its estimate of system
+            // Prevent an underflow: the counter may decrease slightly when the kernel corrects its estimate of system
             // time.
             let used = ticks.saturating_sub(self.ticks) as f64 * 1000.0 / ticks_per_second as f64;
             self.reading = Reading::Value(Percent::rounded(used * 100.0 / elapsed as f64));

@@ -21,7 +21,8 @@ const MAX_PATH_CHARS: usize = 4096;
 const MAX_ARGUMENT_CHARS: usize = 4096;
 const MAX_NAME_CHARS: usize = 64;
 
-/// Reads the details of a process. Compares the start time before and after, because the PID may be reused meanwhile.
+/// Reads the details of a process. Compares the start time before and after the read, because the PID may be reused in
+/// the meantime.
 pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing> {
     let access = Access::new(proc_root);
     let unreadable = |error: io::Error| access.missing("the process", &error);

@@ -1,7 +1,7 @@
 //! Reads files in `/proc/PID` with the procfs crate, but returns the kernel's error codes.
 //!
-//! The directory is opened once, and every file is opened relative to its descriptor. If the PID is reused meanwhile,
-//! reads fail instead of returning another process's data.
+//! The directory is opened once, and every file is opened relative to its descriptor. If the PID is reused in the
+//! meantime, reads fail instead of returning another process's data.
 
 use std::fs::File;
 use std::io;

@@ -44,8 +44,8 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
     Reading::Value(entries.map(|entry| visible(entry.trim_ascii(), 64)).collect())
 }
 
-/// Returns the options of PyTorch's allocator. All PyTorch versions support the variable with CUDA in its name, which
-/// takes precedence if both are set.
+/// Returns the options of PyTorch's allocator. `PYTORCH_CUDA_ALLOC_CONF` is supported by all PyTorch versions, and
+/// takes precedence over `PYTORCH_ALLOC_CONF`.
 pub fn alloc_conf(environment: &List) -> Option<String> {
     let set = first(environment, &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])?;
     Some(visible(set, MAX_CONF_CHARS))

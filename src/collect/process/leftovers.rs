@@ -19,7 +19,7 @@ use crate::model::text::visible;
 use crate::model::units::{Mono, Pid};
 
 const SCAN_INTERVAL_MS: u64 = 15_000;
-/// Maximum number of processes to return; a message cannot list more.
+/// Maximum number of processes to return. A message to the user cannot list more.
 const MAX_LEFTOVERS: usize = 64;
 /// Maximum number of threads to check per process. A training process has hundreds.
 const MAX_THREADS: usize = 4_096;
@@ -53,7 +53,7 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
-    /// Returns the processes found by the last scan, or scans again if that scan is too old.
+    /// Returns the processes found by the last scan. Scans again if the last scan is too old.
     pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
         let is_due = |at: Mono| now.since(at).0 >= SCAN_INTERVAL_MS;
         if self.scanned.is_none_or(is_due) {

@@ -106,8 +106,8 @@ impl ProcessTable {
         }
     }
 
-    /// Reads the processes listed by the driver. Call `read` once per tick. In a container, the driver's PIDs belong to
-    /// another namespace and are ignored.
+    /// Reads the processes listed by the driver. Must be called once per tick. In a container, the driver's PIDs belong
+    /// to another namespace and are ignored.
     pub fn read(&mut self, pids: &[Pid], now: Mono) -> ProcessReadout {
         if self.namespace == PidNamespace::Container {
             return self.read_listed(Vec::new(), now);

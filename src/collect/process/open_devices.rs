@@ -1,10 +1,10 @@
 //! Finds the local processes with an open GPU device file, for use in a container.
 //!
-//! In a container, the driver reports the host's PIDs, which cannot be matched to the container's processes. But if a
-//! process has the same user, its `/proc/PID/fd` shows open device files, such as `/dev/nvidia3`. An open device file
-//! is only an indication: a process may have a device open without a context on that GPU, and a forked child inherits
-//! its parent's descriptors. The process's allocator shows the actual use. Processes of other users are skipped,
-//! because their descriptors are not readable.
+//! In a container, the driver reports the host's PIDs, which cannot be matched to the container's processes. However,
+//! for processes of the same user as gputop, `/proc/PID/fd` shows the open device files, such as `/dev/nvidia3`. An
+//! open device file is only an indication: a process may have a device open without a context on that GPU, and a forked
+//! child inherits its parent's descriptors. Whether the process uses the GPU is determined later, from its allocator.
+//! Processes of other users are skipped, because their descriptors are not readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +59,7 @@ impl OpenGpus {
     fn scan(&self) -> BTreeMap<Pid, Vec<u32>> {
         numbers_in(&self.proc_root)
             .map(Pid)
-            // Skips gputop itself, which has the devices open through NVML.
+            // Skip gputop itself, which has the devices open through NVML.
             .filter(|&pid| pid != self.own_pid)
             .filter_map(|pid| Some((pid, open_minors(&self.proc_root.join(pid.to_string()))?)))
             .collect()

@@ -16,7 +16,7 @@ use crate::model::units::{Pid, StartTicks};
 
 /// Buffer size for a stat file, enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;
-/// Maximum number of ancestors to follow from a process. No real process tree is deeper, but a fake one may contain a
+/// Maximum number of ancestors to follow from a process. No real process tree is deeper, but a fake /proc may contain a
 /// cycle.
 const MAX_ANCESTORS: usize = 64;
 

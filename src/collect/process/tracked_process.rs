@@ -18,8 +18,8 @@ use crate::open_files::{LongLivedFile, room_for};
 const MAX_NAME_CHARS: usize = 64;
 /// Interval for rereading a process's command line, user and cgroup.
 const FACTS_INTERVAL_MS: u64 = 30_000;
-/// Age up to which the facts of a process are read more often, if its execs cannot be detected. A young `python`
-/// process may still exec another `python` with the same name.
+/// Age up to which the facts of a process are read more often if gputop cannot detect the process's execs. A young
+/// `python` process may still exec another `python` with the same name.
 const YOUNG_MS: u64 = 10_000;
 const YOUNG_FACTS_INTERVAL_MS: u64 = 1_000;
 /// Time range over which the reads of process facts are spread by PID, so that no tick reads the facts of all
@@ -64,11 +64,11 @@ impl TrackedProcess {
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
-        // Searches for the run command now, while all ancestors are still running.
+        // Search for the run command now, while all ancestors are still running.
         process.run = run_command::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
-        // Confirms that the facts belong to this process: if it still exists, its PID was not reused.
+        // Confirm that the facts belong to this process: if it still exists, its PID was not reused.
         file.read(&mut reading.buffer)?;
         let has_room = room_for(LongLivedFile::Stat, &file).is_ok();
         Ok(Self {
@@ -124,7 +124,7 @@ impl TrackedProcess {
         if is_listed && now >= self.facts_due {
             self.read_facts(now, reading);
         }
-        // Treats a zombie without a GPU as exited, because its parent may never reap it.
+        // Treat a zombie without a GPU as exited, because its parent may never reap it.
         if !is_listed && self.process.state == RunState::Zombie {
             return Refreshed::Exited;
         }
@@ -149,15 +149,15 @@ impl TrackedProcess {
     }
 
     fn read_facts(&mut self, now: Mono, reading: &mut Context) {
-        // Keeps a zombie's last command line, which still identifies it, because the kernel no longer reports one.
+        // Keep a zombie's last command line, which still identifies it, because the kernel no longer reports one.
         if self.process.state == RunState::Zombie {
             return;
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // Computes the next read time before a missing command line is replaced by the previous one.
+        // Compute the next read time before a missing command line is replaced by the previous one.
         self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
-        // Keeps the previous command line if the new one is missing, as it is during an exec and just before the
+        // Keep the previous command line if the new one is missing, as it is during an exec and just before the
         // process becomes a zombie.
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
@@ -186,7 +186,7 @@ fn read_stat<'a>(
         _ => error,
     })?;
     let stat = file.read(buffer)?;
-    // Compares the start time, because the PID may now belong to another process.
+    // Compare the start time, because the PID may now belong to another process.
     if stat.start == key.start { Ok(stat) } else { Err(exited()) }
 }
 
@@ -219,7 +219,7 @@ fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixM
 
 /// Returns the time at which a process's rarely changing facts are due again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
-    // Rereads a missing command line immediately: during an exec, the kernel sets the new name shortly before the new
+    // Reread a missing command line immediately: during an exec, the kernel sets the new name shortly before the new
     // command line.
     if process.command.value().is_none() {
         return now;

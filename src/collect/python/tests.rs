@@ -81,7 +81,7 @@ step(Model())
 fn stack_lists_functions_and_lines_innermost_first() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
-    // Retries, because the program prints its line before it sleeps.
+    // Retry, because the program prints its line before it goes to sleep.
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let stack = read(&mut reader, target.key()).expect("a stack");
@@ -126,7 +126,7 @@ fn stack_excludes_frames_of_the_hook() {
     let mut target = Target::start(
         Command::new("python3").args(["-c", program]).env("PYTHONPATH", folder.path()),
     );
-    // Waits for one line from the hook's thread and one from the program.
+    // Wait for one line from the hook's thread and one from the program.
     target.line();
     target.line();
     let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
@@ -185,7 +185,7 @@ const TARGET: &str = "GPUTOP_TEST_NOT_DUMPABLE";
 
 #[test]
 fn reports_process_without_permission() {
-    // In the child process, reads the target as a user other than root.
+    // The child process reads the target as a user other than root.
     if let Ok(pid) = std::env::var(TARGET) {
         return assert_denied(key(pid.parse().expect("a PID")));
     }
@@ -226,7 +226,7 @@ fn never_stops_the_target() {
     let status = format!("/proc/{}/status", key.pid);
     let watcher = std::thread::spawn(move || {
         let mut seen = std::collections::BTreeSet::new();
-        // Polls until the process exits: its state becomes Z, or its file disappears when the process is reaped.
+        // Poll until the process exits: its state becomes Z, or its file disappears when the process is reaped.
         while let Ok(text) = std::fs::read_to_string(&status) {
             let value = |name| {
                 let line = text.lines().find_map(|line: &str| line.strip_prefix(name));

@@ -1,9 +1,9 @@
 //! Detects allocation spikes: failed allocations, and new maxima of the allocated bytes.
 //!
-//! A training run reaches its memory maximum once per step, and later steps do not exceed the first step's maximum. A
-//! spike is therefore a sample that reaches at least 99 % of the highest value and exceeds the last reported spike by a
-//! minimum step. Each spike triggers a read of the program's stack, so reports are limited to one every 10 s, or one
-//! per second for failed allocations.
+//! A training run reaches about the same maximum in every step, which should not be reported each time. A sample is
+//! therefore a spike only if it reaches at least 99 % of the highest value so far, and exceeds the last reported value
+//! by a minimum increase. Each report triggers a read of the program's Python stack. Reports are therefore limited to
+//! one every 10 s, or one per second for failed allocations.
 
 use crate::model::pool::PoolStats;
 use crate::model::process::ProcessKey;
@@ -63,7 +63,7 @@ impl SpikeDetector {
         let threshold = threshold.max(self.highest.0 - self.highest.0 / 100);
         let is_above = now.0 >= threshold;
         let is_maximum = is_above && (self.last.0 < threshold || now > self.highest);
-        // Accepts a lower value, which occurs when the program resets the counter.
+        // Accept a lower value, which occurs when the program resets the counter.
         self.reported_ooms = self.reported_ooms.min(stats.num_ooms);
         let ooms =
             (stats.num_ooms > self.reported_ooms).then_some((self.reported_ooms, stats.num_ooms));
@@ -102,7 +102,7 @@ pub struct ReportLimiter {
 impl ReportLimiter {
     /// Returns true if the spike should be reported now, and records the time of the report.
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
-        // Limits reports of failures separately, so that a reported maximum does not delay them: memory is at its
+        // Limit reports of failures separately, so that a reported maximum does not delay them: memory is at its
         // maximum immediately before an allocation fails, and the program may exit soon.
         let (last, interval) = match spike.is_oom() {
             true => (self.oom, OOM_REPORT_INTERVAL),

@@ -3,8 +3,8 @@
 //! The members before `size` differ between PyTorch versions, but the offsets relative to the pointer to the block's
 //! pool are stable: size −16 (−8 in 1.13), requested_size −8, ptr +8, allocated +16, mapped +17 (since 2.1), prev +24,
 //! next +32. The stream is at offset 8 in all versions. Only the offset of the pool pointer therefore has to be found.
-//! The pool pointer is the only word that points to a pool in all blocks: 64 in torch 2.0, 72 in later releases up to
-//! 2.10, and 80 since then.
+//! The pool pointer is the only word that points to a pool in all blocks. Its offset is 64 in torch 2.0, 72 in later
+//! releases up to 2.10, and 80 since then.
 //!
 //! A Block may be freed and its memory reused between the reads of its address and its content. A size that is not a
 //! multiple of 512, or a pointer to an unknown pool, reveals such a Block.
@@ -36,7 +36,7 @@ pub struct BlockLayout {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Block {
-    /// Address of the Block struct. `address` is the address of the device memory.
+    /// Address of the Block struct itself. The field `address` holds the address of the block's device memory.
     pub at: u64,
     pub address: u64,
     pub size: u64,
@@ -74,7 +74,7 @@ impl BlockLayout {
             .filter_map(|block| found.parse(0, *block, false))
             .filter(|block| block.is_plausible(pools, MAX_UNMAPPED_BYTES))
             .count();
-        // Accepts a layout that is valid for more than half of the sampled blocks, because some may have been freed
+        // Accept a layout that is valid for more than half of the sampled blocks, because some may have been freed
         // since the sample was taken.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
     }

@@ -11,7 +11,7 @@
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
-/// Maximum number of blocks in a container. A larger count is treated as invalid; even 10,000 blocks are a lot.
+/// Maximum number of blocks in a container. A larger count is treated as invalid; even 10,000 blocks would be unusual.
 pub const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of slots of a hash table. A table is at least half full, so this is enough for `MAX_BLOCKS`.
 const MAX_SLOTS: u64 = 1 << 20;

@@ -2,8 +2,8 @@
 //!
 //! The free blocks of an allocator pool are in a tree sorted by stream, then by size. The last node is therefore the
 //! largest block of the last stream. The largest block of any other stream is the last node before the first node of
-//! the next stream. With a single stream, this takes three system calls for both pools. Each additional stream takes
-//! one descent of the tree.
+//! the next stream. With a single stream, this takes three system calls for both pools. Each additional stream requires
+//! one more descent of the tree.
 //!
 //! Private pools are skipped, because allocations outside a private pool cannot use its blocks.
 

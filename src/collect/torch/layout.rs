@@ -183,7 +183,8 @@ impl Layout {
         self.arrays > 8
     }
 
-    /// Returns true for PyTorch versions with unmapped blocks, which also introduced a second set.
+    /// Returns true for PyTorch versions with unmapped blocks. These versions also have more than one set in a
+    /// BlockPool.
     pub fn has_unmapped(&self) -> bool {
         self.sets > 1
     }
@@ -236,8 +237,8 @@ impl Layout {
     }
 }
 
-/// Returns the size of glibc's `std::recursive_mutex`. The size is not detected: after a single allocation, statistics
-/// read at an offset that is wrong by one word also satisfy all invariants.
+/// Returns the size of glibc's `std::recursive_mutex`. The size is fixed rather than detected: after a single
+/// allocation, even statistics read at an offset that is wrong by one word satisfy all invariants.
 fn mutex_size(machine: u16) -> usize {
     if machine == AARCH64 { 48 } else { 40 }
 }

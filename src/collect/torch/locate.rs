@@ -23,7 +23,7 @@ const MARKER_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
 const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
 /// Maximum number of PyTorch libraries per process. Two are rare, and more indicate an error.
 const MAX_IMAGES: usize = 4;
-/// Maximum number of executables to search for the symbol: the interpreter and other mapped non-library code.
+/// Maximum number of mapped executables, such as the Python interpreter, to search for the symbol.
 const MAX_EXECUTABLES: usize = 8;
 /// Number of bytes of the allocator object to search for the vector of devices. Its largest known offset is 35648, on
 /// aarch64.
@@ -148,7 +148,7 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
 struct Search<'a, M> {
     memory: &'a M,
     machine: u16,
-    /// True if a struct with an allocator's statistics but an unknown layout was found.
+    /// True if a struct was found that contains an allocator's statistics but has an unknown layout.
     is_unknown: bool,
     /// True if the mutex of a candidate struct was locked.
     is_busy: bool,
@@ -197,13 +197,13 @@ impl<M: Memory> Search<'_, M> {
                 LayoutMatch::Busy => self.is_busy = true,
                 LayoutMatch::No => {}
             }
-            // Decides from the first device whether this vector is the list of device allocators.
+            // Decide from the first device whether this vector is the list of device allocators.
             if layouts.is_empty() {
                 return Ok(None);
             }
         }
         let layout = layouts.swap_remove(0);
-        // Reports a busy allocator if the devices' layouts differ. All devices have the same layout, so one of them
+        // Report a busy allocator if the devices' layouts differ. All devices have the same layout, so one of them
         // must be changing.
         let is_same = layouts.iter().all(|other| *other == layout);
         if !is_same || layouts.len() + 1 != devices.len() {

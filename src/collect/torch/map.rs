@@ -1,9 +1,9 @@
 //! Builds segments from an allocator's blocks, and checks the blocks for consistency.
 //!
 //! Blocks of one driver allocation form a chain through `prev` and `next`. A chain without expandable segments is a
-//! segment. A chain with expandable segments covers the address space of a whole GPU, most of it unmapped, and is split
-//! at the unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have unmapped blocks, so a
-//! chain with an unmapped block is expandable.
+//! segment. A chain with expandable segments covers an address range as large as the memory of a GPU, most of it
+//! unmapped, and is split at the unmapped blocks, as in `torch.cuda.memory_snapshot()`. Only expandable segments have
+//! unmapped blocks, so a chain with an unmapped block is expandable.
 //!
 //! ```text
 //! chain   [2 MiB allocated][6 MiB free][4 MiB unmapped][8 MiB allocated][80 GiB unmapped]
@@ -29,7 +29,7 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
         };
         let is_after = last.end().is_some_and(|end| end <= block.address);
         if !is_after {
-            // Skips a block that overlaps the previous one: they were read at different times.
+            // Skip a block that overlaps the previous one, because the two were read at different times.
             is_consistent = false;
             continue;
         }
@@ -84,7 +84,7 @@ fn to_model(block: &WalkedBlock) -> Block {
     }
 }
 
-/// Returns true if the blocks' sizes add up to the allocator statistics.
+/// Returns true if the blocks' sizes add up to the totals in the allocator statistics.
 pub fn sums_agree(blocks: &[WalkedBlock], stats: &DeviceStats) -> bool {
     let sum = |is_counted: fn(&WalkedBlock) -> bool| {
         let counted = blocks.iter().filter(|block| is_counted(block));

@@ -52,14 +52,14 @@ const MAX_STATS_TRIES: usize = 40;
 const QUICK_TRIES: usize = 5;
 /// Number of attempts to read the statistics of an unlocked allocator before a locked one is considered.
 const UNLOCKED_TRIES: usize = 10;
-/// CPU time in nanoseconds after which a thread has certainly finished an update of the statistics that it had begun.
+/// Maximum CPU time, in nanoseconds, that a thread can need to finish an update of the statistics.
 const MAX_UPDATE_TIME: u64 = 500_000;
 const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
 const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 const MAX_LARGEST_TRIES: usize = 3;
 const NO_CACHING: &[u8] = b"PYTORCH_NO_CUDA_MEMORY_CACHING=";
-const UNKNOWN_BUILD: &str = "unknown torch build, verified by its blocks";
+const UNKNOWN_BUILD: &str = "unknown torch build, verified against its blocks";
 
 /// A process whose allocator was found.
 #[derive(Debug)]
@@ -77,8 +77,8 @@ pub struct Attached<M> {
 }
 
 impl Attached<Live> {
-    /// Returns true if this process was forked after CUDA was in use. Its device allocators then have the same
-    /// addresses as the parent's.
+    /// Returns true if this process was forked from a process that already used CUDA. Its device allocators then have
+    /// the same addresses as the parent's.
     pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
         let parent = StatFile::of(proc_root, pid)
             .and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
@@ -90,7 +90,7 @@ impl Attached<Live> {
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {
         let mut attached = Self::attach(Live::new(proc_root, pid));
         for _ in 0..MAX_ATTACH_TRIES {
-            // Also retries for an unknown layout, because the layout of a changing allocator can seem unknown.
+            // Also retry for an unknown layout, because the layout of a changing allocator may look unknown.
             if !matches!(attached, Err(Failure::Busy | Failure::UnknownBuild)) {
                 break;
             }
@@ -106,12 +106,12 @@ impl Attached<Live> {
     }
 }
 
-/// Limits for attaching while an allocator is changing: the number of retries, and their interval.
+/// Maximum number of attempts to attach to a changing allocator, and the interval between them.
 const MAX_ATTACH_TRIES: usize = 40;
 const ATTACH_RETRY_INTERVAL: Duration = Duration::from_micros(300);
 
-/// Returns true if the program's initial environment disables caching. If the program sets the variable itself, this is
-/// not detected, and its pool looks empty.
+/// Returns true if the program's initial environment disables caching. Does not detect a program that sets the variable
+/// itself. Such a program's pool looks empty.
 fn is_caching_off(proc_root: &Path, pid: Pid) -> bool {
     let environ = std::fs::read(proc_root.join(pid.to_string()).join("environ"));
     let environ = environ.unwrap_or_default();
@@ -174,11 +174,11 @@ impl<M: Memory> Attached<M> {
         &self.located.devices
     }
 
-    /// Reads consistent statistics of each device: two consecutive copies are equal, and the mutex is unlocked. One copy
-    /// between two reads of an unlocked mutex is not enough, because a write may have started and finished in between.
-    /// A locked mutex is accepted if the thread that holds it is not in the middle of an update. Omits a device that
-    /// changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which case the caller
-    /// must attach again.
+    /// Reads consistent statistics of each device: two consecutive copies are equal, and the mutex is unlocked. One
+    /// copy between two reads of an unlocked mutex is not enough, because a write may have started and finished in
+    /// between. A locked mutex is accepted if the thread that holds it is not updating the statistics. Omits a device
+    /// that changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which case the
+    /// caller must attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
         let stats = self.read_stats(Scope::All)?;
         let in_use = stats.iter().filter(|stats| stats.is_used());
@@ -190,8 +190,7 @@ impl<M: Memory> Attached<M> {
         Ok(stats)
     }
 
-    /// Returns true if a device was in use at the last call to [`stats`](Self::stats). Otherwise, sampling is
-    /// unnecessary.
+    /// Returns true if a device was in use at the last call to [`stats`](Self::stats). If not, sampling is unnecessary.
     pub fn is_in_use(&self) -> bool {
         !self.in_use.is_empty()
     }
@@ -253,7 +252,7 @@ impl<M: Memory> Attached<M> {
             if attempt < QUICK_TRIES {
                 std::hint::spin_loop();
             } else {
-                // Pauses, because the thread that holds the lock may be descheduled, so immediate attempts would also
+                // Pause, because the thread that holds the lock may be descheduled, so immediate attempts would also
                 // fail.
                 std::thread::sleep(STATS_RETRY_INTERVAL);
             }
@@ -333,7 +332,7 @@ impl<M: Memory> Attached<M> {
                 Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
-                        "too many streams have free blocks, so not all can be checked on every tick; see the block map",
+                        "too many streams have free blocks, so not all of them can be read for every sample; see the block map",
                     );
                 }
                 Err(UnknownReason::Memory(error)) => {
@@ -364,7 +363,7 @@ impl<M: Memory> Attached<M> {
             match self.try_map(ordinal) {
                 Ok(found) if found.0.exact => return Ok(found),
                 Ok(found) => best = Ok(found),
-                // Tries again, because a table moved while it was read.
+                // Try again, because a table moved while it was read.
                 Err(Failure::Memory(MemoryError::Unreadable { .. }) | Failure::Busy) => {}
                 Err(failure) => return Err(failure),
             }
@@ -404,7 +403,7 @@ impl<M: Memory> Attached<M> {
 
 /// Size of a std::vector in bytes: three words.
 const VECTOR: usize = 24;
-/// Number of bytes to read of a mutex: the lock word, the recursion count, the holder, and the number of users.
+/// Number of bytes to read from a mutex: the lock word, the recursion count, the holder, and the number of users.
 const MUTEX: usize = 16;
 /// Offset of `__owner` in glibc's pthread_mutex_t, on both architectures.
 const LOCK_HOLDER: usize = 8;
@@ -434,11 +433,11 @@ impl Copy<'_> {
     }
 }
 
-/// What is known about the thread that has held the mutex since the first of several equal copies.
+/// State of the thread that has held the mutex since the first of several equal copies was read.
 ///
 /// Equal copies of a locked allocator may all show the same unfinished update, because a thread that has to wait for a
-/// CPU keeps the lock. They are consistent if the thread was blocked or stopped between them, or has run for longer than
-/// an update takes.
+/// CPU keeps the lock. However, the copies are consistent if, since the first one, the thread was blocked or stopped,
+/// or has run for longer than an update takes.
 #[derive(Debug, Clone, Copy, Default)]
 struct LockHolder {
     /// CPU time in nanoseconds at the first call to [`update`](Self::update).

@@ -1,16 +1,17 @@
 //! Schedules retries for processes without a readable allocator.
 //!
-//! A check for an allocator reads all mappings, which takes 1 ms for a large process. Most waiting processes do not use
-//! PyTorch and never will. A process that starts to use it must map its library first. A waiting process is therefore
-//! checked when the size of its address space has changed since the last check, and periodically in case two sizes are
-//! equal by chance. Failures that rarely go away (no permission, a different allocator) are retried at increasing
-//! intervals.
+//! A check for an allocator reads all mappings, which takes 1 ms for a large process. Most processes that wait for a
+//! check do not use PyTorch and never will. A process that starts to use PyTorch must map the library first. A waiting
+//! process is therefore checked when the size of its address space has changed since the last check, and periodically
+//! in case two sizes are equal by chance. Failures that rarely go away (no permission, a different allocator) are
+//! retried at increasing intervals.
 
 use super::Failure;
 use crate::collect::memory::MemoryError;
 use crate::model::units::{Millis, Mono};
 
-/// Granularity of due times, so that one wake-up of the sampler thread serves many waiting processes.
+/// Due times are rounded to a multiple of this interval, so that one wake-up of the sampler thread serves many waiting
+/// processes.
 const WAKE_INTERVAL: Millis = Millis(500);
 /// Retry interval for a temporary failure, such as a program that has not initialized CUDA yet.
 const RETRY_INTERVAL: Millis = Millis(2_000);
@@ -67,7 +68,7 @@ fn due(now: Mono, retry_interval: Millis) -> Mono {
 
 fn retry_interval(failure: &Failure, tries: u32) -> Millis {
     match failure {
-        // Checks immediately, because the new program may already have an allocator.
+        // Check immediately, because the new program may already have an allocator.
         Failure::Changed => Millis(0),
         Failure::CachingOff
         | Failure::CudaMallocAsync
@@ -116,7 +117,8 @@ mod tests {
         assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
         assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));
         assert!(!unchanged.is_unchanged(Some(7), Mono(30_000)));
-        // Does not treat an unknown size as unchanged. libc10_cuda can be initialized without mapping memory.
+        // A check is not skipped if the size is unknown, or if libc10_cuda is already loaded, because CUDA can be
+        // initialized without mapping more memory.
         assert!(!waiting(Failure::NotTorch, None).is_unchanged(None, Mono(2_000)));
         assert!(!waiting(Failure::NotInitialised, Some(7)).is_unchanged(Some(7), Mono(2_000)));
     }

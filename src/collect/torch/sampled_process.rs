@@ -92,7 +92,8 @@ impl SampledProcess {
         if is_new && tick.attached >= MAX_ATTACH_PER_SAMPLE {
             return;
         }
-        // Reads the address space's size before attaching, so that memory mapped meanwhile is treated as a change.
+        // Read the size of the address space before attaching, so that memory mapped during the attachment counts as a
+        // change.
         let pages = mapped_pages(proc_root, self.key.pid).ok();
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
@@ -131,7 +132,7 @@ impl SampledProcess {
         let is_idle = |ordinal| stats.iter().any(|s| s.ordinal == ordinal && !s.is_used());
         self.pools.retain(|s| !is_any_used || !is_idle(s.pool.ordinal));
         for stats in stats {
-            // Omits unused devices: every process sees every GPU, so the unused ones would appear as rows of zeros.
+            // Omit unused devices: every process sees every GPU, so the unused ones would appear as rows of zeros.
             let is_shown = stats.is_used() || (!is_any_used && stats.ordinal == 0);
             match self.pools.iter_mut().find(|s| s.pool.ordinal == stats.ordinal) {
                 Some(sampling) => sampling.add(stats, now),
@@ -196,7 +197,7 @@ impl SampledProcess {
         }
     }
 
-    /// Returns the pools with their largest free blocks, and restarts the minimum and maximum of each pool.
+    /// Returns the pools with their largest free blocks, and resets the minimum and maximum of each pool.
     pub fn take_pools(&mut self) -> Vec<Pool> {
         let State::Attached(attached) = &mut self.state else {
             return Vec::new();
@@ -252,7 +253,8 @@ impl Sampling {
     }
 }
 
-/// Attaches to a process. Compares the start time before and after, to rule out another process with the same PID.
+/// Attaches to a process. Compares the start time before and after attaching, to rule out another process with the same
+/// PID.
 fn open(
     proc_root: &Path,
     key: ProcessKey,

@@ -2,15 +2,15 @@
 //!
 //! The sampler thread attaches to each process once and makes one system call per process and sample. On request, it
 //! returns the minimum, the maximum and the last value since the previous request, so a spike between two frames is
-//! visible without 20 frames a second. Maps are read on the same thread, because two readers of one attachment would
-//! need a lock. A map delays a sample by at most a few milliseconds.
+//! visible without sending 20 frames a second. Memory maps are read on the same thread, because two threads that share
+//! an [`Attached`](super::Attached) would need a lock. Reading a map delays a sample by at most a few milliseconds.
 //!
 //! Samples are taken at multiples of the period after the start of the sampler thread. While there is nothing to
 //! sample, the thread sleeps until it receives a command or a process is due for another check.
 //!
-//! A process is watched while it is on the list of watched processes. If its allocator is not readable, it is checked
-//! again later (`retry.rs`). If the process has executed another program, the sampler attaches again. If the process
-//! has exited, only the exit is reported. A stopped process can be read like any other.
+//! The caller sets the list of watched processes. If the allocator of a watched process is not readable, the process is
+//! checked again later (`retry.rs`). If the process has executed another program, the sampler attaches again. If the
+//! process has exited, only the exit is reported. A stopped process can be read like any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,8 @@ impl Sampler {
         Ok(Self { commands })
     }
 
-    /// Sets the processes to watch. Pass only processes that the driver lists as users of a GPU, unless forked copies are
-    /// detected: a forked worker has a stale copy of its parent's allocator, which looks valid.
+    /// Sets the processes to watch. Pass only processes that the driver lists as users of a GPU, unless the detection
+    /// of forked copies is enabled: a forked worker has a stale copy of its parent's allocator, which looks valid.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
         let _ = self.commands.send(SamplerCommand::Watch(processes));
     }
@@ -116,7 +116,7 @@ impl SamplerThread {
             match command {
                 Ok(command) => {
                     self.handle(command);
-                    // Takes a sample that became due during the command instead of skipping it.
+                    // Take a sample that became due during the command instead of skipping it.
                     due = due.into_iter().chain(self.due(start)).min();
                 }
                 Err(RecvTimeoutError::Timeout) => {

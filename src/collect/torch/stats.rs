@@ -3,9 +3,9 @@
 //! A `Stat` is {current, peak, allocated, freed}, 4 words of 8 bytes. A `StatArray` contains 3 of them: all, small
 //! pool, large pool. Since torch 2.13, a hash map of 32 bytes separates the sixth and seventh arrays.
 //!
-//! A consistent copy satisfies these invariants, unlike most other memory: numbers are not negative, the peak is not
-//! below the current value, and all = small + large, except for the peak. `current = allocated − freed` is **not** an
-//! invariant: `reset_accumulated_memory_stats` sets `allocated` and `freed` to 0.
+//! A consistent copy satisfies these invariants, which most other memory does not: numbers are not negative, the peak
+//! is not below the current value, and all = small + large, except for the peak. `current = allocated − freed` is
+//! **not** an invariant: `reset_accumulated_memory_stats` sets `allocated` and `freed` to 0.
 
 use serde::{Serialize, Serializer};
 
@@ -131,8 +131,8 @@ impl DeviceStats {
         self.arrays().all(StatArray::is_valid)
             && self.num_alloc_retries >= 0
             && self.num_ooms >= 0
-            // Compares with the active bytes, because the requested bytes still include blocks that wait for another
-            // stream.
+            // Compare the requested bytes with the active bytes, because both include freed blocks that wait for
+            // another stream.
             && requested <= self.active_bytes.all.current
             && self.allocated_bytes.all.current <= self.active_bytes.all.current
             && self.active_bytes.all.current <= self.reserved_bytes.all.current

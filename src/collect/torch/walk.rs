@@ -76,8 +76,8 @@ impl<M: Memory> Device<'_, M> {
             let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
-            // Ignores unreadable entries: if this is a different table with smaller entries, the read may go beyond the
-            // table's end.
+            // Ignore unreadable entries: if this is a different table with smaller entries, the read may extend beyond
+            // the table's end.
             match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
                 Ok(found) => candidates.extend(found),
                 Err(MemoryError::Unreadable { .. }) => {}
@@ -128,7 +128,7 @@ impl<M: Memory> Device<'_, M> {
     }
 
     /// Reads the block sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set
-    /// between them, present since torch 2.13, contains the free blocks in another order.
+    /// between them, which exists since torch 2.13, contains the free blocks in another order.
     fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;

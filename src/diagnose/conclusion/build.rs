@@ -1,4 +1,4 @@
-//! Builds the incident for a sighting from its card.
+//! Builds an incident from a sighting (a signature match in a log) and its error card.
 
 use super::rank_comparison::RankComparison;
 use super::{Diagnosis, Item, causes};
@@ -13,10 +13,11 @@ use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::text;
 
-/// Factor applied to the confidence if the matched text shows the error but no details.
+/// Factor applied to the confidence if the matched text identifies the error but contains no details.
 const WEAK_FACTOR: f64 = 0.7;
 
-/// Returns the incident for the sighting `item`. `beside` lists the other cards that matched the same crash.
+/// Returns the incident for the sighting `item`. `beside` lists the other cards that matched messages of the same
+/// crash.
 pub(super) fn incident(
     diagnosis: &Diagnosis<'_>,
     item: &Item<'_>,
@@ -81,7 +82,7 @@ fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     parts.join("\n")
 }
 
-/// Returns the card's checks that the evidence has not made unnecessary.
+/// Returns the card's checks, except those that the evidence has made unnecessary.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let is_open = |need: &&CheckHint| {
         let finding = need.unless().and_then(|name| evidence::evaluate(name, card, case));
@@ -120,7 +121,7 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
-/// Returns an incident with the sentences of its card filled in.
+/// Returns an incident with the card's sentences, after filling in their placeholders.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| texts.iter().filter_map(|t| template::fill(t, found)).collect();
     let mut shown = found.clone();
@@ -145,7 +146,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
     }
 }
 
-/// Returns an incident whose cause is a plain exception, with the later failure as its consequence.
+/// Returns an incident whose cause is an ordinary Python exception, with the later failure as its consequence.
 pub(super) fn program(
     diagnosis: &Diagnosis<'_>,
     log: usize,
@@ -198,8 +199,9 @@ pub(super) fn program(
     fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
 }
 
-/// Returns the script that was started: the outermost frame, if it is at the top level of a user's file. A log may
-/// begin in the middle of a traceback, so the outermost frame may be an imported module instead of the script.
+/// Returns the script that was started: the file of the outermost stack frame, if that frame is at the top level of a
+/// user's file. A log may begin in the middle of a traceback, so the outermost frame in the log may be in an imported
+/// module instead.
 fn script(frames: &[Frame]) -> Option<&str> {
     let mut frames = frames.iter().filter(|frame| !frame.file.starts_with("<frozen"));
     let first = frames.next().filter(|frame| frame.is_users())?;
@@ -245,7 +247,7 @@ fn at(frame: &Frame, is_asynchronous: bool) -> String {
     text::visible(shown.as_bytes(), 160)
 }
 
-/// Converts a log's time to RFC 3339, without a time zone if the log contains none.
+/// Converts a time in a log to RFC 3339. Omits the time zone if the log does not contain it.
 pub(super) fn standard_time(written: &str) -> Option<String> {
     let text = written.replacen(' ', "T", 1).replace(',', ".");
     if let Ok(time) = text.parse::<jiff::Timestamp>() {

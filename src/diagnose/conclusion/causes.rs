@@ -1,4 +1,4 @@
-//! Weighs the evidence for and against each cause of a card.
+//! Weighs the evidence for and against each possible cause that an error card lists.
 
 use crate::diagnose::card::{Card, CauseRule, Prior, TextClue};
 use crate::diagnose::evidence::{self, Case, Finding};
@@ -11,7 +11,7 @@ use crate::model::incident::{Cause, Verdict};
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     let mut causes: Vec<Cause> =
         card.causes.iter().map(|rule| weigh(rule, card, case, found)).collect();
-    // Omits causes with neither evidence nor a way to check them.
+    // Omit causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely => 0,
@@ -46,7 +46,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
-        // Keeps `Likely` for a cause that is likely even without evidence, because hints must not lower the verdict.
+        // A cause that is likely even without evidence remains `Likely`, because hints must not lower the verdict.
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }
@@ -71,7 +71,7 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// Returns the phrases of the clues whose expression matches, with the match's groups filled in.
+/// Returns the phrase of each clue whose expression matches the log, with the matched text filled in.
 fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let clause = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;

@@ -1,4 +1,4 @@
-//! Groups sightings into crashes and finds the cause of each crash.
+//! Groups sightings (signature matches in a log) into crashes, and finds the cause of each crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ const MAX_LATE_GAP: u64 = 20_000;
 /// Maximum number of lines by which a consequence can precede its cause in a log with buffered output.
 const MAX_REORDERING: u64 = 100;
 
-/// Card families for reports by a launcher, server or scheduler that another process failed.
+/// Families of error cards for messages in which a launcher, server or scheduler reports that another process failed.
 pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
 
-/// Exceptions that do not cause a failure, or that only propagate it.
+/// Exceptions that are harmless, or that only pass on a failure that happened elsewhere.
 const NOT_CAUSES: &[&str] = &[
     "KeyboardInterrupt",
     "SystemExit",
@@ -43,10 +43,10 @@ const NOT_CAUSES: &[&str] = &[
     "StopIteration",
 ];
 
-/// Groups the sightings in all logs by crash, and returns the crashes in order.
+/// Groups the sightings in all logs by crash. The last crash of each log comes last.
 pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
     let mut crashes = Vec::new();
-    // Treats the last crashes of all logs as one crash if each rank has its own log.
+    // If each rank has its own log, treat the last crashes of all logs as one crash.
     let mut last_crashes = Vec::new();
     for (log, findings) in diagnosis.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
@@ -78,9 +78,9 @@ pub(super) fn comes_late(card: &Card) -> bool {
     card.follows.iter().any(|f| f == "*")
 }
 
-/// Returns the index of the item that caused the other items of a crash.
+/// Returns the index of the item (a sighting with its card) that caused the other items of a crash.
 pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
-    // Compares cards instead of items, because thousands of items may share a few cards.
+    // Compare cards instead of items, because thousands of items may have the same few cards.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
         by_card.entry(item.card).or_default().push(item);
@@ -89,7 +89,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
         let card = diagnosis.card(item);
         by_card.values().any(|others| {
             let cause = diagnosis.card(others[0]);
-            // Treats the earlier of two items as the cause if each can cause the other.
+            // If two items can each cause the other, treat the earlier one as the cause.
             let mutual = cause.is_consequence_of(&card.id);
             let precedes =
                 |other: &&Item<'_>| may_precede(other, item) && !(mutual && is_before(item, other));
@@ -98,7 +98,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
                 && others.iter().any(precedes)
         })
     };
-    // Orders items by time only if all of them have a time in the same format.
+    // Order items by time only if all of them have a time in the same format.
     let formats: BTreeSet<Option<u8>> = items
         .iter()
         .map(|item| time(item).and_then(|time| time.as_bytes().get(4).copied()))
@@ -118,7 +118,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
     first.map_or(0, |(index, _)| index)
 }
 
-/// Returns a rank that is lower for higher severity. An incident of severity `Note` does not explain a failure.
+/// Returns a sort key that is lower for higher severity. `Note` is last, because a notice does not explain a failure.
 fn severity_order(card: &Card) -> u8 {
     match card.severity {
         Severity::Fatal => 0,
@@ -129,7 +129,7 @@ fn severity_order(card: &Card) -> u8 {
 
 /// Returns the log time of an item, or `None` if its format is not comparable.
 fn time<'i>(item: &Item<'i>) -> Option<&'i str> {
-    // ISO and glog times can be compared. Other formats spell out the month's name.
+    // ISO and glog times can be compared as strings. Other formats contain the name of the month.
     item.sighting
         .time
         .as_deref()
@@ -147,8 +147,8 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
     let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
     if a.contains_key("xid") && b.contains_key("xid") {
-        // Compares line numbers, PIDs and GPUs. Kernel log lines are in order, and each describes one GPU and one
-        // process.
+        // Compare line numbers, PIDs and GPUs. Lines of the kernel log are in chronological order, and each is about
+        // one GPU and one process.
         let differs =
             |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
         let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
@@ -158,7 +158,8 @@ fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
         || cause.sighting.first_line <= consequence.sighting.last_line + MAX_REORDERING
 }
 
-/// Returns the plain exception that caused a failure: one from another rank, or one well before the failure.
+/// Returns the ordinary Python exception that caused a failure. It comes from another rank, or was printed well before
+/// the failure.
 pub(super) fn exception<'a>(
     diagnosis: &Diagnosis<'a>,
     card: &Card,
@@ -168,7 +169,7 @@ pub(super) fn exception<'a>(
         return None;
     }
     let failed = cause.sighting;
-    // Also accepts a traceback directly above a launcher's report, because it may be the failed worker's traceback.
+    // Also accept a traceback directly above a launcher's report, because it may be the failed worker's traceback.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
     diagnosis.logs.iter().enumerate().find_map(|(log, findings)| {
@@ -184,7 +185,7 @@ pub(super) fn exception<'a>(
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
-                // Skips exceptions inside a server, which are not errors of the user's program.
+                // Skip exceptions inside a server's own code, because they are not errors in the user's program.
                 && (!is_report || t.frames.iter().any(Frame::is_users))
         });
         found.map(|t| (log, t))

@@ -26,7 +26,7 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             None => jobs.push(Job::of(log)),
         }
     }
-    // Adds the launcher's log, which reports worker failures, to the job in the same directory, if that directory has
+    // Add the launcher's log, which reports worker failures, to the job in the same directory, if that directory has
     // only one job.
     for log in reports {
         let folder = folder(&log.file);
@@ -82,7 +82,7 @@ impl Job {
     }
 }
 
-/// Returns true if the log has failures, and all of them only report that another process failed.
+/// Returns true if the log contains failures, and each of them only reports that another process failed.
 fn is_only_report(catalogue: &Catalogue, log: &LogFindings) -> bool {
     let is_report = |sighting: &Sighting| {
         let card = &catalogue.cards[sighting.card];
@@ -91,7 +91,7 @@ fn is_only_report(catalogue: &Catalogue, log: &LogFindings) -> bool {
     log.rank.is_none() && !log.sightings.is_empty() && log.sightings.iter().all(is_report)
 }
 
-/// Returns the rank in a log's file name, or else the ranks in its lines.
+/// Returns the rank in a log's file name. If it contains none, returns the ranks in the log's lines.
 fn ranks(log: &LogFindings) -> BTreeSet<u32> {
     match log.rank {
         Some(rank) => BTreeSet::from([rank]),

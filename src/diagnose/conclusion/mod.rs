@@ -1,9 +1,10 @@
 //! Builds incidents from sightings: groups the sightings, finds the cause, and chooses the card.
 //!
-//! Sightings close to each other in a log are one crash. A sighting is a consequence if its card can follow from the
-//! card of another sighting in the crash. Among the remaining sightings, the most severe one is the cause (the earliest
-//! if several are equally severe), and the others are listed below it. If several ranks report the same error, it is
-//! one incident. The last crash comes first.
+//! A sighting is a match of an error signature in a log. Sightings that are close to each other in a log belong to one
+//! crash. A sighting is a consequence if another sighting of the same crash can have caused it, according to their
+//! cards. Among the remaining sightings, the most severe one is the cause (the earliest if several are equally severe),
+//! and the others are listed below it. If several ranks report the same error, they become one incident. The last crash
+//! comes first.
 
 mod build;
 mod causes;
@@ -45,18 +46,18 @@ pub(super) struct Diagnosis<'a> {
     measured: &'a Measured,
 }
 
-/// Returns the incidents in a job's logs, last one first, each with its consequences.
+/// Returns the incidents in a job's logs, latest first, each with its consequences.
 #[must_use]
 pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
     let diagnosis = Diagnosis { catalogue, logs, measured };
     let crashes = recover(|| grouping::crashes(&diagnosis)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
-        // Continues after a panic, so that a crash that cannot be diagnosed does not affect the other crashes.
+        // Continue after a panic, so that a crash that gputop fails to diagnose does not affect the others.
         let Some(incident) = recover(|| diagnosis.incident(items)) else {
             continue;
         };
-        // Counts repeated incidents instead of listing each one, because a retry loop can report the same error many
+        // Count repeated incidents instead of listing each one, because a retry loop can report the same error many
         // times.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
@@ -89,7 +90,8 @@ impl<'a> Diagnosis<'a> {
         item.sighting.rank.or(self.logs[item.log].rank)
     }
 
-    /// Returns the facts about `item` for evaluating evidence. `beside` lists the other cards in the same crash.
+    /// Collects the facts about `item` that the evidence predicates need. `beside` lists the other cards in the same
+    /// crash.
     pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
     where
         'a: 'c,
@@ -136,8 +138,7 @@ impl<'a> Diagnosis<'a> {
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
-            // Treats an exception after a failed assertion as the same failure, because the exception contains fewer
-            // details.
+            // An exception after a failed assertion is the same failure, described with fewer details.
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });
@@ -173,7 +174,7 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Returns the consequences of a crash's cause, with one entry per card.
+    /// Returns the errors that followed from the cause of a crash, with one entry per card.
     fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
         let mut entries: Vec<(&Item<'a>, Incident)> = Vec::new();
         for item in items {

@@ -79,9 +79,13 @@ fn between(positions: &BTreeMap<u32, Position>) -> Option<RankComparison> {
         _ => format!("{} {}", listed(majority).to_lowercase(), verb(majority)),
     };
     let meaning = match (differs.number, usual.number) {
-        _ if differs.operation != usual.operation => "they took different paths in the program",
-        (Some(a), Some(b)) if a < b => "the former fell behind",
-        (Some(a), Some(b)) if a > b => "the former skipped an operation that the others wait for",
+        _ if differs.operation != usual.operation => {
+            "they took different paths through the program"
+        }
+        (Some(a), Some(b)) if a < b => "a lower number means that the rank fell behind",
+        (Some(a), Some(b)) if a > b => {
+            "a higher number means that the rank skipped an operation that the others are waiting for"
+        }
         _ => "their tensors have different sizes",
     };
     let sentence = format!(
@@ -133,7 +137,7 @@ mod tests {
                 (2, "ALLGATHER", 33, "8"),
             ]),
             Some((
-                "Rank 2 is at ALLGATHER #33; all others are at ALLREDUCE #34: they took different paths in the program."
+                "Rank 2 is at ALLGATHER #33; all others are at ALLREDUCE #34: they took different paths through the program."
                     .to_owned(),
                 Some(2)
             ))

@@ -1,4 +1,5 @@
-//! Evaluates evidence from measurements before and during a failure. A log alone provides no measurements.
+//! Evaluates evidence from measurements before and during a failure. If only a log is available, there are no
+//! measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::model::holders::HolderClass;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::units::{Bytes, Millis};
 
-/// Measurements by the dashboard or by `gputop run`, each `None` if not available.
+/// Measurements that the dashboard or `gputop run` made. A missing measurement is `None`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measured {
@@ -24,8 +25,8 @@ pub struct Measured {
     #[serde(rename = "greatest")]
     pub highest_peak: Option<Bytes>,
     pub steps: Option<u64>,
-    /// True if allocated memory had fallen before the failure, as it does after a step. `Some(false)` is used only if
-    /// the process was watched from its start.
+    /// True if allocated memory had fallen before the failure, as it does at the end of each training step.
+    /// `Some(false)` is used only if the process was watched from its start.
     #[serde(rename = "came_down")]
     pub has_fallen: Option<bool>,
     /// Number of cache flushes in the minutes before the failure (`num_alloc_retries`).
@@ -33,7 +34,7 @@ pub struct Measured {
     /// Size of the largest cached free block usable for the failed request.
     #[serde(rename = "largest_hole")]
     pub largest_free_block: Option<Bytes>,
-    /// Lower bound on the request's size: the request did not fit in a free block of this size.
+    /// Lower bound on the request's size: a free block of this size was too small for the request.
     #[serde(rename = "wanted_over")]
     pub request_over: Option<Bytes>,
     /// Maximum time between the failure and the read of `largest_free_block`. `None` if the hook read the size at the
@@ -48,7 +49,7 @@ pub struct Measured {
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
-    /// Memory holders at the failure or shortly before, without names.
+    /// Memory holders at the time of the failure or shortly before it, without tensor names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,
 }
@@ -59,9 +60,9 @@ pub struct Measured {
 pub struct FreeBlockSummary {
     pub count: u64,
     pub bytes: Bytes,
-    /// Size of the largest free block of the stream with the most allocated memory.
+    /// Size of the largest free block that belongs to the stream with the most allocated memory.
     pub largest: Bytes,
-    /// Size of the largest free block of all other streams, if there are any.
+    /// Size of the largest free block that belongs to any other stream, if there is one.
     #[serde(rename = "elsewhere")]
     pub other_streams: Option<Bytes>,
     #[serde(rename = "pins")]
@@ -79,9 +80,9 @@ pub struct PinnedSegments {
     pub live: Bytes,
 }
 
-/// Minimum memory growth in bytes per minute; smaller growth is noise.
+/// Minimum growth in bytes per minute that counts as evidence; smaller growth is noise.
 const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// Minimum ratio of a memory peak to the highest earlier peak for the peak to count as a spike.
+/// A memory peak counts as a spike if it is at least this many times the highest earlier peak.
 const MIN_SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -100,8 +101,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
 ];
 
-/// Minimum share of allocated memory, in percent, for a class of holders to be the main one, and maximum share for it to
-/// be excluded.
+/// Minimum share of allocated memory, in percent, for a class of holders to be the main one. A class with a share below
+/// [`MAX_MINOR_PERCENT`] is ruled out.
 const MIN_MAIN_PERCENT: f64 = 50.0;
 const MAX_MINOR_PERCENT: f64 = 10.0;
 
@@ -112,11 +113,11 @@ fn bytes_per_minute(bytes: f64) -> Bytes {
 fn grows(case: &Case<'_>) -> Finding {
     match case.measured.allocated_growth {
         Some(growth) if growth > MIN_GROWTH => Finding::For(format!(
-            "the minimum of allocated memory rose by {} per minute",
+            "minimum allocated memory rose by {} per minute",
             bytes_per_minute(growth)
         )),
         Some(growth) => Finding::Against(format!(
-            "the minimum of allocated memory rose by only {} per minute",
+            "minimum allocated memory rose by only {} per minute",
             bytes_per_minute(growth)
         )),
         None => Finding::Silent,
@@ -127,7 +128,7 @@ fn spike(case: &Case<'_>) -> Finding {
     let Some(peak) = case.measured.spike else {
         return Finding::Silent;
     };
-    // Adds the failed request, which the measured peaks do not include.
+    // Add the failed request, because the measured peaks do not include it.
     let attempted = attempted_peak_ratio(case).filter(|attempted| *attempted > peak);
     let clause = match attempted {
         Some(attempted) => {
@@ -151,7 +152,7 @@ fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     Some(attempted as f64 / highest.0 as f64)
 }
 
-/// Minimum step number that proves that an earlier step has finished. Logs number steps from 0 or 1, and print the
+/// Smallest step number that proves that an earlier step has finished. Programs number steps from 0 or 1, and print the
 /// number before or after the step.
 const MIN_LATER_STEP: u64 = 3;
 
@@ -161,11 +162,12 @@ fn first_step(case: &Case<'_>) -> Finding {
         Some(1) => Finding::For("one optimizer step had finished".into()),
         Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
         None => match case.measured.has_fallen {
-            // Returns only a hint, because a first batch that is too large looks the same.
+            // This is only a hint, because memory use looks the same if the first batch is too large.
             Some(false) => {
                 Finding::Hint("allocated memory had only risen since the program started".into())
             }
-            // Ignores that memory has fallen, because the memory holders show directly what fills the memory.
+            // If the memory holders are known, they show directly what fills the memory, so an earlier fall is no
+            // further evidence.
             Some(true) if case.measured.holders.is_some() => Finding::Silent,
             Some(true) => {
                 Finding::Against("allocated memory had fallen after earlier steps".into())
@@ -199,7 +201,8 @@ fn step_number(line: &str) -> Option<u64> {
 
 fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
-        // Ignores the first cache flush, which may belong to the failed allocation.
+        // The absence of earlier flushes is not evidence against the cause, because the failed allocation may have
+        // caused the first flush.
         Some(0) => Finding::Silent,
         Some(1) => Finding::For("the cache had been flushed once".into()),
         Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
@@ -222,7 +225,7 @@ fn others_grew(case: &Case<'_>) -> Finding {
 /// Compares the largest free block with the request. The hook reads the block's size at the failure; the sampler reads
 /// it shortly afterwards.
 fn free_block_too_small(case: &Case<'_>) -> Finding {
-    // Uses a lower bound on the request's size if no error message contains the exact size.
+    // If no error message contains the exact size, use the lower bound on the request's size.
     let request_at_least = requested(case).or(case.measured.request_over);
     if let Some((blocks, request)) = case.measured.free_blocks.zip(request_at_least)
         && blocks.largest <= request
@@ -232,7 +235,7 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
             "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
             blocks.count, blocks.bytes, blocks.largest, blocks.lag.0
         );
-        // Every failed request is larger than the largest free block, so this fact proves nothing by itself.
+        // Every failed request is larger than the largest free block, so this fact alone proves nothing.
         return match requested(case) {
             Some(_) => Finding::For(clause),
             None => Finding::Hint(clause),
@@ -247,13 +250,13 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
     };
     if largest < request {
         let clause = format!("the largest free block was {largest}, {how}");
-        // If the request exceeds the whole cache, one large free block would not have been enough.
+        // If the request is larger than the entire cache, even an unfragmented cache could not have served it.
         match Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
             true => Finding::Hint(clause),
             false => Finding::For(clause),
         }
     } else if case.measured.free_block_lag.is_some() {
-        // Draws no conclusion, because the exception may have freed the block.
+        // This is not evidence, because the exception may have freed the block.
         Finding::Silent
     } else {
         Finding::Against(format!("a free block of {largest} was available, {how}"))
@@ -273,7 +276,7 @@ fn pinned_segments(case: &Case<'_>) -> Finding {
         n => format!("{n} segments"),
     };
     let clause = format!(
-        "live blocks of {} keep {segments} ({} in total) from being freed",
+        "{} of live blocks keep {segments} ({} in total) from being freed",
         pinned.live, pinned.held
     );
     let request = requested(case).or(case.measured.request_over);
@@ -323,7 +326,7 @@ fn held_by_activations(case: &Case<'_>) -> Finding {
 fn held_by_states(case: &Case<'_>) -> Finding {
     let names = "parameters, gradients and optimizer state";
     share(case, names, |holders| {
-        // During the forward pass, gradients may not exist yet, so a small sum rules nothing out.
+        // During the forward pass, gradients may not exist yet, so a small sum does not rule out the cause.
         let minimum = holders.training_minimum().unwrap_or_default();
         let all = Bytes(minimum.0.max(holders.class(HolderClass::Parameter).0));
         (holders.percent(all) >= MIN_MAIN_PERCENT).then_some(all)
@@ -342,7 +345,7 @@ fn held_by_retained_tensors(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Evaluates the share of allocated memory that holders of one kind use.
+/// Checks how much of the allocated memory belongs to holders of one kind.
 fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<Bytes>) -> Finding {
     let Some(holders) = &case.measured.holders else {
         return Finding::Silent;

@@ -40,7 +40,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "no-text", evaluate: no_text },
 ];
 
-/// Numbers in an out-of-memory message, each `None` if it is not in the message.
+/// Numbers in an out-of-memory message. A number that is not in the message is `None`.
 pub(super) struct Oom {
     pub(super) requested: Option<u64>,
     /// Lower bound on the request's size in bytes, if the exact size is unknown.
@@ -139,7 +139,8 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Checks whether enough memory was free for the request. Ignores less than 100 MiB on a full GPU.
+/// Checks whether enough memory was free for the request. Less than 100 MiB of free memory does not count, because the
+/// GPU is then considered full.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices =
@@ -290,22 +291,25 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::Hint(format!("{} of this process was allocated outside PyTorch", b(outside)))
+        Finding::Hint(format!(
+            "{} of this process's memory was allocated outside PyTorch",
+            b(outside)
+        ))
     } else {
         Finding::Against(format!(
-            "only {} of this process was allocated outside PyTorch",
+            "only {} of this process's memory was allocated outside PyTorch",
             b(outside)
         ))
     }
 }
 
-/// Checks whether this process uses more than half of the GPU's memory outside PyTorch.
+/// Checks whether this process has allocated more than half of the GPU's memory outside PyTorch.
 fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
     let is_most = outside().zip(oom.total).map(|(outside, total)| outside > total / 2);
     when(is_most, || {
-        Some(format!("{} of this process was allocated outside PyTorch", b(outside()?)))
+        Some(format!("{} of this process's memory was allocated outside PyTorch", b(outside()?)))
     })
 }
 
@@ -334,7 +338,10 @@ fn others_similar(case: &Case<'_>) -> Finding {
         bytes.filter(|&b| b / 2 <= this && this / 2 <= b).count()
     });
     when(similar.map(|count| count >= 2), || {
-        Some(format!("{} other processes on this GPU hold about as much as this one", similar?))
+        Some(format!(
+            "{} other processes on this GPU hold about as much memory as this one",
+            similar?
+        ))
     })
 }
 
@@ -405,8 +412,8 @@ fn mig_device(case: &Case<'_>) -> Finding {
     when(Some(after.any(is_device)), || Some("the log names a MIG device".into()))
 }
 
-/// Checks whether live tensors fill the GPU. Without log text, returns only a hint, because nothing shows what these
-/// tensors are.
+/// Checks whether live tensors fill the GPU. Without log text, the result is only a hint, because it is unknown what
+/// these tensors are.
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let Some((allocated, total)) = oom.allocated.zip(oom.total) else {

@@ -9,18 +9,19 @@ pub(super) const EVIDENCE: &[Evidence] = &[Evidence { name: "log-shows-growth", 
 
 /// Minimum number of printed figures for a trend.
 const MIN_FIGURES: usize = 5;
-/// Minimum growth, as a share of the last figure.
+/// Minimum growth from the first figure to the last, as a fraction of the last figure.
 const MIN_GROWTH: f64 = 0.25;
-/// Range of the share of the growth in the second half. Warm-up has less, and a search for the largest batch has more.
+/// Accepted range for the fraction of the growth that occurs in the second half of the figures. The fraction is lower
+/// during a warm-up, and higher while a program searches for the largest batch.
 const SECOND_HALF: std::ops::RangeInclusive<f64> = 0.3..=0.7;
-/// Maximum drop between two figures, as a share of the earlier one.
+/// Maximum drop between two consecutive figures, as a fraction of the earlier one.
 const MAX_DROP: f64 = 0.02;
 
-/// Words of which a progress line contains at least one.
+/// Words that identify progress lines. Each progress line contains at least one of them.
 const PROGRESS: [&str; 7] = ["step", "iter", "epoch", "batch", "micro", "it/s", "loss"];
 /// Words in lines about memory that grows by design: while a model is loaded, or while the batch size is increased.
 const INTENDED: [&str; 6] = ["batch_size", "batch size", "seq_len", "shard", "loading", "layer"];
-/// Words in labels of figures other than the memory allocated at that time.
+/// Words in the labels of figures other than the currently allocated memory.
 const OTHER_FIGURES: [&str; 9] =
     ["peak", "max", "res", "total", "free", "cach", "limit", "host", "cpu"];
 
@@ -60,7 +61,7 @@ fn grows(case: &Case<'_>) -> Finding {
     ))
 }
 
-/// Returns the allocated memory that a progress line prints.
+/// Returns the allocated memory printed in a progress line.
 fn figure(line: &str) -> Option<Figure<'_>> {
     let lower = line.to_ascii_lowercase();
     let is_progress = PROGRESS.iter().any(|word| lower.contains(word))

@@ -209,8 +209,8 @@ fn own_code(case: &Case<'_>, fragments: &[&str]) -> Finding {
     found.map_or(Finding::Silent, Finding::For)
 }
 
-/// Finds code that stores results on the GPU, in the user's failing line or in the function around it. Considers only
-/// lines for which `is_meant` returns true.
+/// Finds code that stores results on the GPU, in the user's failing line or in the function around it. Ignores lines
+/// for which `is_meant` returns false.
 fn code_collects(case: &Case<'_>, is_meant: fn(&str) -> bool) -> Finding {
     const RESULTS: &[&str] =
         &["loss", "out", "logit", "pred", "feat", "embed", "hidden", "net(", "model(", "score"];

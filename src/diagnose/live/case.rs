@@ -1,4 +1,5 @@
-//! One failure: the observations of the processes involved, and the incident derived from them so far.
+//! A case: the observations of one failure in one or more processes, and the incident that gputop has derived from them
+//! so far.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -34,14 +35,16 @@ use crate::model::trace_replay::TraceReplay;
 use crate::model::units::{Bytes, GpuUuid, Mono};
 
 const MAX_TEXT: usize = 256 << 10;
-/// Maximum number of Xids in a case. A failing GPU can report thousands, and each diagnosis processes all of them.
+/// Maximum number of Xids in a case. A failing GPU can report thousands, and every new diagnosis of the case reads all
+/// of them.
 const MAX_XIDS: usize = 256;
-/// File and function names of libraries that try allocations while searching for the fastest algorithm that fits in
-/// memory.
+/// File and function names that occur in a stack while a library searches for the fastest algorithm that fits in
+/// memory. Failed allocations are normal during this search.
 const ALGORITHM_SEARCHES: &[(&str, &str)] =
     &[("conv.py", "_conv_forward"), ("", "autotune"), ("", "benchmark")];
 const UNKNOWN_BUS: &str = "ffff:ff:ff";
-/// Confidence factor if only the OOM counter increased. A message would show which exception PyTorch raised.
+/// Factor applied to the confidence if the only evidence is an increased OOM counter. The counter does not show which
+/// exception PyTorch raised.
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
@@ -54,11 +57,11 @@ pub struct Case {
     scene: Arc<Scene>,
     /// Last published revision of the incident.
     published: Option<Record>,
-    /// True if the published severity takes into account that the process survived the failure.
+    /// True if the severity last published already takes into account that the process survived.
     is_settled: bool,
-    /// Number of later cases that repeat this case.
+    /// Number of later cases that repeat this one.
     repeats: u32,
-    /// Key of the case that this case repeats.
+    /// Key of the earlier case that this one repeats.
     repeat_of: Option<IncidentKey>,
 }
 
@@ -73,7 +76,7 @@ impl ProcessFacts<'_> {
         self.known.get(&key)?.rank
     }
 
-    /// Sets the GPU's index on the host, because a program's GPU 0 can be any GPU of the host.
+    /// Sets the GPU's index on the host, because a program's GPU 0 can be any GPU on the host.
     fn set_gpu_index(self, key: ProcessKey, found: &mut FieldMap) {
         if let Some(index) = self.gpu_indices.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
@@ -166,8 +169,8 @@ impl Case {
         is_first
     }
 
-    /// Stores a reading of the memory holders if the process ran out of memory and no better reading is stored. Returns
-    /// true if the reading was stored.
+    /// Stores a reading of the memory holders if the process ran out of memory and the case has no better reading.
+    /// Returns true if the reading was stored.
     pub fn take_holders(&mut self, summary: &HolderSummary) -> bool {
         let Some(member) = self.members.get_mut(&summary.process).filter(|m| m.is_out_of_memory())
         else {
@@ -203,8 +206,8 @@ impl Case {
         is_rank && is_other && published.is_some_and(|p| p.incident.severity == Severity::Fatal)
     }
 
-    /// Returns true if the elapsed time requires a new diagnosis, because the process survived or no owner of the Xid
-    /// was found.
+    /// Returns true if enough time has passed that the case must be diagnosed again: either the process has survived,
+    /// or gputop has given up looking for the process that caused the Xid.
     pub fn settles(&mut self, now: Mono) -> bool {
         let is_unclaimed =
             self.published.is_none() && self.is_unmatched_xid() && !self.waits_for_owner(now);
@@ -249,7 +252,7 @@ impl Case {
             || self.xids.iter().any(|(process, _, _)| process.is_some())
     }
 
-    /// Moves the Xids of `unmatched` to this case, before the Xids that it already has.
+    /// Moves the Xids of the case `unmatched` to this case, before the case's own Xids.
     pub fn take_xids(&mut self, unmatched: Self) {
         self.xids.splice(..0, unmatched.xids);
     }
@@ -271,7 +274,7 @@ impl Case {
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
-        // Keeps only the first measurements, because those after the failure describe a process that is shutting down.
+        // Keep only the first measurements, because later ones describe a process that is already shutting down.
         if member.measured == Measured::default() || figures.is_some() {
             member.measured = measured;
         }
@@ -297,7 +300,7 @@ impl Case {
     fn add_xid(&mut self, event: &Event, xid: &Xid) -> bool {
         let entry = (event.process, event.gpu.clone(), xid.clone());
         let is_full = self.xids.len() >= MAX_XIDS;
-        // Replaces an Xid without text: the driver reports the number immediately, and the kernel log line follows
+        // Replace an Xid that has no text: the driver reports the number at once, and the kernel log line follows
         // later.
         let same = self.xids.iter_mut().find(|(_, gpu, known)| {
             known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
@@ -339,7 +342,7 @@ impl Case {
         self.published = Some(revision.clone());
     }
 
-    /// Returns true if `later` is the same failure again, in a program that survived both.
+    /// Returns true if `later` is a repetition of this failure in a program that survived both failures.
     pub fn is_repeated_by(&self, later: &Record) -> bool {
         let survived = |revision: &Record| revision.incident.severity != Severity::Fatal;
         self.repeat_of.is_none()
@@ -353,7 +356,7 @@ impl Case {
             })
     }
 
-    /// Records `later` as a repetition. Its `revision` becomes a revision of this case.
+    /// Records the case `later` as a repetition of this one. `revision` becomes a revision of this case.
     pub fn repeat(&mut self, later: &mut Self, revision: &mut Record) {
         if later.repeat_of.is_none() {
             later.repeat_of = Some(self.key.clone());
@@ -449,7 +452,8 @@ impl Case {
         }
     }
 
-    /// Returns the kernel log lines for the Xids. Builds a line if only an Xid's number is known.
+    /// Returns the kernel log lines for the Xids. If only the number of an Xid is known, builds a line in the same
+    /// format.
     fn kernel_lines(&self, gpus: &[Gpu]) -> String {
         let mut lines = String::new();
         for (process, gpu, xid) in &self.xids {
@@ -477,7 +481,8 @@ impl Case {
         lines
     }
 
-    /// Diagnoses a failure from memory figures alone, if the OOM counter increased but no message was found.
+    /// Diagnoses a failed allocation from memory figures alone. Used if the OOM counter increased but gputop found no
+    /// error message.
     fn by_figures(&self, catalogue: &Catalogue, facts: ProcessFacts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
@@ -531,12 +536,12 @@ impl Case {
         if exits().any(|exit| exit.status.get() != Some(0)) {
             return Severity::Fatal;
         }
-        // A process that finished successfully caught the failure.
+        // A process that finished successfully must have caught the failure.
         if exits().next().is_some() {
             return Severity::Caught;
         }
         let has_text = self.members.values().any(|m| !m.texts.is_empty());
-        // Uses the severity from the text until the process has had time to exit. After that, a process that is still
+        // Use the severity from the text until the process has had time to exit. After that, a process that is still
         // running has survived the failure.
         if has_text && now.since(self.last) <= SAME_FAILURE_WINDOW {
             return incident.severity;
@@ -606,7 +611,8 @@ impl Member {
         self.hook_report = Some(report);
     }
 
-    /// Adds the hook's values and, if they are for this failure, the result of replaying the allocation trace.
+    /// Adds the values reported by the hook and, if the allocation trace was replayed for this failure, the result of
+    /// the replay.
     fn complete(&self, incident: &mut Incident) {
         let Some(report) = &self.hook_report else {
             return;
@@ -620,7 +626,8 @@ impl Member {
         }
     }
 
-    /// Returns the memory values at a failed allocation without a message, and the number of failures.
+    /// Returns the memory values at a failed allocation for which there is no error message, and the number of
+    /// failures.
     fn found(&self, key: ProcessKey) -> Option<(FieldMap, u64)> {
         let (figures, count) = self.ooms.as_ref()?;
         let mut found = figures.found(key);
@@ -729,7 +736,8 @@ impl LogText {
     }
 }
 
-/// Returns the kernel log line about a process killed by the host's OOM killer. Builds one if no such line was found.
+/// Returns the kernel log line about a process that the host's OOM killer killed. If no such line was found, builds one
+/// in the same format.
 fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     if exit.oom.killed.get() != Some(true) {
         return None;
@@ -741,7 +749,7 @@ fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
     }))
 }
 
-/// Returns true if the host's OOM killer killed the process, which is an incident even without other observations.
+/// Returns true if the host's OOM killer killed the process. That is an incident even without other observations.
 pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),

@@ -2,9 +2,10 @@
 //! unknown.
 //!
 //! Pool statistics come from the sample that detected the increase of `num_ooms`, up to 50 ms after the failure. Driver
-//! values come from the last frame, adjusted for changes in the pool since then. They are replaced once the GPU has
-//! been read in response to the failure. The requested size is not visible from outside the process, but was larger
-//! than the driver's free memory and the largest free block in the cache.
+//! values come from the last frame, adjusted for changes in the pool since then. The failure also triggers a read of
+//! the GPU, whose values replace those of the frame as soon as they arrive. The requested size is not visible from
+//! outside the process, but it was larger than the free memory that the driver reports, and larger than the largest
+//! free block in the cache.
 
 use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomCountIncreased};
@@ -17,7 +18,7 @@ use crate::model::units::Bytes;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     pub ordinal: u32,
-    /// Total GPU memory minus the driver's reservation, as reported by CUDA.
+    /// Total GPU memory as reported by CUDA. It excludes the memory reserved by the driver.
     pub total: Option<Bytes>,
     pub free: Option<Bytes>,
     /// Memory used by the process on the GPU.
@@ -66,14 +67,14 @@ impl Figures {
         figures
     }
 
-    /// Replaces the driver's values with those read in response to the failure, which are closer to the failure than
-    /// the last frame.
+    /// Replaces the driver's values from the last frame with values that were read in response to the failure and are
+    /// therefore closer to it in time.
     pub fn update_gpu(&mut self, process: ProcessKey, gpu: &GpuAtOom) {
         self.total = total(&gpu.memory).or(self.total);
         self.free = gpu.memory.free.get().or(self.free);
         let list = || gpu.processes.value().into_iter().flatten();
-        // Skips the update if the failed process is not in the list, because it may be listed as another process under
-        // a different PID.
+        // Skip the update if the failed process is not in the list. It may be listed under a different PID, and would
+        // be counted as another process.
         let is_own =
             |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
         if let Some(own) = list().find(is_own) {
@@ -82,8 +83,8 @@ impl Figures {
         }
     }
 
-    /// Returns true if `allocated` indicates that the pool has not changed since the failure. As the exception unwinds
-    /// the stack, tensors are freed, which changes the free blocks.
+    /// Returns true if `allocated` indicates that the pool has not changed since the failure. The exception frees
+    /// tensors as it unwinds the stack, and each freed tensor changes the free blocks.
     pub fn matches_allocated(&self, allocated: Bytes) -> bool {
         allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
@@ -102,13 +103,13 @@ impl Figures {
         }
     }
 
-    /// Returns a lower bound of the failed request's size: a smaller request would have succeeded.
+    /// Returns a lower bound on the size of the failed request: a smaller request would have succeeded.
     pub fn request_over(&self) -> Option<Bytes> {
         let largest = self.largest_free_block.unwrap_or_default();
         self.free.map(|free| free.max(largest))
     }
 
-    /// Returns the figures, keyed by the field names of card messages.
+    /// Returns the figures, keyed by the field names that cards use.
     pub fn found(&self, process: ProcessKey) -> FieldMap {
         let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {

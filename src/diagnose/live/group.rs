@@ -1,4 +1,4 @@
-//! Groups processes that fail together: the ranks of one job, or else each process by itself.
+//! Groups processes that fail together: all ranks of a job, or a single process that belongs to no job.
 
 use super::process_info::ProcessInfo;
 use crate::model::event::Event;

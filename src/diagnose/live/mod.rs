@@ -1,4 +1,4 @@
-//! Detects incidents of watched processes while they happen. Uses no files, threads or clock of its own.
+//! Detects incidents in watched processes as they happen. The module uses no files, no threads and no clock.
 //!
 //! ```text
 //! frames ─► recent_history (figures of the last minutes) ──────────────────────┐ Measured
@@ -9,8 +9,8 @@
 //!
 //! The input is a stream from a live host, a recording or a remote host. Each new observation updates the conclusion
 //! about its case. The case keeps its [`IncidentKey`], so a new revision replaces the old one. Text is diagnosed as in
-//! `explain`, together with measurements. An OOM without text is diagnosed from memory figures alone. An exit for an
-//! unknown reason is not an incident.
+//! `explain`, together with measurements. An OOM without text is diagnosed from memory figures alone. If a process
+//! exits for an unknown reason, that is not an incident.
 
 mod case;
 mod figures;
@@ -42,28 +42,29 @@ use crate::model::process::ProcessKey;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Events from the same process within this time are treated as one failure.
+/// Events from the same process that occur within this time of each other are treated as one failure.
 const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// Maximum time between a process's last observation and its exit for the observation to be the cause. An interpreter
-/// can take a long time to exit.
+/// An observation can explain the exit of a process if it was made at most this long before the exit. A Python
+/// interpreter can take a long time to exit.
 const EXIT_WINDOW: Millis = Millis(30_000);
-/// Time by which all other ranks should have failed too. Collectives time out after at most half an hour by default.
+/// Time after a failure by which all other ranks of the job should have failed too. By default, collective operations
+/// time out after at most half an hour.
 const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
-/// Maximum time between a failure and a repetition that is counted, but not reported again.
+/// If the same failure happens again within this time, it is counted but not reported again.
 const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
-/// Maximum age of the memory holders read before a failure. Once memory is nearly full, they are read only while memory
-/// use is growing.
+/// Maximum age, at the time of a failure, of an earlier reading of the memory holders. Once memory is nearly full, the
+/// holders are read only while memory use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
-/// Maximum time between two consecutive frames for the history to count as continuous.
+/// If two consecutive frames are further apart than this, the history is not continuous.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 
-/// Detects the incidents in one stream of frames and events.
+/// Detects the incidents in a stream of frames and events.
 #[derive(Debug, Default)]
 pub struct Observer {
     hello: Arc<Hello>,
     history: RecentHistory,
-    /// History before the last jump in a recording, until the first frame after the jump.
+    /// Sample history from before a jump in a recording, stored until the first frame after the jump arrives.
     before_jump: Option<RecentHistory>,
     /// Last known state of each process, including exited processes.
     known: HashMap<ProcessKey, ProcessInfo>,
@@ -83,8 +84,8 @@ impl Observer {
         self.hello = hello;
     }
 
-    /// Clears the state after a jump in a recording, except the greeting. The sample history is set aside, and
-    /// continues if it ends shortly before the first frame after the jump.
+    /// Clears the state after a jump in a recording, except the properties of the host (`hello`). The sample history is
+    /// set aside, and continues if it ends shortly before the first frame after the jump.
     pub fn forget(&mut self) {
         let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
         let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);
@@ -169,8 +170,8 @@ impl Observer {
         }
     }
 
-    /// Adds a reading of the memory holders. It describes an allocation that failed shortly before the reading, or the
-    /// next one that fails.
+    /// Adds a reading of the memory holders. If an allocation failed shortly before, the reading explains that failure.
+    /// Otherwise, it is stored for the next failure.
     pub fn holders(&mut self, summary: &Arc<HolderSummary>) -> Vec<Record> {
         let key = summary.process;
         self.holders.insert(key, Arc::clone(summary));
@@ -204,7 +205,7 @@ impl Observer {
         if let Observation::GpuAtOom(gpu) = &event.observation {
             return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
-        // Attributes a log shared by several ranks to the first rank.
+        // If several ranks share the log, attribute it to the first rank.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
             _ => None,
@@ -227,7 +228,8 @@ impl Observer {
                 }
                 self.case_of_exit(event)
             }
-            // Does not open a case for a replay result. Replaying a long trace takes time, so the result arrives later.
+            // A replay result does not open a case. Replaying a long trace takes time, so the case already exists when
+            // the result arrives.
             Observation::TraceReplay(_) => self.case_with(event),
             _ => None,
         };
@@ -274,7 +276,7 @@ impl Observer {
         self.cases.len() - 1
     }
 
-    /// Copies the scene from the newest frame into the case at a process's first event.
+    /// Copies the scene from the newest frame into the case when the first event of a process arrives.
     fn set_scene(&mut self, index: usize, event: &Event) {
         let case = &mut self.cases[index];
         if event.process.is_some_and(|key| case.has(key)) {
@@ -320,7 +322,7 @@ impl Observer {
             return None;
         }
         let gpus = self.history.gpus();
-        // Loads the cards on demand, because they take memory and a few milliseconds.
+        // Load the error cards only when they are needed, because loading takes memory and a few milliseconds.
         let catalogue = Catalogue::embedded();
         let revision = self.cases[index].conclude(
             catalogue,
@@ -332,7 +334,7 @@ impl Observer {
         Some(self.counted(index, revision))
     }
 
-    /// Counts repetitions, so that a program that catches the same failure at every step has one incident.
+    /// Counts repetitions, so that a program that catches the same failure at every step produces only one incident.
     fn counted(&mut self, index: usize, mut revision: Record) -> Record {
         let (before, rest) = self.cases.split_at_mut(index);
         let this = &mut rest[0];

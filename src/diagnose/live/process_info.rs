@@ -1,4 +1,4 @@
-//! Process properties needed by incidents, retained after the process exits.
+//! Process properties needed for incidents, retained after the process exits.
 
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
@@ -11,7 +11,7 @@ pub struct ProcessInfo {
     /// Job ID of the batch system.
     pub job: Option<String>,
     pub parent: Option<Pid>,
-    /// Command under `gputop run` to which the process belongs.
+    /// Command started by `gputop run` to which the process belongs.
     pub run: Option<ProcessKey>,
 }
 

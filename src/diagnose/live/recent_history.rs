@@ -19,10 +19,10 @@ const USAGE_RETENTION: Millis = Millis(70_000);
 const USAGE_INTERVAL: Millis = Millis(5_000);
 /// How long to keep processes and GPUs that are no longer in the frames.
 const RETENTION: Millis = Millis(60_000);
-/// Maximum age at which a newly seen process is treated as watched from its start.
+/// A newly seen process that is at most this old is treated as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
-/// Memory of each process on a GPU at one time.
+/// Memory of each process on a GPU at one point in time.
 type GpuUsage = (Mono, Vec<(Pid, Bytes)>);
 
 #[derive(Debug, Default)]
@@ -41,8 +41,8 @@ struct SeenProcess {
 }
 
 impl RecentHistory {
-    /// Adds a frame. `ticks` is the number of clock ticks per second, the unit of process start times. Ages use the
-    /// monotonic clock.
+    /// Adds a frame. `ticks` is the number of clock ticks per second, the unit of process start times. Ages are
+    /// measured with the monotonic clock.
     pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
@@ -163,7 +163,8 @@ impl RecentHistory {
                 Some(growth) => Some(growth.a_minute.0 as f64),
                 None => before.is_flat.then_some(0.0),
             },
-            // Ignores peaks if memory has only risen so far, because each one is then higher than those before it.
+            // Ignore peaks as long as memory has only risen, because every new peak is then higher than all earlier
+            // ones.
             spike: last_peak
                 .zip(before.max_allocated)
                 .filter(|(_, max_allocated)| max_allocated.0 > 0 && before.has_fallen)

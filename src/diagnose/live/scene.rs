@@ -13,15 +13,15 @@ use crate::model::reading::Reading;
 use crate::model::scene::{FreeBlocks, MAX_PARTS, Scene, SceneMap};
 use crate::model::units::{GpuUuid, Mono};
 
-/// Maximum number of GPUs in an incident's scene. A rank has one GPU.
+/// Maximum number of GPUs in an incident's scene. Each rank of a job usually uses only one GPU.
 const MAX_GPUS: usize = 16;
 /// Maximum number of failed processes in an incident's scene, such as the ranks of a job.
 const MAX_OWN: usize = 64;
 /// Maximum number of processes per GPU in a scene. Those with the most memory are included.
 const MAX_PROCESSES: usize = 16;
 
-/// Adds a process and its GPUs from `frame` to the scene. `reported` contains the GPUs named by the event. Existing
-/// parts of the scene are not replaced.
+/// Adds a process and its GPUs from `frame` to the scene. `reported` contains the GPUs that the event names. Parts that
+/// the scene already has are not replaced.
 pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, reported: &[GpuUuid]) {
     if scene.frame.mono == Mono(0) {
         scene.frame = Frame {

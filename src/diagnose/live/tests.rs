@@ -277,7 +277,7 @@ fn figures_alone_do_not_tell_what_the_live_tensors_are() {
     let incident = &sim.oom(418, 1)[0].incident;
     assert!(incident.causes.iter().all(|cause| cause.verdict != Verdict::Likely), "{incident:#?}");
     assert_eq!(incident.fixes[0].change, "gputop run python train.py");
-    // The stack of the failed allocation shows more.
+    // The stack of the failed allocation identifies the tensors.
     sim.stack(418, &[("_tensor.py", "backward"), ("train.py", "<module>")]);
     let incident = &sim.last().incident;
     let first = &incident.causes[0];
@@ -374,7 +374,7 @@ fn blocks_at_the_failure_are_evidence_and_later_ones_are_not() {
     let says = evidence(13.3);
     for expected in [
         "the largest of 4 free blocks (8.00 GiB in total) was 2.00 GiB, read up to 30 ms after the failure",
-        "live blocks of 819.20 MiB keep 4 segments (8.80 GiB in total) from being freed",
+        "819.20 MiB of live blocks keep 4 segments (8.80 GiB in total) from being freed",
     ] {
         assert!(says.iter().any(|one| one == expected), "{expected}: {says:?}");
     }
@@ -407,14 +407,14 @@ fn a_jump_forward_in_a_recording_continues_the_history() {
     sim.observer.forget();
     sim.run(50, |second| leak(60.0 + second));
     assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-leak-growth");
-    // A jump repeats the last frames.
+    // The jump goes back, so the last frames are repeated.
     let mut sim = SimulatedRun::new();
     sim.run(100, leak);
     sim.observer.forget();
     sim.now -= 30_000;
     sim.run(40, |second| leak(70.0 + second));
     assert_eq!(sim.oom(418, 1)[0].incident.id, "oom-leak-growth");
-    // The frames between are missing.
+    // The frames in between are missing.
     let mut sim = SimulatedRun::new();
     sim.run(60, leak);
     sim.observer.forget();
@@ -451,7 +451,7 @@ fn a_request_larger_than_all_peaks_is_a_spike() {
     let says =
         "with this request, allocated memory would reach 1.64 times the highest earlier peak";
     assert!(first.r#for.iter().any(|text| text == says), "{first:?}");
-    // The request is not a spike if earlier steps had peaks as large.
+    // The request is not a spike if earlier steps had peaks of the same height.
     let mut sim = SimulatedRun::new();
     sim.run(60, |_| (12.0, 22.0, 22.1));
     sim.oom(418, 1);
@@ -770,7 +770,7 @@ fn memory_holders_at_the_failure_decide_between_causes() {
     assert!(incident.causes[0].r#for.iter().any(|one| one == clause), "{incident:#?}");
     let said = serde_json::to_string(incident).expect("plain data");
     assert!(!said.contains("trainer."), "names are private: {said}");
-    // Exception handling has freed most of it.
+    // By now, exception handling has freed most of the memory.
     let after = [(HolderClass::Parameter, 6.0)];
     assert_eq!(sim.observer.holders(&holders_of(418, sim.now + 600, &after)), []);
 }
@@ -847,7 +847,7 @@ fn a_thousand_simultaneous_exits_are_distinguished_in_bounded_memory() {
         }
         sim.exits(pid);
     }
-    // Sets a generous time limit: at 0.1 s per exit, the incident banner would be more than a minute late.
+    // Set a generous time limit: at 0.1 s per exit, the incident banner would be more than a minute late.
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
     let reported: Vec<u32> = sim.revisions.iter().map(|r| r.processes()[0].pid.0).collect();
     let mut pids = reported.clone();
@@ -902,7 +902,7 @@ fn a_late_replay_is_added_to_its_failure() {
         effect(&revisions)
     );
     assert_eq!(sim.keys().len(), 1);
-    // Unknown process.
+    // The process is unknown.
     assert!(sim.event(Some(900), replayed(1.0)).is_empty());
 }
 

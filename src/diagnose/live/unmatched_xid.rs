@@ -1,5 +1,5 @@
-//! Attributes Xids to processes. For some faults, the driver writes several lines, and only the last one names the
-//! process.
+//! Attributes Xids (errors reported by the driver) to processes. For some faults, the driver writes several lines, and
+//! only the last one names the process.
 //!
 //! A line without a process waits for its owner: a process with an Xid of the same number, or a process on the same GPU
 //! whose kernels failed. If no owner is found within [`OWNER_TIMEOUT`], the incident is reported for the GPU only. Xids
@@ -11,8 +11,8 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::model::event::{Event, Xid};
 use crate::model::units::{GpuUuid, Millis};
 
-/// Timeout for finding an Xid's owner. The lines for one fault are milliseconds apart, and the program's messages come
-/// later.
+/// Maximum time to look for the process that caused an Xid. The driver's lines for one fault are milliseconds apart,
+/// and the program prints its own messages later.
 pub const OWNER_TIMEOUT: Millis = Millis(2_000);
 
 /// Returns true if programs can cause this Xid, according to the table of Xids.
@@ -23,7 +23,7 @@ pub fn is_application_error(number: u64) -> bool {
 }
 
 impl Observer {
-    /// Returns the index of the case that owns an Xid without a process.
+    /// Returns the index of the case to which an Xid without a process belongs.
     pub(super) fn owner_of(&self, event: &Event, xid: &Xid) -> Option<usize> {
         if event.process.is_some() || !is_application_error(xid.number) {
             return None;

@@ -1,5 +1,5 @@
-//! Joins one writer's lines into a text, undoes line wrapping where it can be detected reliably, and maps offsets back
-//! to lines.
+//! Joins the log lines of one writer into a text, undoes line wrapping where that is certain, and maps offsets in the
+//! text back to lines.
 
 use std::collections::HashMap;
 
@@ -64,7 +64,7 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
         if !line.is_code {
             flow.text.push_str(&line.text);
         }
-        // Drops the text of source code lines, but keeps their line entries.
+        // Drop the text of source code lines, but keep their entries in `starts`.
         let next = nexts[index].map(|next| &lines[next]);
         let continues = !line.is_code && next.is_some_and(|next| continues(line, next, width));
         if !continues {
@@ -117,7 +117,8 @@ fn continues(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
         && !line.text.is_empty()
         && !next.text.is_empty()
         && !line.is_padded
-        // Table rows and lines from many threads can fill the same width, but begin alike. They were not wrapped.
+        // Table rows and lines from many threads can also fill the width, but they were not wrapped. Such lines begin
+        // with the same text.
         && line.text.get(..6) != next.text.get(..6)
 }
 

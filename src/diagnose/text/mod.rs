@@ -28,7 +28,7 @@ pub struct LogLine {
     /// True if the line ends with exactly one space. If the line was wrapped there, the space belongs between it and
     /// the next line.
     pub cut_at_blank: bool,
-    /// True if the line is padded with spaces or ends with the side of a box. Such a line was not wrapped.
+    /// True if the line is padded with spaces or ends with the border of a box. Such a line was not wrapped.
     pub is_padded: bool,
     /// Number of lines after this one that were dropped because they differed only in numbers. A failing GPU kernel
     /// prints a line for each thread.

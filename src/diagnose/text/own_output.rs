@@ -1,5 +1,6 @@
 //! Removes explanations that gputop itself printed into a log. `gputop run` explains a failure below the program's
-//! output and quotes the message. Without this module, diagnosing that log would find the failure twice.
+//! output and quotes the message. If the explanation were not removed, a diagnosis of that log would find the failure
+//! twice.
 //!
 //! ```text
 //! FRAGMENTED MEMORY  GPU 0                     oom-fragmentation   headline … card, then a sentence
@@ -47,7 +48,7 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
         let mut gaps = sentences.map(|pair| is_gap(pair[0], pair[1]));
         gaps.position(|is_gap| is_gap)? + 1
     } else {
-        // The excerpt may begin in the middle of an explanation.
+        // The log excerpt may begin in the middle of an explanation.
         begins_excerpt(lines).then_some(0)?
     };
     section(lines.get(sections)?.1)?;
@@ -82,7 +83,7 @@ fn section(text: &str) -> Option<&str> {
     let (word, rest) = text.split_at_checked(INDENT)?;
     let word = word.trim_end();
     let is_one = SECTIONS.contains(&word) && !word.starts_with(' ');
-    // Requires a space after the name, and text at the section's column.
+    // Require a space after the name, and text at the section's column.
     (is_one && text[word.len()..].starts_with(' ') && !rest.starts_with("    ")).then_some(word)
 }
 

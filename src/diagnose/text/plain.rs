@@ -21,7 +21,8 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let texts = texts.iter();
     let mut lines: Vec<LogLine> =
         texts.map(|(number, text)| prefix::without_prefixes(text, *number)).collect();
-    // Removes explanations again, because a launcher can add a prefix to each line of an explanation.
+    // Remove explanations a second time, now that prefixes are gone: a launcher may have added a prefix to each of
+    // their lines.
     own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
     remove_rank_labels(&mut lines);
     merge_thread_lines(&mut lines);
@@ -114,8 +115,8 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
         Some('[') => {
             chars.next();
             while let Some(&c) = chars.peek() {
-                // Ends the sequence at an invalid character, so that a damaged sequence does not swallow the following
-                // text.
+                // End the sequence at an invalid character, so that a damaged sequence does not swallow the text after
+                // it.
                 if !c.is_ascii() || c.is_control() {
                     return;
                 }

@@ -25,9 +25,9 @@ const PREFIXES: &[&str] = &[
     // dmesg prints `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
     r"^(?:<\d{1,2}>)?\[ {0,8}\d{1,9}\.\d{3,6}\] ",
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
-    // Matches ISO times, optionally followed by Kubernetes' `stderr F `.
+    // ISO times, optionally followed by Kubernetes' `stderr F `.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
-    // Matches times without a date: `[12:00:00.123]: `.
+    // Times without a date: `[12:00:00.123]: `.
     r"^\[(?<time>\d\d:\d\d:\d\d[.,]\d{1,6})\]:? ",
     // PyTorch's Python modules: `W1024 12:00:00.123000 140404233111360 torch/_dynamo/convert_frame.py:1009] [0/1] `.
     r"^[EWIF]\d{4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d{1,20} )?torch/_dynamo/[a-z_/]{1,80}\.py:\d{1,6}\] ",
@@ -65,7 +65,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
-    // Removes the backticks around a whole line, which is a message quoted in a bug report.
+    // Remove the backticks around an entire line. They come from a message quoted in a bug report.
     let bare = text.trim();
     if bare.len() > 2
         && bare.matches('`').count() == 2
@@ -92,7 +92,7 @@ fn glog_time(text: &str) -> Option<String> {
 
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
-    // Keeps table rows unchanged, as in documents or nvidia-smi output, because they are not boxes.
+    // Leave table rows (in documents or nvidia-smi output) unchanged, because their bars are not the sides of a box.
     if inner.matches('|').count() > 2 {
         return text;
     }
@@ -144,7 +144,7 @@ pub(super) fn label(text: &str) -> Option<(u32, &str)> {
 fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        // Skips patterns that do not compile instead of crashing the program. A test checks that all of them compile.
+        // Skip patterns that do not compile instead of crashing the program. A test checks that all of them compile.
         let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
         PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })

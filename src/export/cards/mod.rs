@@ -43,7 +43,7 @@ pub fn list(cards: &[&Card]) -> String {
     cards.iter().map(|card| format!("{:<32} {}\n", card.id, title(card))).collect()
 }
 
-/// Returns a card's last title, which contains no placeholder.
+/// Returns a card's last title. Unlike the earlier titles, it never contains a placeholder.
 fn title(card: &Card) -> &str {
     card.titles.last().map_or("", String::as_str)
 }
@@ -82,7 +82,7 @@ pub fn card(card: &Card, width: usize) -> String {
                 let _ = writeln!(out, "{}", fix.change);
             }
             for (workload, change) in Workloads::embedded().actions(remedy.unwrap_or_default()) {
-                // The value depends on the failed program, so a card cannot contain it.
+                // The value depends on the failed program, so the card shows VALUE instead.
                 let change = change.replace("{value}", "VALUE");
                 let _ = writeln!(out, "{change}  # {}", workload.name);
             }

@@ -26,11 +26,11 @@ pub(super) fn prose(text: &str, width: usize) -> String {
             }
             continue;
         }
-        // Treats each list item as a paragraph.
+        // Treat each list item as a paragraph.
         if marker(line).is_some() {
             close(&mut out, &mut paragraph, width);
         }
-        // Removes the markers of bold text, which the output does not support.
+        // Remove the markers of bold text, which the output does not support.
         paragraph.push_str(&line.replace("**", ""));
         paragraph.push(' ');
     }

@@ -10,7 +10,7 @@ use crate::diagnose::card::Card;
 const MAX_RESULTS: usize = 8;
 /// Maximum number of words in a search query. Longer text is unlikely to be a question.
 const MAX_WORDS: usize = 120;
-/// Minimum score of a search result, as a share of the best score.
+/// Minimum score of a search result, as a fraction of the best score.
 const MIN_SHARE: f64 = 0.45;
 
 /// Words that contain no information about an error, ignored in queries.
@@ -74,13 +74,14 @@ const FAILURE_PHRASES: &[&str] = &[
     " timed out ",
 ];
 
-/// Additional score for a card with an alias that equals the query, and for one with an alias that contains it.
+/// Additional score for a card with an alias that equals the query, and for a card with an alias that contains the
+/// query.
 const SAME_PHRASE: f64 = 30.0;
 const PART_OF_PHRASE: f64 = 10.0;
 
 struct Document {
     weights: HashMap<String, f64>,
-    /// Aliases, as returned by [`spaced`].
+    /// The card's aliases, normalized by [`spaced`].
     phrases: Vec<String>,
 }
 
@@ -107,10 +108,11 @@ pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let documents: Vec<Document> = catalogue.cards.iter().map(Document::of).collect();
     let vocabulary: HashSet<&str> =
         documents.iter().flat_map(|document| document.weights.keys().map(String::as_str)).collect();
-    // Matches a misspelt word to similar words in the cards, at a lower weight.
+    // Match a misspelled word to similar words in the cards, at a lower weight.
     let meant: Vec<Vec<(&str, f64)>> =
         wanted.iter().map(|word| similar(word, &vocabulary)).collect();
-    // Requires half of the query's words to be known. Otherwise, the query is about something else.
+    // Require at least half of the query's words to be known. If fewer are known, the query is probably not about any
+    // card.
     let similarity = |words: &Vec<(&str, f64)>| words.iter().map(|w| w.1).fold(0.0, f64::max);
     let known: f64 = meant.iter().map(similarity).sum();
     if known * 2.0 < wanted.len() as f64 {

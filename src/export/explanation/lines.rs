@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// Wraps `text` to `width`. A wider word gets a line of its own.
+/// Wraps `text` to `width`. A word that is wider than `width` gets a line of its own.
 #[must_use]
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -18,7 +18,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Appends `text` after `label`, which is padded to `indent` cells. Further lines have the same indent.
+/// Appends `text` after `label`, which is padded to `indent` cells. Further lines are indented by the same amount.
 pub(super) fn labelled(out: &mut String, label: &str, text: &str, indent: usize, width: usize) {
     let mut label = format!("{label:<indent$}");
     for line in wrapped(text, width.saturating_sub(indent).max(16)) {

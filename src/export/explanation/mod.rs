@@ -86,7 +86,7 @@ fn log_position(incident: &Incident) -> Option<String> {
     })
 }
 
-/// Returns how often the incident occurred: `3 times`, or `None` if once.
+/// Returns how often the incident occurred: `3 times`, or `None` if it occurred once.
 fn times(incident: &Incident) -> Option<String> {
     (incident.count > 1).then(|| format!("{} times", incident.count))
 }

@@ -88,7 +88,7 @@ impl Flat {
             self.chars.extend(text);
             return;
         }
-        // Omits only whole words.
+        // Omit only whole words.
         let first = (0..=first).rev().find(|&i| text[i] == ' ').unwrap_or(0);
         let last =
             (text.len() - last..text.len()).find(|&i| text[i] == ' ').map_or(text.len(), |i| i + 1);
@@ -133,7 +133,7 @@ impl Flat {
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
-            // Puts the annotation before the carets if there is not enough room on the right.
+            // Put the annotation before the carets if there is not enough room on the right.
             let after = format!("{} {annotation}", "^".repeat(carets));
             let (column, mark) = if column + after.width() <= width
                 || column < annotation.width() + 1
@@ -142,7 +142,7 @@ impl Flat {
             } else {
                 (column - annotation.width() - 1, format!("{annotation} {}", "^".repeat(carets)))
             };
-            // Leaves a gap between annotations, because adjacent ones would look like one.
+            // Leave a gap between annotations, because adjacent ones would look like one.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {

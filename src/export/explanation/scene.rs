@@ -1,4 +1,4 @@
-//! Formats the state of the host around an incident, printed below the incident's explanation.
+//! Formats the state of the host at the time of an incident, printed below the incident's explanation.
 //!
 //! ```text
 //! ON    GPU 0 NVIDIA H200, 0.3 s before: 118.60 GiB of 139.81 GiB used, SM 97 %, 1755 of 1980 MHz,
@@ -25,7 +25,7 @@ use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
-/// Maximum numbers of other processes and of GPUs to list. `--json` lists more.
+/// Maximum number of other processes, and of GPUs, to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;
 const MAX_GPUS: usize = 4;
 /// Maximum number of stack frames to show, starting with the innermost.
@@ -38,10 +38,10 @@ const MAX_CLASSES: usize = 6;
 /// Width of the histogram's longest bar in cells.
 const BAR_WIDTH: u64 = 24;
 
-/// Amount of detail about other processes.
+/// Amount of detail to show about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
-    /// Lists other processes with command line and user, for readers who may see both anyway.
+    /// Lists other processes with command line and user, for readers who are allowed to see both.
     Named,
     /// Lists only the PIDs of other processes, for text that may be shared.
     Numbered,

@@ -10,12 +10,12 @@ use crate::model::text::Escaped;
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;
-/// Width of the longest verdict plus two spaces.
+/// Width of the longest verdict on a cause (such as `ruled out`) plus two spaces.
 const VERDICT_WIDTH: usize = 11;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// The first incident, on one screen of 80 × 24 cells.
+    /// The first incident, shortened to fit on one screen of 80 × 24 cells.
     Short,
     /// The first incident with all suggested checks and the AVOID section.
     Full,
@@ -107,7 +107,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
     let full = if detail == Detail::All { incidents.len() } else { 1 };
     let rest = incidents.get(full..).unwrap_or_default();
-    // Reserves lines for a blank line, the heading of the other incidents, and some of these incidents.
+    // Reserve lines for a blank line, the heading of the other incidents, and some of these incidents.
     let reserved = if rest.is_empty() { 0 } else { 2 + rest.len().min(MAX_SHORT_OTHERS) };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
@@ -150,7 +150,7 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the number of terminal lines for `lines`. Text to copy can contain several lines.
+/// Returns the number of terminal lines that `lines` occupies. A single entry with text to copy can span several lines.
 fn printed_lines(lines: &[StyledLine]) -> usize {
     let pieces = lines.iter().flat_map(|line| &line.0);
     let breaks: usize = pieces.map(|(_, text)| text.matches('\n').count()).sum();
@@ -167,7 +167,7 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
 /// Formats an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
 fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
-    // Shows a check if there is no cause, because running the check is then the next step.
+    // Show a check if there is no cause, because running the check is then the next step.
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
         let lines = limited(incident, width, &limits);
@@ -220,7 +220,7 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
-        // Omits parts that do not fit before the right-aligned ID. The same values are available in the incident's
+        // Omit parts that do not fit before the right-aligned ID. The same values are available in the incident's
         // fields.
         if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
@@ -247,7 +247,7 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &
         if let Some(StyledLine(pieces)) = out.get_mut(before)
             && let Some((_, text)) = pieces.first_mut()
         {
-            // Replaces the spaces before the number with the section name.
+            // Replace the spaces before the number with the section name.
             text.drain(..word.len());
             pieces.insert(0, (Tone::Strong, word.to_owned()));
         }

@@ -1,10 +1,10 @@
 //! Converts frames to metrics for Prometheus, in OpenMetrics and in the older text format.
 //!
 //! A missing value has no sample and is never written as 0. The values of a GPU that does not respond, and of a host
-//! that sends no frames, are also missing; the label `state` of `gputop_gpu_up` and `gputop_up` states the reason.
+//! that sends no frames, are missing too; the label `state` of `gputop_gpu_up` and `gputop_up` gives the reason.
 //!
-//! Figures of a GPU have the names and units of NVIDIA's DCGM. Samples of processes and pools have short labels. Only
-//! `gputop_process_info` has the labels that describe a process, and queries join them by `pid`.
+//! GPU metrics have the names and units of NVIDIA's DCGM. Process and pool metrics have few labels. The labels that
+//! describe a process are only on `gputop_process_info`, and queries join them by `pid`.
 
 mod labels;
 mod rows;
@@ -183,7 +183,7 @@ impl Families<'_> {
             return Ok(());
         }
         let is_suffixed = kind == Kind::Counter && self.format == Format::OpenMetrics;
-        // Removes the suffix for OpenMetrics, which names the family without it. The older format keeps the suffix.
+        // Remove the suffix for OpenMetrics, which names the family without it. The older format keeps the suffix.
         let family = match name.strip_suffix("_total") {
             Some(stem) if is_suffixed => stem,
             _ => name,
@@ -276,7 +276,7 @@ impl<'a> HostRows<'a> {
     }
 }
 
-/// Returns true if `at`, the time at which a part of the frame was read, is within the last two intervals.
+/// Returns true if `at` is within the last two intervals. `at` is the time at which a part of the frame was read.
 fn is_fresh(frame: &Frame, at: Mono) -> bool {
     frame.mono.since(at) <= Millis(frame.interval.0.saturating_mul(2).saturating_add(500))
 }
@@ -290,7 +290,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     out.gauge("gputop_build_info", "Version of the exporter", [(vec![version], 1.0)])?;
     out.gauge(
         "gputop_up",
-        "1 if the host sends frames with GPUs; the label state has the reason for 0",
+        "1 if the host sends GPU data; if 0, the label state gives the reason",
         hosts.iter().map(|host| {
             let state = ("state", host.state.word().into());
             let is_up = host.state == HostState::Up;
@@ -317,7 +317,11 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
             (with(&host_labels(host.name.as_ref()), own), is_up)
         })
     });
-    out.gauge("gputop_gpu_up", "1 if the GPU responds; the label state has the reason for 0", gpus)
+    out.gauge(
+        "gputop_gpu_up",
+        "1 if the GPU responds; if 0, the label state gives the reason",
+        gpus,
+    )
 }
 
 fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
@@ -360,14 +364,18 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         let row = |word| (with(labels, [("reason", Cow::Borrowed(word))]), 1.0);
         words.into_iter().map(row).collect::<Vec<_>>()
     });
-    out.gauge("gputop_gpu_throttle", "1 for each reason that reduces the clocks now", reasons)?;
+    out.gauge(
+        "gputop_gpu_throttle",
+        "1 for each reason that currently reduces the clocks",
+        reasons,
+    )?;
     let unattributed = gpus().filter_map(|(labels, gpu)| {
         let parts = account(gpu).filter(|parts| !parts.processes_unknown)?;
         Some((labels.clone(), parts.unattributed.0 as f64))
     });
     out.gauge(
         "gputop_gpu_unattributed_bytes",
-        "Used memory that belongs to no listed process",
+        "Used memory that does not belong to any listed process",
         unattributed,
     )?;
     write_mig(out, hosts)
@@ -441,7 +449,7 @@ fn write_incidents(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result
     out.write(
         "gputop_incidents_total",
         Kind::Counter,
-        "Incidents since the exporter was started, by explaining card",
+        "Incidents since the exporter was started, by error card",
         rows().into_iter().map(|(labels, row)| (labels, row.count as f64)),
     )?;
     out.gauge(

@@ -1,4 +1,4 @@
-//! Creates metric rows for processes and their pools, limited in number.
+//! Creates the metric rows of a limited number of processes and their pools.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -22,7 +22,7 @@ pub(super) struct Row<'a, const N: usize> {
     /// Labels that distinguish the rows of one process.
     place: Labels<'a>,
     pid: u32,
-    /// True for the sum of the processes beyond the limit.
+    /// True if this row is the sum of the processes beyond the limit.
     is_other: bool,
     /// Memory size by which processes are ranked, in bytes.
     bytes: Option<u64>,
@@ -33,8 +33,8 @@ pub(super) struct RowFigure {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// True if the values of several processes can be added up. Counters cannot be added up, because the sum over
-    /// changing processes may fall.
+    /// True if the values of several processes can be added up. Counters cannot, because their sum would decrease when
+    /// a process exits.
     is_additive: bool,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn largest(processes: &[Row<'_, 2>], pools: &[Row<'_, 8>], max: usize
     sizes.into_iter().take(max).map(|(_, pid)| pid).collect()
 }
 
-/// Adds up the rows of processes that are not in `shown`, and drops rows with equal labels.
+/// Adds up the rows of processes that are not in `shown`. Keeps only one of several rows with equal labels.
 pub(super) fn summed<'a, const N: usize>(
     rows: Vec<Row<'a, N>>,
     shown: &HashSet<u32>,
@@ -159,7 +159,7 @@ pub(super) fn process_rows<'a>(gpus: &[(Labels<'a>, &'a Gpu)]) -> Vec<Row<'a, 2>
 
 /// Returns the labels of a pool: its GPU, or the process's device number if the GPU is unknown.
 fn pool_place<'a>(labels: &Labels<'a>, gpu: Option<&Gpu>, ordinal: u32) -> Labels<'a> {
-    // Adds the device number for a GPU in MIG mode, because a process may use several of its MIG instances.
+    // Add the device number for a GPU in MIG mode, because a process may use several of its MIG instances.
     let is_unique = gpu.is_some_and(|gpu| gpu.mig.is_empty());
     let device = (!is_unique).then(|| ("device", ordinal.to_string().into()));
     with(labels, gpu.map(gpu_label).into_iter().chain(device))
@@ -178,7 +178,8 @@ pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8
 fn pool_row<'a>(frame: &Frame, labels: &Labels<'a>, pool: &Pool) -> Row<'a, 8> {
     let gpu = gpu_of(frame, pool);
     let stats = &pool.stats;
-    // Omits the figure if the GPU does not respond, because the driver's free memory is then outdated.
+    // Omit the figure if the GPU does not respond, because the amount of free memory last read from the driver is then
+    // outdated.
     let answering = gpu.filter(|gpu| gpu.health.state == HealthState::Answering);
     let fits = answering.and_then(|gpu| {
         let conditions = FitConditions::of(frame.process(pool.process), pool, Some(gpu));

@@ -29,7 +29,7 @@ struct Device<'s> {
     totals: Vec<Total>,
     /// Stacks with changed memory, largest difference first.
     changes: Vec<Change<'s>>,
-    /// Number of stacks beyond the limit, which are omitted from `changes`.
+    /// Number of stacks omitted from `changes` because there are more than the limit.
     omitted_changes: usize,
 }
 
@@ -40,7 +40,7 @@ struct Total {
     difference_bytes: i64,
 }
 
-/// Requested bytes of a stack in both snapshots. Sizes are as requested, before rounding.
+/// Bytes requested from one stack in each snapshot, before the allocator rounds sizes up.
 #[derive(Serialize)]
 struct Change<'s> {
     kind: ChangeKind,

@@ -191,7 +191,7 @@ pub(super) fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);
-        // Adds 100 bytes for field names and indentation.
+        // Add 100 bytes for field names and indentation.
         let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
         bytes += lengths.sum::<usize>();
         bytes <= MAX_STACK_BYTES

@@ -29,13 +29,14 @@ pub fn text(shown: &SnapshotOutput<'_>) -> String {
     out
 }
 
-/// Returns the allocator options and their values. Omits tables of zeros, which change nothing.
+/// Returns the allocator options and their values. Omits tables that contain only zeros, because they have no effect.
 pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     let shown = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
             Setting::Text(text) => text.clone(),
-            // PyTorch stores "no limit" as the largest unsigned number, converted through a signed one.
+            // PyTorch stores "no limit" as the largest unsigned number. A snapshot may show it as -1 or as a very large
+            // number.
             Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
                 "no limit".to_owned()
             }

@@ -31,7 +31,7 @@ svg { min-width: 44rem; max-width: 100% }
 </style>
 ";
 
-/// Explanation of the charts of GPUs. The charts of pools have a legend.
+/// Explains how to read the GPU charts. The pool charts have legends instead.
 const CHART_NOTE: &str = "In a GPU's charts, each column shows one interval: bright up to the minimum value, dark up to the maximum. \
 An exclamation mark is an incident.";
 

@@ -40,7 +40,7 @@ fn write_row(out: &mut String, cells: impl Iterator<Item = String>) {
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-/// Escapes characters that have a meaning in Markdown, and joins lines.
+/// Escapes characters that have a special meaning in Markdown, and joins all lines into one.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

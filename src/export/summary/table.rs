@@ -84,14 +84,14 @@ pub fn overview_words(run: &RunSummary) -> Vec<String> {
     lines.push(match run.gaps {
         0 => format!("{samples} without gaps."),
         gaps => format!(
-            "{samples} with {}; {} are covered, and all shares and energies refer to the covered time.",
+            "{samples} with {}, covering {}; all percentages and energy values refer to the covered time.",
             counted(gaps, "gap"),
             duration(run.covered)
         ),
     });
     if run.damaged_minutes > 0 {
         lines.push(format!(
-            "The recording is damaged in {}; unreadable parts are skipped.",
+            "The recording has {} with damaged data; unreadable parts are skipped.",
             counted(run.damaged_minutes, "minute")
         ));
     }
@@ -204,7 +204,7 @@ fn processes(run: &RunSummary) -> Section {
 pub fn fit_words(process: &ProcessSummary) -> Option<String> {
     let fit = process.fit?;
     Some(format!(
-        "PID {} would have fit on a GPU with {} GiB: a replay of its allocation trace reserves at most {}, and {} are outside the allocator.",
+        "PID {} would have fit on a GPU with {} GiB: a replay of its allocation trace reserves at most {}, and {} is used outside the allocator.",
         process.process.pid,
         fit.card.0 >> 30,
         fit.peak_reserved,
@@ -234,7 +234,7 @@ fn memory(run: &RunSummary) -> Section {
         }
     }
     Section {
-        title: "Memory of processes: peak, 95 % and median".into(),
+        title: "Process memory: peak, 95th percentile and median".into(),
         columns: vec![
             number("PID"),
             number("GPU"),
@@ -278,7 +278,7 @@ fn warnings(run: &RunSummary) -> impl Iterator<Item = String> {
     })
 }
 
-/// Formats an incident as one line and its first fix as another.
+/// Formats an incident as one line, and its first fix as a second line.
 pub fn incident(incident: &IncidentSummary) -> Vec<String> {
     let severity = match incident.severity {
         Severity::Note => "note",
@@ -307,7 +307,7 @@ pub fn incident(incident: &IncidentSummary) -> Vec<String> {
     lines
 }
 
-/// Returns the sections of a comparison, one for each subject.
+/// Returns the sections of a comparison: an overview, and one section for each compared subject, such as a GPU.
 pub fn compared(both: &Comparison) -> Vec<Section> {
     let mut overview = Section::default();
     for (name, run) in [("A", &both.a), ("B", &both.b)] {

@@ -10,8 +10,9 @@ use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.
 const SHORT_LINES: usize = 9;
 const GAP: usize = 1;
-/// Sentence that explains how the next run can find out whether a smaller GPU would do.
-const UNTRACED: &str = "With --trace-allocs, the summary also names the smallest GPU that fits.";
+/// Tells the user how to find out in the next run whether a smaller GPU is large enough.
+const UNTRACED: &str =
+    "With --trace-allocs, the summary also names the smallest GPU that suffices.";
 
 /// Formats the report as text with lines of at most `width` columns.
 pub fn text(report: &Report, width: usize) -> String {
@@ -89,7 +90,8 @@ fn write_wrapped(out: &mut String, text: &str, width: usize) {
 }
 
 /// Formats at most nine lines for the end of `gputop run`: the run, its GPUs, its processes and its incidents, and
-/// whether a smaller GPU would do. `unproven` is the reason why a traced run proves no smaller GPU.
+/// whether a smaller GPU is large enough. If a traced run does not answer the last question, `unproven` gives the
+/// reason.
 pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     let mut lines = overview_words(run);
     let mut rest: Vec<String> = run.incidents.iter().flat_map(incident).collect();
@@ -97,13 +99,13 @@ pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     let mut pools = run.processes.iter().flat_map(|process| &process.pools);
     let fit = match (fit.is_empty(), unproven) {
         (false, _) => fit,
-        (true, Some(why)) => vec![format!("No smaller GPU is proven: {why}.")],
+        (true, Some(why)) => vec![format!("Cannot tell whether a smaller GPU suffices: {why}.")],
         (true, None) if pools.any(PoolSummary::is_torch) => vec![UNTRACED.to_owned()],
         (true, None) => Vec::new(),
     };
     let mut wrapped = String::new();
     fit.iter().for_each(|sentence| write_wrapped(&mut wrapped, sentence, width));
-    // Drops the last incidents before the sentences, because half a sentence is misleading.
+    // Omit incidents to make room for complete sentences, because half a sentence is misleading.
     rest.truncate((SHORT_LINES - SHORT_LINES / 2).saturating_sub(wrapped.lines().count()));
     rest.extend(wrapped.lines().map(|line| line[1..].to_owned()));
     lines.extend(run.gpus.iter().map(gpu_line));
@@ -111,7 +113,7 @@ pub fn short(run: &RunSummary, unproven: Option<&str>, width: usize) -> String {
     if run.processes.is_empty() {
         lines.push("The command used no GPU during the recording.".into());
     }
-    // Drops the last GPUs and processes before any incident, because incidents are more important.
+    // Omit GPUs and processes before any incident, because incidents are more important.
     lines.truncate(SHORT_LINES.saturating_sub(rest.len()).max(SHORT_LINES / 2));
     lines.extend(rest);
     lines.truncate(SHORT_LINES);
@@ -181,7 +183,9 @@ mod tests {
         let text = short(&run, None, 80);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            words.ends_with("reserves at most 20.00 GiB, and 2.00 GiB are outside the allocator."),
+            words.ends_with(
+                "reserves at most 20.00 GiB, and 2.00 GiB is used outside the allocator."
+            ),
             "{text}"
         );
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -192,12 +196,14 @@ mod tests {
         let mut run = run();
         let text = short(&run, Some("an allocation failed in the trace"), 80);
         assert!(
-            text.ends_with("No smaller GPU is proven: an allocation failed in the trace.\n"),
+            text.ends_with(
+                "Cannot tell whether a smaller GPU suffices: an allocation failed in the trace.\n"
+            ),
             "{text}"
         );
         let text = short(&run, None, 80);
         assert!(text.contains("--trace-allocs"), "{text}");
-        // The option traces only PyTorch.
+        // --trace-allocs traces only PyTorch.
         run.processes[0].pools[0].framework = "JAX";
         assert!(!short(&run, None, 80).contains("--trace-allocs"));
     }

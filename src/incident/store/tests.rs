@@ -229,7 +229,7 @@ fn gives_up_on_a_lock_that_is_not_released() {
     let error = store.write(record(421, 9)).expect_err("busy");
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(10));
-    // Reading the store needs no lock.
+    // Reading the store does not require a lock.
     assert_eq!(store.list().expect("a list").entries.len(), 1);
     drop(held);
     put(&store, record(421, 9));

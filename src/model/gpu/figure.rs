@@ -1,4 +1,4 @@
-//! The definition of a GPU figure. All code that lists, formats or exports figures uses it.
+//! The definition of a GPU figure. The screens, tables and exports are all generated from it.
 
 use super::{Gpu, Throttle};
 use crate::model::reading::{Missing, Reading};
@@ -20,7 +20,7 @@ pub struct GpuFigure {
     /// Name of the figure in NVIDIA's DCGM, used as the metric name in `gputop serve`.
     pub dcgm: Option<&'static str>,
     pub column: Option<FigureColumn>,
-    /// Returns true if the value calls for action by the user.
+    /// Returns true if the user should act on the value.
     pub is_bad: fn(&Gpu) -> bool,
 }
 
@@ -65,7 +65,7 @@ pub const SLOW_INTERVAL: Millis = Millis(10_000);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Period {
     Tick,
-    /// Every [`SLOW_INTERVAL`].
+    /// Read every [`SLOW_INTERVAL`].
     Slow,
     /// Read only while the GPU's screen is open, because the call takes 2 to 40 ms.
     WhileShown,

@@ -12,9 +12,9 @@ use crate::model::units::{Bytes, Percent, Pid};
 pub struct GpuProcess {
     /// PID in the driver's namespace, which is the host's.
     pub pid: Pid,
-    /// The matching kernel process, if it was found when the driver's list was read. It is the only link between a
-    /// driver entry and [`Process`](crate::model::process::Process). Absent inside a container, where PIDs do not
-    /// match.
+    /// The matching kernel process, if it was found when the driver's list was read. Only this field links a driver
+    /// entry to a [`Process`](crate::model::process::Process). Absent inside a container, where the driver's PIDs do
+    /// not match the kernel's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,

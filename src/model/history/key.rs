@@ -14,7 +14,7 @@ pub enum SeriesKey {
     Process(ProcessKey, ProcessMetric),
     /// Device memory of a process on one GPU, in bytes.
     Vram(ProcessKey, GpuUuid),
-    /// A pool metric of a process. The number is the device number inside the process.
+    /// A pool metric of a process. The number is the device index as seen by the process.
     Pool(ProcessKey, u32, PoolMetric),
 }
 

@@ -1,9 +1,9 @@
 //! One day of history for all values of a host, in bounded memory.
 //!
 //! A [`Series`] has one bucket per second for the last ten minutes and one per ten seconds for the last day. Each
-//! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a hung
-//! GPU, a stale section, a suspended machine) remains a gap. The x axis is [`Mono`], so setting the wall clock back
-//! causes neither overlapping data nor a gap.
+//! bucket contains the minimum and the maximum, so that a spike remains visible in coarse buckets. Missing data (a GPU
+//! that hung, a collector that stopped, a machine that was suspended) leaves a gap. Times are [`Mono`], so setting the
+//! wall clock back causes neither overlapping data nor a gap.
 //!
 //! Data flow: [`samples`] extracts the values of a frame, [`History::push`] adds each to its series, and a chart asks
 //! [`Series::window`] for one span per column. A recording's notes contain the coarse buckets ([`Summary`]), from which
@@ -50,7 +50,8 @@ pub enum Reach {
     /// All series, with a lower memory limit, so the series of processes cover only the latest hours. Used for a
     /// previously viewed host.
     Part,
-    /// Only GPU and host series for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. Used for one of many hosts.
+    /// Only GPU and host series for the last hour, in coarse buckets: 0.2 MiB with 8 GPUs. Used when there are many
+    /// hosts.
     Outline,
 }
 
@@ -165,7 +166,7 @@ impl History {
         self.series.get(key)
     }
 
-    /// Returns the device numbers, as seen inside the process, of all devices on which it has had a pool.
+    /// Returns the indices, as seen by the process, of all devices on which it has had a pool.
     pub fn pools_of(&self, process: ProcessKey) -> Vec<u32> {
         let ordinal = |key: &SeriesKey| match key {
             SeriesKey::Pool(of, ordinal, PoolMetric::Reserved) if *of == process => Some(*ordinal),
@@ -176,7 +177,7 @@ impl History {
         list
     }
 
-    /// Returns the heap size in bytes, most of which is shared with copies.
+    /// Returns the size on the heap in bytes. Copies of this history share most of that memory.
     pub fn bytes(&self) -> usize {
         let entry = size_of::<(SeriesKey, Series)>();
         let series: usize = self.series.values().map(Series::bytes).sum();

@@ -2,7 +2,7 @@
 //!
 //! Data older than a day is removed. The series of a limited number of exited processes are retained. Series with the
 //! lowest [`worth`] are removed first: those of processes that used little memory or exited long ago. If that is not
-//! enough, live processes lose their oldest data. The few series of GPUs and the host always remain complete.
+//! enough, the oldest data of live processes is removed. The few series of GPUs and the host always remain complete.
 
 use std::collections::{HashMap, HashSet};
 

@@ -57,8 +57,8 @@ pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
     }
 }
 
-/// Passes pool statistics to `put` as spans. Pools are sampled more often than frames are sent, so a span includes any
-/// peak between two frames.
+/// Passes pool statistics to `put` as spans of minimum and maximum. Pools are sampled more often than frames are sent,
+/// so a span includes any peak between two frames.
 fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
     let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
     for pool in pools.flat_map(|pools| &*pools.list) {

@@ -36,7 +36,7 @@ impl Series {
         self.last = Some((at, value.1));
     }
 
-    /// Adds a value for the whole time since `before`, the time of the last value. Frames may be less frequent than
+    /// Adds a value for the entire time since `before`, the time of the last value. Frames may be less frequent than
     /// buckets.
     pub(super) fn put_since(&mut self, before: Mono, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
@@ -79,8 +79,8 @@ impl Series {
         self.tiers[0].forget();
     }
 
-    /// Removes all data from `time` on. Also removes all fine buckets, because the next data may leave a gap that only
-    /// coarse buckets can fill.
+    /// Removes all data from `time` on. Also removes all fine buckets, because the next data may begin much later, and
+    /// only coarse buckets can represent such a gap.
     pub(super) fn forget_from(&mut self, time: Mono) {
         self.forget_fine();
         let [_, coarse] = &mut self.tiers;
@@ -93,7 +93,7 @@ impl Series {
         self.tiers.iter().all(Tier::is_empty)
     }
 
-    /// Returns the heap size in bytes, most of which is shared with copies.
+    /// Returns the size on the heap in bytes. Copies of this series share most of that memory.
     pub fn bytes(&self) -> usize {
         self.tiers.iter().map(Tier::bytes).sum()
     }
@@ -103,7 +103,8 @@ impl Series {
         all.map_or(0.0, |span| span.1)
     }
 
-    /// Returns `columns` spans that cover the `length` before `end`, oldest first. A column without data is `None`.
+    /// Divides the time window of `length` that ends at `end` into `columns` columns, and returns each column's span,
+    /// oldest first. A column without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
         // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.
@@ -116,8 +117,8 @@ impl Series {
             .collect()
     }
 
-    /// Returns the minimum and maximum in a time range. Uses fine buckets if they reach back to `from`, or else coarse
-    /// ones.
+    /// Returns the minimum and maximum in a time range. Uses fine buckets if they reach back to `from`, and coarse
+    /// buckets if they do not.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);

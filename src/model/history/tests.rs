@@ -144,11 +144,11 @@ fn charts_at_a_slow_rate_have_no_gaps() {
 fn charts_are_complete_after_a_seek() {
     let mut history = History::default();
     (0..300).for_each(|second| history.push(&frame(second, gpu(1.0))));
-    // Jumps to second 900: adds notes for the earlier minutes, then the frames of the last minute.
+    // Jump to second 900: add notes for the earlier minutes, then the frames of the last minute.
     history.forget_from(Mono(240_000));
     let mut collect = Summarize::default();
     for second in (240..900).rev().step_by(7) {
-        // Notes end before the minute covered by frames.
+        // The notes end before the minute that the frames cover.
         if second < 840 {
             collect.push(&frame(second, gpu(2.0)));
             history.push_summary(&collect.take());
@@ -165,7 +165,7 @@ fn charts_are_complete_after_a_seek() {
 #[test]
 fn retains_large_and_recent_processes_among_thousands() {
     let mut history = History::default();
-    // Adds one large process, then 20,000 small ones over five and a half hours.
+    // Add one large process, then 20,000 small ones over five and a half hours.
     history.push(&frame(0, used_by(1, 90_000)));
     let mut max = 0;
     for number in 2..20_000_u32 {

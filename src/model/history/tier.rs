@@ -35,7 +35,7 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// A chunk that has the same value in every bucket whose bit is set. The other buckets are absent.
+    /// A chunk that has the same value in every bucket whose bit is set. The other buckets have no value.
     Uniform(Span, u64),
     Each(Arc<Buckets>),
 }
@@ -77,7 +77,7 @@ impl Chunk {
         self.seal();
     }
 
-    /// Takes the buckets out of the chunk. Expands a uniform chunk into separate buckets.
+    /// Converts the chunk into separate buckets. A uniform chunk is expanded.
     fn buckets(&mut self) -> Arc<Buckets> {
         match std::mem::replace(self, Self::EMPTY) {
             Self::Uniform(span, bits) => {

@@ -165,7 +165,7 @@ pub fn container(name: &str) -> Option<&str> {
     None
 }
 
-/// Returns a sentence, without a period, about what keeps a growing group alive. For autograd graphs, it suggests a
+/// Returns a sentence, without a period, that says what keeps a growing group alive. For autograd graphs, it suggests a
 /// change to the program.
 pub fn advice(group: &HolderGroup, rate: GrowthRate) -> Option<String> {
     let name = Some(&group.name).filter(|name| !name.is_empty())?;

@@ -1,4 +1,4 @@
-//! Summary of one reading of the memory holders, small enough to be kept with an incident.
+//! Summary of one reading of the memory holders, small enough to be stored with an incident.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const MAX_NAME: usize = 200;
 #[serde(default)]
 pub struct HolderSummary {
     pub process: ProcessKey,
-    /// Device number inside the process.
+    /// Device index as seen by the process.
     pub ordinal: u32,
     pub at: Mono,
     pub quality: Quality,
@@ -87,7 +87,8 @@ impl HolderSummary {
         (trained > 0).then(|| Bytes(parameters.saturating_add(trained)))
     }
 
-    /// Returns the tensors saved for the current backward pass, without the graphs that a container keeps alive.
+    /// Returns the bytes of tensors saved for the current backward pass, excluding the graphs that a container keeps
+    /// alive.
     pub fn activations(&self) -> Bytes {
         let saved = self.class(HolderClass::SavedForBackward);
         Bytes(saved.0.saturating_sub(self.retained_graphs.0))
@@ -172,8 +173,8 @@ mod tests {
             ..HolderSummary::default()
         };
         assert!(summary(10, 90).explains(Bytes(200)));
-        assert!(!summary(10, 90).explains(Bytes(202)), "most of it was freed");
-        assert!(!summary(60, 40).explains(Bytes(100)), "most of it has no name");
+        assert!(!summary(10, 90).explains(Bytes(202)), "most of the memory was freed");
+        assert!(!summary(60, 40).explains(Bytes(100)), "most of the memory has no name");
         assert!(!HolderSummary::default().explains(Bytes(0)));
     }
 

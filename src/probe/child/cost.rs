@@ -7,7 +7,7 @@ use crate::model::units::Bytes;
 pub struct Ledger {
     held: u64,
     peak: u64,
-    /// Memory held up to time `at`, in bytes × microseconds.
+    /// Memory multiplied by the time for which it was held, up to time `at`, in bytes × microseconds.
     byte_us: u128,
     at: u64,
     first: Option<u64>,

@@ -109,7 +109,8 @@ impl Driver {
             let mut ordinal = 0;
             call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
                 .map_err(|error| self.context_error(&error))?;
-            // Before driver 470, MIG names contain no UUID, so only visibility identifies the device.
+            // Before driver 470, MIG names contain no UUID. The device then counts as found because it is the only
+            // visible one.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
                 return Ok(CudaDevice { driver: self, ordinal });
             }
@@ -174,8 +175,8 @@ fn name(code: c_int) -> String {
 }
 
 impl CudaDevice {
-    /// Checks the GPU's compute mode. Fails if the mode prohibits CUDA contexts, or, without `force`, if the probe's
-    /// context would block other processes.
+    /// Checks the GPU's compute mode. Fails if the mode prohibits CUDA contexts. Unless `force` is set, also fails if
+    /// the probe's context would block other processes.
     pub fn check_mode(&self, force: bool) -> Result<(), ContextError> {
         let mut mode = 0;
         call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
@@ -262,7 +263,7 @@ impl Card {
         }
     }
 
-    /// Maps created memory to addresses, readable and writable.
+    /// Maps memory created by `cuMemCreate` to reserved addresses, readable and writable.
     fn map_handle(&self, address: u64, size: u64, handle: u64) -> Result<(), CallError> {
         call!("cuMemMap", address => u64, size as usize => usize, 0 => usize, handle => u64, 0 => u64)?;
         let access = CUmemAccessDesc {
@@ -310,8 +311,8 @@ impl Device for Card {
     }
 
     fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
-        // SAFETY: the struct contains only numbers and a pointer, so all zeros is a valid value. It means no handle
-        // type and no flags.
+        // SAFETY: the struct contains only numbers and a pointer, so all zeros is a valid value. Zeros mean that no
+        // handle type and no flags are set.
         let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         wanted.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         wanted.location = self.location();
@@ -386,8 +387,8 @@ impl Device for Card {
 }
 
 impl Drop for Card {
-    /// Frees memory not freed by an aborted policy. The CUDA context is released when the process exits, which happens
-    /// next.
+    /// Frees the memory that an aborted policy did not free. The CUDA context is released when the process exits, which
+    /// happens next.
     fn drop(&mut self) {
         for (address, handle) in std::mem::take(&mut self.mapped) {
             let size = self.blocks.remove(&address).unwrap_or_default();

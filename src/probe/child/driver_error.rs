@@ -1,4 +1,4 @@
-//! Explains CUDA error codes to users who want to probe a GPU, one sentence each with a fix.
+//! Explains CUDA error codes to users who want to probe a GPU: one sentence for each code, with a fix if possible.
 
 /// Reason why no CUDA context was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
             "the libcuda that was found is the toolkit's stub, not a driver; remove its directory from LD_LIBRARY_PATH"
         }
         46 => {
-            "the GPU accepts no more processes: it is in exclusive mode and in use, or prohibited"
+            "the GPU accepts no more processes: it is in use and in exclusive mode, or its compute mode is prohibited"
         }
         100 => {
             "CUDA found no GPU: no permission for /dev/nvidia*, or the GPU is not assigned to this container or job"
@@ -31,7 +31,7 @@ pub fn context_error(call: &str, code: i32, name: &str) -> ContextError {
         }
         802 => "the GPU fabric is not ready; check that nvidia-fabricmanager is running",
         803 => "driver and libcuda versions do not match: the driver was updated but not reloaded",
-        804 => "this libcuda is newer than the kernel driver, which this GPU does not support",
+        804 => "this GPU does not support a libcuda that is newer than the kernel driver",
         805 => "MPS does not respond; check that nvidia-cuda-mps-control is running for this user",
         _ => return ContextError::Refused(format!("{call} failed with {name} ({code})")),
     };

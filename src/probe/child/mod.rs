@@ -27,10 +27,12 @@ use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternResult, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
-/// Divisor for the policies' share of the time limit: all policies together may use half. The fill uses the other half.
+/// Divisor for the policies' share of the time limit. All policies together may use half of the time, and the fill uses
+/// the rest.
 const POLICIES_SHARE: u64 = 2;
 
-/// Error message if CUDA initialization runs out of memory, which can happen although it allocates no GPU memory.
+/// Error message if CUDA initialization runs out of memory. This can happen even though initialization does not
+/// allocate GPU memory.
 const NO_START: &str = "the driver cannot start because it is out of memory (CUDA error 2)";
 
 /// Minimum free memory at which a refused CUDA context is reported as fragmentation, about twice the size of a context.
@@ -156,7 +158,8 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     let (free, total) = card.memory()?;
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();
-    // The context size is the decrease in free memory, including other processes' allocations during the same time.
+    // The context size is measured as the decrease in free memory, so it includes allocations that other processes made
+    // in the meantime.
     probe.cost.context_bytes =
         request.nvml_free.clone().map(|before| Bytes(before.0.saturating_sub(free.0)));
     let mut headroom = request.headroom.unwrap_or_else(|| default_headroom(total, request.others));
@@ -186,15 +189,16 @@ fn measure(card: &mut Card, request: &ChildRequest, probe: &mut Probe) -> Result
     Ok(())
 }
 
-/// Returns the memory that a policy may hold: whole granules, excluding the headroom.
+/// Returns how much memory a policy may hold: `wanted`, but at most the free memory minus the headroom, rounded down to
+/// whole granules.
 fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
     let room = free.0.saturating_sub(headroom.0);
     Bytes(wanted.0.min(room) / GRANULE * GRANULE)
 }
 
 /// Kills the process if it is still running after `timeout`, in case a driver call hangs while the probe holds memory.
-/// Uses the kernel's alarm instead of a thread, because the alarm works whatever state the process is in. The alarm
-/// also skips exit handlers, some of which belong to the driver.
+/// Uses the kernel's alarm instead of a thread, because the alarm works whatever state the process is in. The alarm's
+/// signal also ends the process without running exit handlers, some of which belong to the driver.
 fn set_alarm(timeout: Duration) {
     let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
     alarm::set(seconds.saturating_add(1));

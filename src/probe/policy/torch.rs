@@ -1,5 +1,6 @@
 //! PyTorch's own allocation policy: the [`Model`] that `gputop whatif` uses to replay allocation traces. In a probe,
-//! the model's segments and pages are real GPU memory, whose addresses decide which of several equal blocks is used.
+//! the model's segments and pages are real GPU memory, and their addresses decide which of several equally large blocks
+//! is used.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -93,7 +94,7 @@ impl<D: Device> Arena<'_, D> {
         self.size.saturating_sub(self.held) >= size
     }
 
-    /// Returns the value if the call succeeded. Otherwise, stores the error unless it is out of memory.
+    /// Returns the value if the call succeeded. Stores any error except out of memory.
     fn record_error<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -150,7 +151,7 @@ impl<D: Device> Driver for Arena<'_, D> {
     }
 
     fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
-        // Like PyTorch, reserves an address range an eighth larger than the memory that it may use.
+        // Like PyTorch, reserve an address range an eighth larger than the memory that the allocator may use.
         let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
         let result = self.device.reserve(size);
         let address = self.record_error(result)?;

@@ -1,7 +1,7 @@
 //! The local end of a connection: runs the command that connects to a remote host, and restarts it when it exits.
 //!
-//! The reader thread reads and reconnects; the request thread sends requests and watches for timeouts. Screens wait for
-//! neither thread.
+//! The reader thread reads and reconnects; the request thread sends requests and watches for timeouts. Screens never
+//! wait for these threads.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Read};
@@ -34,8 +34,8 @@ use crate::source::stream::{Feed, Source, stream};
 /// Minimum and maximum pause before the next connection attempt. The pause doubles while the host does not respond.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// A host is considered silent after this many intervals plus a grace period without data. After the timeout, the
-/// connection is closed.
+/// A host is considered silent if no data arrives for this many intervals plus a grace period. If the silence lasts
+/// until the timeout, the connection is closed.
 const MAX_SILENT_INTERVALS: u32 = 3;
 const SILENCE_GRACE: Duration = Duration::from_secs(2);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,7 +109,7 @@ impl Connection {
         };
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Runs the command in its own process group, so that it does not receive Ctrl-C and can be killed together with
+        // Run the command in its own process group, so that it does not receive Ctrl-C and can be killed together with
         // everything it starts.
         command.process_group(0);
         command
@@ -389,7 +389,7 @@ impl RemoteHost {
         }
     }
 
-    /// Records that data was received, and reports a new or previously silent connection as up.
+    /// Records that data was received. If the connection is new or was silent, reports that it is up.
     fn mark_received(&self, is_connected: &mut bool) {
         let was_silent = {
             let mut state = self.state();
@@ -535,7 +535,7 @@ impl StderrTail {
     }
 }
 
-/// Returns true if ssh reports that it would have had to prompt the user.
+/// Returns true if ssh reports that it would have needed to prompt the user.
 fn needs_answer(stderr_text: &[u8]) -> bool {
     const WORDS: [&str; 3] =
         ["Permission denied (", "Host key verification failed", "Too many authentication failures"];

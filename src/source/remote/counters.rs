@@ -1,6 +1,6 @@
 //! Detects allocations that failed while a host was disconnected. The remote agent restarts with each connection and
-//! counts failures only from then on. Failures during a disconnection are derived from the last counters received
-//! before it.
+//! counts failures only from then on. Failures that occur in between are found by comparing the new counters with the
+//! last ones received before the disconnection.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(super) struct Counters {
     boot_id: String,
     agent: String,
     current: OomCounts,
-    /// Counts from earlier agents. Each count is compared only once.
+    /// Failure counts received from earlier agents. Each count is compared only once.
     before: OomCounts,
     /// Number of events created on this host, used as their sequence numbers.
     event_count: u64,
@@ -29,7 +29,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn hello(&mut self, hello: &Hello) {
         if hello.boot_id == self.boot_id {
-            // Keeps counts from all earlier connections. A count from before the last connection may still be the
+            // Keep counts from all earlier connections. A count from before the last connection may still be the
             // newest one known.
             self.before.append(&mut self.current);
         } else {
@@ -39,8 +39,8 @@ impl Counters {
         self.agent.clone_from(&hello.agent);
     }
 
-    /// Returns an event for each pool whose counter increased during the disconnection. Each event is returned with the
-    /// first frame in which the pool reappears.
+    /// Returns an event for each pool whose counter increased while the host was disconnected. Each event is returned
+    /// with the first frame in which the pool reappears.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
         let Some(pools) = &frame.pools else {
@@ -57,7 +57,7 @@ impl Counters {
             if after > before {
                 missed.push(Event {
                     boot_id: self.boot_id.clone(),
-                    // No agent name contains a plus sign, so it marks events created on this host.
+                    // No agent name contains a plus sign, so a plus sign marks events created on this host.
                     agent: format!("{}+", self.agent),
                     seq: self.event_count,
                     time: frame.time,
@@ -75,7 +75,7 @@ impl Counters {
                 self.event_count += 1;
             }
         }
-        // Removes processes that have exited.
+        // Remove processes that have exited.
         if let Some(list) = &frame.processes {
             let is_there = |key: &PoolKey| list.list.iter().any(|one| one.key == key.0);
             self.before.retain(|key, _| is_there(key));
@@ -129,7 +129,7 @@ mod tests {
         // The agent that is connected at the time reports this failure itself.
         assert!(counters.frame(&frame(2_000, &[(1, 1), (2, 3)])).is_empty());
         counters.hello(&hello("b", "boot"));
-        // A new agent has not found any pools at first, and may lose the connection before it finds one.
+        // A new agent starts without any pools, and may lose the connection before it finds one.
         assert!(counters.frame(&frame(60_000, &[])).is_empty());
         counters.hello(&hello("c", "boot"));
         let missed = counters.frame(&frame(61_000, &[(1, 4), (2, 3), (3, 9)]));

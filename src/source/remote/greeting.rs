@@ -77,7 +77,7 @@ pub(super) fn read_greeting(from: &mut impl BufRead) -> io::Result<Result<Remote
     }
 }
 
-/// Returns the position after the start of a greeting, and the program that sent the greeting.
+/// Returns the position just after the fixed prefix of a greeting, and the program that sent the greeting.
 fn find_greeting(received: &[u8]) -> Option<(usize, RemoteProgram)> {
     GREETINGS.iter().find_map(|(greeting, speaker)| {
         let at = memmem::find(received, greeting.as_bytes())?;
@@ -101,9 +101,9 @@ mod tests {
     /// Returns the result of reading a greeting, and the remaining input.
     fn read(received: &[u8], piece: usize) -> (Result<RemoteProgram, NoAgent>, Vec<u8>) {
         let mut from = BufReader::with_capacity(piece, received);
-        let result = read_greeting(&mut from).expect("memory can be read");
+        let result = read_greeting(&mut from).expect("reading from memory cannot fail");
         let mut rest = Vec::new();
-        from.read_to_end(&mut rest).expect("memory can be read");
+        from.read_to_end(&mut rest).expect("reading from memory cannot fail");
         (result, rest)
     }
 

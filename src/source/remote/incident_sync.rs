@@ -20,13 +20,13 @@ pub(super) struct IncidentSync {
     received: Vec<IncidentFile>,
     waiting: VecDeque<IncidentFile>,
     requested: Option<IncidentFile>,
-    /// Start of the current hour, and the number of requests since then.
+    /// Start of the hour in which requests are counted, and the number of requests since then.
     hour: Option<Instant>,
     count: usize,
 }
 
 impl IncidentSync {
-    /// Resets pending requests for a new connection, because their replies will not arrive.
+    /// Discards pending requests when a new connection starts, because their replies will not arrive.
     pub(super) fn connect(&mut self) {
         self.requested = None;
         self.waiting.clear();
@@ -142,7 +142,7 @@ mod tests {
             }
         }
         assert_eq!(requested, MAX_REQUESTS_PER_HOUR);
-        // Requests continue after one hour.
+        // After one hour, requests are allowed again.
         let later = sync.receive_list(vec![listed("c", 1)], now + HOUR);
         assert_eq!(later, request("c"));
         assert!(sync.received.len() <= MAX_LISTED_INCIDENTS);

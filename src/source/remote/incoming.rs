@@ -11,8 +11,8 @@ use crate::model::text::escape_json_strings;
 use crate::protocol::{Line, Update};
 
 /// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough
-/// to get its own memory mapping. With many hosts, buffers freed on the shared heap would be reused for small
-/// allocations made while parsing.
+/// to get its own memory mapping. On the shared heap, freed buffers would be split into small allocations during
+/// parsing, which would increase memory use with many hosts.
 const LINE_CAPACITY: usize = 160 << 10;
 
 /// The stream of a remote agent after the greeting.
@@ -47,11 +47,11 @@ impl<R: BufRead> Incoming<R> {
                 return Ok(None);
             }
             if line.last() != Some(&b'\n') {
-                // The line was cut off by the end of the connection, or by the limit.
+                // The line was truncated because the connection closed or the size limit was reached.
                 let is_cut = (line.len() as u64) < MAX_LINE;
                 return if is_cut { Ok(None) } else { Err(StreamError::TooLong) };
             }
-            // Escaping lengthens a line, so keep only one copy in memory.
+            // Escaping can make a line longer, so do not keep the unescaped copy in memory as well.
             let text = match escape_json_strings(&line, MAX_LINE as usize) {
                 None => return Err(StreamError::TooLong),
                 Some(Cow::Owned(text)) => text,

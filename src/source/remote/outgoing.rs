@@ -101,7 +101,7 @@ impl State {
 
     fn put(&mut self, line: &[u8]) {
         let Some(stdin) = &mut self.stdin else { return };
-        // Disconnects, because a partial line would corrupt the next line.
+        // Disconnect, because a partial line would corrupt the next line.
         if stdin.write_all(line).is_err() {
             self.stdin = None;
         }

@@ -102,7 +102,7 @@ pub async fn serve(
 }
 
 /// Writes lines into one zstd stream. The last byte of each flush is a line feed, because `srun` forwards only complete
-/// lines, even if the data is binary. To achieve this, the last line feed is compressed as a block of its own, which
+/// lines, even if the data is binary. To achieve this, the last line feed is compressed as a separate block, which
 /// stores it unchanged (RFC 8878, 3.1.1.2: a block is raw, or one byte and its count).
 struct CompressedLines<W: Write> {
     encoder: Encoder<'static, W>,

@@ -65,7 +65,7 @@ impl Ssh {
 
     fn command(&self, shared: Option<&Shared>, options: &[&str], remote: &str) -> Command {
         let mut command = ssh();
-        // No remote terminal, and no forwarding of X11 or keys.
+        // No remote terminal, and no X11 or agent forwarding.
         command.args(["-T", "-x", "-a"]);
         for option in KEEPALIVE_OPTIONS.iter().chain(options) {
             command.args(["-o", option]);

@@ -59,7 +59,7 @@ impl Target {
         });
         let port = port.transpose()?;
         let name = host.rsplit_once('@').map_or(host.as_str(), |(_, name)| name);
-        // Rejects characters that ssh or a shell would interpret.
+        // Reject characters that ssh or a shell would interpret.
         let is_special =
             |c: char| c.is_whitespace() || c.is_control() || "'\"`$\\;&|<>()".contains(c);
         if name.is_empty()

@@ -1,4 +1,4 @@
-//! Bytes of a recording in a file or in memory, read in sections instead of all at once.
+//! The contents of a recording, in a file or in memory. They are read in sections instead of all at once.
 
 use std::borrow::Cow;
 use std::fs::File;

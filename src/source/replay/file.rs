@@ -1,5 +1,5 @@
-//! A recording as a table of minutes. Opening is fast, minutes are read one at a time, and the contents are not
-//! trusted.
+//! Represents a recording as a table of minutes. Opening it is fast, minutes are read one at a time, and the contents
+//! are treated as untrusted.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -43,7 +43,7 @@ pub enum OpenError {
     TooNew { name: String, version: String, needs: String },
 }
 
-/// A playable recording. The positions of its minutes are known, but no minute has been read.
+/// A playable recording. The positions of its minutes are known, but no minute has been read yet.
 #[derive(Debug)]
 pub struct Recording {
     contents: Arc<Contents>,
@@ -139,7 +139,7 @@ impl Recording {
             let begins = describe(&head);
             return Err(OpenError::Foreign { name, begins });
         };
-        // Rejects every requirement, because none is defined yet; see `Hello::requires`.
+        // Reject every required feature, because none is defined yet; see `Hello::requires`.
         if let Some(needs) = hello.requires.first().cloned() {
             let version = hello.version;
             return Err(OpenError::TooNew { name, version, needs });
@@ -158,8 +158,8 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// Returns the note of a minute. Returns `None` if there is no note, or if it is damaged or larger than `room`. The
-    /// charts then have a gap. `room` shrinks by the size of the note.
+    /// Returns the note of a minute and subtracts its size from `room`. Returns `None` if there is no note, or if the
+    /// note is damaged or larger than `room`. The charts then have a gap.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;

@@ -77,17 +77,17 @@ struct Group {
     start: Wall,
     end: Wall,
     now: Wall,
-    /// Instant at which the wall time `now` was due to be shown.
+    /// Instant at which playback was scheduled to reach the wall time `now`.
     due: Instant,
     speed: f32,
     paused: bool,
-    /// Index of the member whose next frames are shown immediately, and the number of these frames.
+    /// Index of the member to step forward, and the number of its frames still to be shown without waiting.
     pending_steps: Option<(usize, u64)>,
     position_sent_at: Instant,
 }
 
 enum NextStep {
-    /// The member with this index must read ahead before the next step.
+    /// The member with this index must read its next frame before the group can continue.
     ReadAhead(usize),
     Frame(usize, Wall),
     End,
@@ -273,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier pending requests.
+    /// Combines a request with the seek target of earlier pending requests, and returns the new seek target.
     fn handle_play(
         &mut self,
         member: Option<usize>,
@@ -312,7 +312,8 @@ impl Group {
         }
     }
 
-    /// Steps by a number of frames of one member. A step back jumps to an earlier frame and returns its wall time.
+    /// Steps forward or back by a number of one member's frames. A step back jumps to an earlier frame and returns its
+    /// wall time.
     fn step(&mut self, at: usize, frames: i32) -> Option<Wall> {
         if let Ok(forward) = u64::try_from(frames) {
             let pending_steps = self.pending_steps.filter(|(member, _)| *member == at);

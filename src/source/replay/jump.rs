@@ -14,15 +14,16 @@ use crate::protocol::{Play, Request, Update};
 
 /// Number of minutes of history that a jump sends before its target.
 const PAST_MINUTES: usize = 60;
-/// Number of minutes of history sent for each request for earlier data. The number is small enough for a screen to
-/// process them between two frames.
+/// Number of minutes of history sent for each request for earlier data. A screen can process this many minutes between
+/// two frames.
 const MORE_PAST_MINUTES: usize = 15;
-/// Maximum size of the notes read for one jump. The notes for an hour of 8 GPUs and 64 processes are 2 MB of JSON.
+/// Maximum size of the notes read for one jump. The notes for one hour of 8 GPUs and 64 processes amount to 2 MB of
+/// JSON.
 const MAX_PAST_BYTES: u64 = 32 << 20;
 /// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
 /// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
-/// Maximum number of frames to step forward. A longer move uses a jump.
+/// Maximum number of frames to step forward. Longer moves use a jump.
 const MAX_FORWARD_STEPS: u64 = 16;
 
 /// Returns the reason why a recording cannot fulfil a request.
@@ -74,7 +75,7 @@ impl Player {
         }
     }
 
-    /// Returns the seek target that results from this request and from earlier pending requests.
+    /// Combines a request with the seek target of earlier pending requests, and returns the new seek target.
     fn handle_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
         match play {
             Play::Pause(pause) => {
@@ -197,8 +198,8 @@ impl Player {
     }
 
     /// Returns the first minute whose frames a jump sends: the minute before the target's minute if both together have
-    /// few enough frames, or else the target's minute. Sending an earlier minute adds history that can explain a
-    /// failure soon after the jump.
+    /// few enough frames, otherwise the target's minute. The earlier minute can help to explain a failure that happens
+    /// soon after the jump target.
     fn first_minute(&self, minute: usize) -> usize {
         let start = |at: usize| self.reader.recording.minutes.get(at).map(|m| m.start);
         let frames = |at| self.reader.frames_of(at);
@@ -247,8 +248,8 @@ impl Player {
         self.send_past_events(events);
     }
 
-    /// Returns the last minutes before a time that are from the same boot as the shown frame. Times from different
-    /// boots are not comparable.
+    /// Returns the last minutes before a time, limited to minutes from the same boot as the shown frame. Times from
+    /// different boots are not comparable.
     fn minutes_before(&self, before: Mono) -> Range<usize> {
         let minutes = &self.reader.recording.minutes;
         let here = self.shown.map_or(0, |shown| shown.position.minute);

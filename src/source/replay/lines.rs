@@ -11,7 +11,7 @@ use super::contents::{Contents, Section};
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
-/// Error for a minute that cannot be read beyond some point, because it is truncated or damaged.
+/// Error returned if a minute cannot be read beyond a certain point, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DamagedMinute;
 
@@ -46,13 +46,13 @@ impl Lines {
         }
     }
 
-    /// Returns the maximum number of bytes left to decompress in the minute.
+    /// Returns how many more bytes of the minute may be decompressed.
     pub fn left(&self) -> u64 {
         self.text.limit()
     }
 }
 
-/// A recorded line, parsed only for its frame time. This is faster than parsing the whole line.
+/// A recorded line of which only the frame time is parsed. This is faster than parsing the whole line.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct TimedLine {

@@ -20,7 +20,7 @@ use crate::protocol::{Line, Update};
 const MAX_MINUTES: usize = 8;
 
 impl Player {
-    /// Selects the pool whose maps are sent, or none.
+    /// Selects the pool whose maps are sent. `None` selects no pool.
     pub fn select_map(&mut self, wanted: Option<(ProcessKey, u32)>) {
         if self.reader.wanted_map == wanted {
             return;
@@ -70,8 +70,8 @@ impl Player {
         }
     }
 
-    /// Sends the newest map before the replay position, or the reason why no map exists. Does nothing if a map was
-    /// already sent.
+    /// Sends the newest map recorded before the replay position, or the reason why no map exists. Does nothing if a map
+    /// was already sent.
     pub fn send_earlier_map(&mut self) {
         let (Some(wanted), Some(shown), false) =
             (self.reader.wanted_map, self.shown, self.is_map_sent)

@@ -20,13 +20,13 @@ pub struct FramePosition {
 }
 
 pub enum NextFrame {
-    /// The next frame has not been read yet, or reading paused at the end of a minute or after many events.
+    /// The next frame has not been read yet, or reading was paused at the end of a minute or after many events.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
 }
 
-/// Number of buffered events that are passed on without waiting for the next frame.
+/// If this many events are buffered, they are passed on without waiting for the next frame.
 const EVENT_BATCH_SIZE: usize = 1_000;
 /// Number of buffered events after which reading pauses. No recorder writes this many events between two frames.
 const MAX_EVENTS: usize = 4_096;

@@ -22,7 +22,7 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
-    /// Target at which playback starts and restarts.
+    /// Position at which playback starts, and at which it restarts after the end.
     start: Target,
     /// True if this player belongs to a group, which controls the clock and sends the replay position.
     is_in_group: bool,
@@ -180,7 +180,7 @@ impl Player {
         self.shown = Some(Shown { position, mono: frame.mono, interval: frame.interval, due });
     }
 
-    /// Completes a frame: sends the replay position, which includes whether this frame is the last one.
+    /// Finishes a frame by sending the replay position, which also indicates whether the frame is the last one.
     pub fn finish_frame(&mut self) {
         if matches!(self.reader.next_frame(), NextFrame::Unread) {
             self.reader.read_ahead();
@@ -209,7 +209,7 @@ impl Player {
         })
     }
 
-    /// Sends the events recorded before the next frame, and the newest map.
+    /// Sends the events that were recorded between the current frame and the next one, and the newest map.
     pub fn send_events(&mut self) {
         for event in self.reader.take_events() {
             self.feed.wait_for_room();
@@ -225,7 +225,7 @@ impl Player {
     }
 }
 
-/// Returns the playback time for a gap between two frames.
+/// Returns how long a gap between two frames takes during playback.
 pub(super) fn playback_duration(gap: Millis, speed: f32) -> Duration {
     let gap = Duration::from_millis(gap.0.min(MAX_GAP.0));
     gap.div_f32(speed)

@@ -25,7 +25,7 @@ const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
-/// Returns the minutes from the file offset `at` to the end of the file.
+/// Returns the [`Minute`] records from file offset `at` to the end of the file.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
     let mut walk =
         Walk { window: Window::new(contents), length: contents.len()?, found: Vec::new() };

@@ -101,7 +101,7 @@ pub const STATES: &[StateDef] = &[
     state(
         "oom",
         State::Oom,
-        "A memory request of the process failed, or it was killed because the host ran out of memory.",
+        "A memory request by the process failed, or the process was killed because the host ran out of memory.",
     ),
     state("dead", State::Dead, "The process has exited."),
     state(
@@ -110,7 +110,7 @@ pub const STATES: &[StateDef] = &[
         "The allocator is not readable. Press ! for the reasons.",
     ),
     state("warned", State::Warned, "A warning is shown before the command."),
-    state("zombie", State::Zombie, "The process has exited, but its parent has not waited for it."),
+    state("zombie", State::Zombie, "The process has exited, but its parent has not reaped it yet."),
     state("blocked", State::Blocked, "The process is in an uninterruptible system call."),
     state("stopped", State::Stopped, "The process is stopped by a signal or a debugger."),
 ];
@@ -176,7 +176,7 @@ pub const FIELDS: &[FieldDef] = &[
     FieldDef {
         name: "state",
         example: "state:oom",
-        help: "State of the process, see below.",
+        help: "State of the process; see below.",
         kind: Kind::State,
     },
     number("vram", "vram>10g", "Device memory.", Unit::Size, |row| row.vram().get().map(bytes)),

@@ -19,13 +19,13 @@ use super::rows::ProcessRow;
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
-        "Text in the PID, user, command, job or container, or exactly gpu0 or rank3; put text with spaces in quotes.",
+        "Part of the PID, user, command, job or container, or exactly gpu0 or rank3; quote text that contains spaces.",
     ),
     (
         "user:me sm>50",
         "Terms are combined with AND. Size units: k, m, g (default), t; time units: s, m, h, d.",
     ),
-    ("gpu:0,2", "Any of the values."),
+    ("gpu:0,2", "Processes that match any of the values."),
     ("-user:ana !eval", "Processes that do not match the term."),
 ];
 
@@ -67,7 +67,7 @@ impl Filter {
     }
 }
 
-/// Formats the filter as typed, in lower case.
+/// Formats the filter as typed, but in lower case.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text.trim())

@@ -27,7 +27,7 @@ pub enum FilterError {
 }
 
 impl FilterError {
-    /// Returns the text before the operator, which was free text until the operator was typed.
+    /// Returns the typed field name. Until an operator is typed after it, this text counts as free text.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name { word, .. } => Some(word),

@@ -58,7 +58,8 @@ impl Parser {
                 Parsed::Broken => {
                     self.pending.pop();
                     self.give_up(&push);
-                    // Parse the byte again on its own. A single byte is never an invalid sequence.
+                    // Parse the byte as the start of a new sequence. This cannot fail again, because a single byte is
+                    // never an invalid sequence.
                     self.pending.push(byte);
                     if let Parsed::Whole(event) = parse(&self.pending) {
                         self.pending.clear();
@@ -90,7 +91,7 @@ impl Parser {
 fn parse(bytes: &[u8]) -> Parsed {
     match bytes {
         [] | [ESCAPE] => Parsed::Unfinished,
-        // Two escape characters mean Esc pressed twice, not Alt with Esc.
+        // Two escape characters mean Esc pressed twice, not Alt+Esc.
         [ESCAPE, ESCAPE, ..] => Parsed::Broken,
         [ESCAPE, b'[', rest @ ..] => parse_csi(rest),
         [ESCAPE, b'O'] => Parsed::Unfinished,
@@ -144,7 +145,7 @@ fn control_key(byte: u8) -> Event {
 fn parse_character(bytes: &[u8]) -> Parsed {
     match std::str::from_utf8(bytes) {
         Ok(text) => Parsed::Whole(text.chars().next().map(character_key)),
-        // Wait for more bytes: an error without a length means an incomplete character.
+        // Wait for more bytes: an error without a length means that the UTF-8 character is incomplete.
         Err(error) if error.error_len().is_none() => Parsed::Unfinished,
         Err(_) if bytes.len() > 1 => Parsed::Broken,
         Err(_) => Parsed::Whole(None),
@@ -273,8 +274,8 @@ fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
     Some(key(code, modifiers))
 }
 
-/// Returns the event for a mouse report. Column and row are 1-based. Bits of `button`: 3 button number, 4 Shift, 8 Alt,
-/// 16 Control, 32 movement, 64 wheel.
+/// Returns the event for a mouse report. Column and row are 1-based. The two lowest bits of `button` are the button
+/// number. The higher bits are flags: 4 for Shift, 8 for Alt, 16 for Control, 32 for movement, 64 for the wheel.
 fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> {
     let is_moved = button & 32 != 0;
     let number = (button & 3) | ((button & 0xc0) >> 4);

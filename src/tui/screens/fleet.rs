@@ -125,7 +125,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
         .sorted(First::Largest, |row| SortKey::whole(row.used.map(|bytes| bytes.0))),
     Column::right("TOTAL GiB", 9, 7, total, "Memory of all its GPUs, in GiB.")
         .sorted(First::Largest, |row| SortKey::whole(row.total.map(|bytes| bytes.0))),
-    Column::right("SM%", 4, 4, sm, "SM utilization, mean over its GPUs.")
+    Column::right("SM%", 4, 4, sm, "Mean SM utilization of its GPUs.")
         .sorted(First::Largest, |row| SortKey::number(row.sm)),
     Column::right("PROCS", 5, 8, processes, "Processes on its GPUs.")
         .sorted(First::Largest, |row| SortKey::whole(row.processes.map(|count| count as u64))),
@@ -202,7 +202,8 @@ impl ListRow for FleetRow {
     const NOUN: &'static str = "hosts";
     const EMPTY: &'static str = "No hosts";
 
-    /// Returns the host rows, those that need attention first. Hosts of equal rank keep their command-line order.
+    /// Returns the host rows, with the hosts that need attention first. Hosts of equal rank keep their command-line
+    /// order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
         rows.sort_by_key(|(at, row)| (row.rank(), *at));

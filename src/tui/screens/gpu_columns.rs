@@ -27,7 +27,7 @@ pub struct GpuRow {
     frame: Arc<Frame>,
     gpu: usize,
     mig: Option<usize>,
-    /// The memory holder that grows on this GPU, if any.
+    /// A note about a memory holder that is growing on this GPU, if any.
     growth: Option<String>,
 }
 
@@ -405,7 +405,7 @@ const POOLED_LEGENDS: [[&str; 7]; 5] = [
     ["alloc", "idle", "other", "", "", "", ""],
 ];
 
-/// Draws the legend of the memory bar above it, using the longest labels that fit.
+/// Draws the memory bar's legend above the bar, using the longest labels that fit.
 pub fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
     let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
     let fits = |words: &&[&str; 7]| {

@@ -1,4 +1,4 @@
-//! The tensors in one holder group, and the references that keep the selected tensor alive.
+//! The tensors kept alive by one holder, such as a Python list, and the references that keep the selected tensor alive.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -30,7 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "view",
-            "The tensor covers only a part of its storage. The size shown is that of the whole storage.",
+            "The tensor covers only a part of its storage. The size shown is that of the entire storage.",
         ),
     ],
     sample: |app| {

@@ -1,4 +1,5 @@
-//! The holders of one process's GPU memory, largest first, with their growth. Opening a group lists its tensors.
+//! What holds one process's GPU memory: groups of tensors by name, largest first, with their growth. Opening a group
+//! lists its tensors.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -191,7 +192,7 @@ const COLUMNS: &[Column<HolderRow>] = &[
         3,
         7,
         |row: &HolderRow, _| Cell::text(row.key.ordinal.to_string()),
-        "Device number inside the process.",
+        "Device index as seen by the process.",
     ),
     Column::rest("NAME", 36, 1, name, "Chain of Python names that leads to the tensors.")
         .shortened_in_middle()

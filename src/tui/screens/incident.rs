@@ -44,7 +44,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("ALSO", "Other processes on the affected GPU, with their memory."),
         (
             "MAP",
-            "The allocator's free blocks, and the maximum delay between the failed allocation and their reading.",
+            "The allocator's free blocks, and the maximum delay between the failed allocation and the time they were read.",
         ),
         (
             "STACK",

@@ -16,7 +16,7 @@ use crate::tui::widgets::table::{Column, Hidden, View, draw, placed, scrolled};
 
 /// Row type of a list screen.
 pub trait ListRow: Sized + 'static {
-    /// Identifies a row, so that the cursor follows the row when it moves.
+    /// Key that identifies a row, so that the cursor stays on the row when the row moves.
     type Key;
     /// Subject of the list, such as the process whose holders are listed, or `()` for a list without a subject.
     type Subject;

@@ -79,7 +79,7 @@ impl LogScreen {
     }
 
     /// Moves to the next or previous error line in the log. The first move forward goes to the first error on or below
-    /// the visible page, or else to the last error. The first move backward goes to the last error.
+    /// the visible page. If there is none, it goes to the last error, as does the first move backward.
     fn go_to_error(&mut self, forward: bool, page: usize) {
         let errors = self.errors();
         let Some(last) = errors.len().checked_sub(1) else {
@@ -261,7 +261,7 @@ impl Screen for LogScreen {
     }
 }
 
-/// Returns the key of a row's process, or a message if the process has exited. The user can name a log only for a
+/// Returns the key of a row's process, or a message if the process has exited. The user can specify a log only for a
 /// running process.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {

@@ -73,7 +73,8 @@ pub trait Screen {
         None
     }
 
-    /// Returns the pool whose map this screen shows in `body`: its process and that process's device ordinal.
+    /// Returns the pool whose map this screen shows in `body`: its process, and the device index as seen by that
+    /// process.
     fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         None
     }
@@ -88,7 +89,7 @@ pub trait Screen {
         None
     }
 
-    /// Returns the exit time of the process on this screen, at which its charts end.
+    /// Returns the exit time of the process shown on this screen, which is where its charts end.
     fn exited_at(&self, _app: &App) -> Option<Mono> {
         None
     }

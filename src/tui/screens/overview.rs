@@ -135,7 +135,7 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
 /// Like [`LEGEND`], but for use when no process has a readable allocator.
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
-/// The memory unit of this screen, and the meaning of the columns about PyTorch's allocator.
+/// The memory unit of this screen, and the meaning of the columns for PyTorch's allocator.
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
 /// Legend text added while an exited process is listed.
@@ -183,7 +183,7 @@ impl Overview {
         }
     }
 
-    /// Fills the spare rows with the memory of the largest process.
+    /// Shows the memory of the largest process in the spare rows.
     fn follow_memory(&mut self, app: &App) {
         let fullest = match app.frame.gpus.as_slice() {
             [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
@@ -206,7 +206,7 @@ impl Overview {
         let host = u16::from(!compact && rest.height >= 12);
         let [host, tables] = split_top(rest, host);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
-        // The process table always has room for its heading and three rows.
+        // Always leave room for the heading and three rows of the process table.
         let gpus =
             rows(gpu_rows + 1).min(tables.height.saturating_sub(5)).max(2).min(tables.height);
         let left = tables.height - gpus;
@@ -366,7 +366,8 @@ fn nothing_to_show(app: &App) -> String {
     }
 }
 
-/// Draws CPU, memory, load and driver in one line. A narrow screen shows the first items that fit.
+/// Draws a line with the host's CPU use, memory use and load, and its driver version. A narrow screen shows the first
+/// items that fit.
 fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let absent = theme.glyphs.absent;

@@ -1,5 +1,5 @@
-//! Results of the probe allocator: histograms of driver, pattern and process side by side, with the policies below them
-//! and earlier probes as a heat map.
+//! Results of a GPU probe: side-by-side histograms for the driver, the request pattern and the process. Below them are
+//! the results of each allocator policy, and a heat map of earlier probes.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "DRIVER",
-            "Allocations that the driver grants when all memory but the headroom is requested, largest power of two \
+            "Allocations that succeed when the probe requests all memory except the headroom, largest power of two \
              first. If there is at most one allocation of each size, the GPU is not fragmented.",
         ),
         (
@@ -38,7 +38,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "PROCESS",
-            "Free blocks in the cache of the process, if the probe was started from a process.",
+            "Free blocks in the cache of the process, if a process was selected when the probe was started.",
         ),
         (
             "native, expandable",
@@ -246,7 +246,7 @@ impl Screen for ProbeScreen {
 }
 
 impl ProbeScreen {
-    /// Draws how the pattern's free blocks changed over the probes of this GPU.
+    /// Draws how the free blocks left by the request pattern changed from one probe of this GPU to the next.
     fn draw_history(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let probes = || app.probes.of(&self.gpu).filter(|probe| probe.outcome == Outcome::Done);
         if probes().count() < 2 {

@@ -1,5 +1,5 @@
-//! One process: its memory over time on each of its GPUs, kernel data about it, and its environment as far as privacy
-//! allows.
+//! One process: its memory over time on each of its GPUs, kernel data about it, and its environment variables without
+//! private values.
 
 use std::sync::Arc;
 

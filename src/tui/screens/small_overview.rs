@@ -119,7 +119,8 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
     account_pools(gpu, app.frame.pools.as_ref())
 }
 
-/// Describes the GPU's memory, either from the allocator of its only process or in parts.
+/// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
+/// otherwise.
 fn split_words(app: &App, gpu: &Gpu) -> String {
     if let Some(words) = pool_text(app, gpu) {
         return words;
@@ -180,8 +181,8 @@ fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))
 }
 
-/// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The memory is the peak of live tensors, or the VRAM in use
-/// if the peak is unknown.
+/// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The size is the peak memory in live tensors, or the VRAM
+/// in use if the peak is unknown.
 fn process_text(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);

@@ -32,10 +32,13 @@ pub const DEF: ScreenDef = ScreenDef {
             "A stack is new or vanished if only one snapshot contains it. Stacks are the same if all of their frames are. \
              If only the line numbers differ, two stacks are matched unless there are several candidates.",
         ),
-        ("BYTES", "Difference in the memory held by the stack, as requested, before rounding."),
+        (
+            "BYTES",
+            "Difference in the requested memory held by the stack, before the allocator rounds it up.",
+        ),
         ("[ ]", "Show another device of the snapshots."),
     ],
-    // Provide no sample, because the screen needs two snapshot files.
+    // Provide no sample screen, because the screen needs two snapshot files.
     sample: |_| None,
 };
 

@@ -40,7 +40,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("[ ]", "Show another device of the history."),
         (
             "RESERVED",
-            "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the peak in live tensors.",
+            "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the peak memory in live tensors.",
         ),
         (
             "IDLE",
@@ -50,10 +50,10 @@ pub const DEF: ScreenDef = ScreenDef {
         ("RETRIES", "Number of times the allocator would have flushed its cache to make room."),
         (
             "OOM AT",
-            "Operation whose request fails. If the operation also failed in the recording, a line below the table says so.",
+            "Operation whose request fails. If this operation also failed in the recorded program, a line below the table says so.",
         ),
     ],
-    // Provide no sample, because the samples contain no replayed history.
+    // Provide no sample screen, because the sample data contains no replayed history.
     sample: |_| None,
 };
 
@@ -194,7 +194,7 @@ impl WhatifScreen {
         lines
     }
 
-    /// Draws the chart, which needs one row for the legend, some for the columns and one for the axis.
+    /// Draws the chart, which needs one row for the legend, several for the columns and one for the axis.
     fn chart(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let (Some(selected), Some(mut plot)) = (self.played(), plot(area)) else {
             return;

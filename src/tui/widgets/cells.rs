@@ -129,7 +129,7 @@ pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: 
     put(buffer, area.x, area.y, &text, area.width, theme.style(role));
 }
 
-/// Writes lines one below the other, as many as fit into the area.
+/// Writes as many lines as fit into the area, one below the other.
 pub fn put_lines<'l>(
     buffer: &mut Buffer,
     area: Rect,
@@ -141,7 +141,7 @@ pub fn put_lines<'l>(
     }
 }
 
-/// Writes several strings side by side. Returns the column after the last.
+/// Writes several strings side by side. Returns the first column after the last string.
 pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str, Style)]) -> u16 {
     let mut at = x;
     for (text, style) in pieces {

@@ -62,7 +62,7 @@ pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
     lines
 }
 
-/// Wraps at the last column. Users copy this text, so wrapping must not add or remove spaces.
+/// Wraps text at the last column. Users copy this text, so wrapping must not add or remove spaces.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;

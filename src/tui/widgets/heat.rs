@@ -1,4 +1,5 @@
-//! Histograms over time: one row per size and one column per time, newest on the right. Fuller cells mean more bytes.
+//! Histograms over time: one row per size and one column per time step, newest on the right. Fuller cells mean more
+//! bytes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -39,7 +40,8 @@ pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffe
     }
 }
 
-/// Returns a cell's fill level, in eighths of the column's total. Even a few bytes produce a visible level.
+/// Returns a cell's fill level from 0 to 8: the cell's share of the column's bytes, in eighths. The level is at least 1
+/// if the cell represents any bytes.
 fn level(bytes: u64, all: u64) -> usize {
     let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
     let min = usize::from(bytes > 0);

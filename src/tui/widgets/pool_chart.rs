@@ -23,7 +23,7 @@ pub struct PoolChart<'a> {
     pub top: Bytes,
 }
 
-/// Edges of one column in eighths of a cell: minimum and maximum of allocated memory, and reserved memory.
+/// Edges of one column in eighths of a cell: minimum and maximum allocated memory, and reserved memory.
 struct Edges {
     low: u32,
     high: u32,

@@ -1,4 +1,4 @@
-//! Scroll position in a text. The scroll limit depends on the text's length and the number of visible rows.
+//! The scroll position in a text. The scroll limit depends on the text's length and the number of visible rows.
 
 use crate::tui::action::Action;
 use crate::tui::effect::Effect;

@@ -123,7 +123,7 @@ impl CellContents<'_> {
     }
 }
 
-/// Range of cell sizes, as powers of two.
+/// Minimum and maximum cell size, as exponents of two: 64 KiB to 64 GiB.
 const MIN_CELL_POWER: u32 = 16;
 const MAX_CELL_POWER: u32 = 36;
 /// Preferred maximum cell size: 32 MiB, because larger cells would hide most free blocks between tensors.
@@ -132,8 +132,8 @@ const MAX_PREFERRED_POWER: u32 = 25;
 const MAX_ROWS: usize = 400;
 
 impl SegmentLayout {
-    /// Returns the layout with the smallest cells that fit the whole map into `height` rows. Cells above 32 MiB would
-    /// hide free blocks between tensors, so a large map gets up to a few hundred rows instead.
+    /// Returns the layout with the smallest cells that fit the whole map into `height` rows. Cells larger than 32 MiB
+    /// would hide free blocks between tensors, so a large map gets up to a few hundred rows instead.
     pub fn fitting(map: &PoolMap, cells_per_row: usize, height: usize) -> Self {
         let order = row_order(map);
         let rows = |power: u32| count_rows(map, &order, 1 << power, cells_per_row);
@@ -483,7 +483,7 @@ struct RowPacker {
 }
 
 impl RowPacker {
-    /// Places the next part. Returns whether it begins a new row, and its column.
+    /// Places the next part. Returns true if the part begins a new row, and returns its column.
     fn next(
         &mut self,
         segment: &Segment,
@@ -673,7 +673,7 @@ mod tests {
                     prop_assert!(piece.x + piece.fills.len() <= width);
                     for i in 0..piece.fills.len() {
                         let under = layout.under(&map, Cursor { row: r, x: piece.x + i });
-                        let under = under.expect("a cell of the layout");
+                        let under = under.expect("the layout contains this cell");
                         prop_assert!(!under.blocks.is_empty());
                         seen += under.to - under.from;
                     }

@@ -49,7 +49,7 @@ impl<T> Column<T> {
         Self { align: Align::Rest, ..Self::right(title, width, priority, cell, help) }
     }
 
-    /// Truncates long text in the middle, for names that differ at the end.
+    /// Truncates long text in the middle, which suits names that differ only at the end.
     pub const fn shortened_in_middle(self) -> Self {
         Self { align: Align::RestMiddle, ..self }
     }

@@ -40,8 +40,8 @@ impl TimeAxis {
         Self { end, length, past: None }
     }
 
-    /// Draws the rule under `plot` with its marks and times. The times are ages, or clock times if the window does not
-    /// end now. A time that would hide a mark is moved or omitted.
+    /// Draws the axis line under `plot`, with its marks and times. The times are ages, or clock times if the window
+    /// does not end now. A time that would hide a mark is moved or omitted.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
@@ -85,7 +85,7 @@ impl TimeAxis {
         }
     }
 
-    /// Returns the column of a time in a chart of `width` columns. `None` if the time is outside the window.
+    /// Returns the column of a time in a chart of `width` columns, or `None` if the time is outside the window.
     pub fn column(&self, time: Mono, width: u16) -> Option<u16> {
         if time > self.end {
             return None;

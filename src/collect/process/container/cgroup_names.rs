@@ -1,9 +1,9 @@
 //! Finds the container of a process in its cgroup path. Each runtime has its own naming scheme.
 //!
 //! `0::/system.slice/docker-5f0a…64 hex digits….scope` is the Docker container `5f0a…`, shown with 12 digits as in
-//! `docker ps`. In Kubernetes, the pod's UID comes before the container ID. LXC has names but no IDs. Slurm paths
-//! contain a job step as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost one
-//! is returned, because this host's runtime manages it.
+//! `docker ps`. In Kubernetes, the pod's UID comes before the container ID. LXC containers have names but no IDs. Slurm
+//! paths contain a job step as `job_81234/step_0`, which users write as `81234.0`. For nested containers, the outermost
+//! one is returned, because this host's runtime manages it.
 
 use super::super::cgroup::segments;
 use super::ContainerMatch;

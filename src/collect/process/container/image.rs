@@ -21,7 +21,7 @@ pub fn find(
     environment: Option<&List>,
     own: Option<u64>,
 ) -> Option<(ContainerMatch, Option<String>)> {
-    // Reads the mounts only if the process has its own mount namespace, because the mount list can have thousands of
+    // Read the mounts only if the process has its own mount namespace, because the mount list can have thousands of
     // lines.
     let namespace = dir.mount_namespace().ok()?;
     if own? == namespace {

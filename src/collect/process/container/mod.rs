@@ -56,7 +56,7 @@ pub fn docker_id(cgroup: &str) -> Option<String> {
 
 pub struct Containers {
     names: Names,
-    /// Inode of gputop's own mount namespace. A process in the same namespace does not run in an image.
+    /// Inode of gputop's own mount namespace. A process in the same namespace does not run in a container image.
     own_mount_namespace: Option<u64>,
 }
 
@@ -75,7 +75,8 @@ impl Containers {
         environment: Option<&List>,
     ) {
         let by_cgroup = cgroup_names::find(cgroup);
-        // An Apptainer or Singularity image may also run in a Slurm step.
+        // Look for an Apptainer or Singularity image even if the cgroup belongs to a Slurm step, because both may
+        // apply.
         let by_image = match &by_cgroup {
             Some(found) if found.runtime != Runtime::Slurm => None,
             _ => image::find(dir, environment, self.own_mount_namespace),

@@ -28,7 +28,8 @@ use crate::user_files;
 const MAX_NAME_CHARS: usize = 128;
 /// Maximum size of a runtime's JSON file. Podman's list has about 400 bytes per container.
 const MAX_JSON: u64 = 1 << 20;
-/// Maximum number of kubelet log entries to read. The kubelet's default limit is 110 pods per node.
+/// Maximum number of names to read from a directory of kubelet logs, which has one entry per pod or container. The
+/// kubelet's default limit is 110 pods per node.
 const MAX_LISTED: usize = 16_384;
 /// Maximum number of cached container names. Names rarely change, but a host may start containers all day.
 const MAX_KNOWN: usize = 1_024;

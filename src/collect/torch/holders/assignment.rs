@@ -83,15 +83,16 @@ pub struct HolderCandidate {
     pub class: HolderClass,
     pub name: String,
     pub path: Vec<String>,
-    /// Weighted number of references in the path. Among candidates of one class, the lowest cost wins.
+    /// Weighted number of references in the path. If the candidates are otherwise equal, the lowest cost wins.
     pub cost: u32,
     pub tensor: Tensor,
     pub aliases: Vec<String>,
 }
 
 impl HolderCandidate {
-    /// Returns the candidate's rank: named tensors, then graph tensors, then all others; whole tensors before views, and
-    /// large views before small ones.
+    /// Returns the candidate's rank. The class is compared first: tensors with a name, then tensors saved by a graph,
+    /// then all others. Within a class, tensors that cover their storage come before views, and large views before
+    /// small ones.
     fn rank(&self) -> (u8, bool, Reverse<u64>, u32) {
         let class = match self.class {
             HolderClass::Parameter => 0,
@@ -143,7 +144,8 @@ impl BlockAssignment {
             Some(other) if candidate.rank() < other.rank() => (candidate, other),
             Some(other) => (other, candidate),
         };
-        // Adds no alias for a graph: saving a tensor does not give the tensor another name.
+        // Do not add an alias for a tensor saved by a graph, because saving a tensor does not give the tensor another
+        // name.
         let name = match loser.class {
             HolderClass::SavedForBackward => String::new(),
             _ => loser.name,
@@ -187,7 +189,8 @@ impl BlockAssignment {
             group.count += 1;
             group.bytes.0 = group.bytes.0.saturating_add(block.bytes);
             group.tensors.push(held_tensor(&block, candidate));
-            // Limits memory use without sorting the tensors for every block.
+            // Drop small tensors only when the list is twice as long as needed, so that it is not sorted for every
+            // block.
             if group.tensors.len() >= 2 * MAX_LISTED {
                 keep_largest(&mut group.tensors);
             }
@@ -279,7 +282,7 @@ pub fn group_name(name: &str) -> String {
     group + &starred(&component)
 }
 
-/// Returns `*` if a name component is an index, or else the component itself.
+/// Returns `*` for a name component that is an index, and any other component unchanged.
 fn starred(component: &str) -> String {
     let is_index = !component.is_empty() && component.bytes().all(|b| b.is_ascii_digit());
     if is_index { "*" } else { component }.to_owned()

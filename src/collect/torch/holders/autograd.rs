@@ -88,7 +88,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
         let Some(class) = self.classes.of(node).filter(|class| is_node_class(class)) else {
             return;
         };
-        // Skips an AccumulateGrad node, which refers to a parameter but does not keep it alive.
+        // Skip an AccumulateGrad node, which refers to a parameter but does not keep it alive.
         if class.contains("AccumulateGrad") {
             return;
         }

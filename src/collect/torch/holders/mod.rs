@@ -156,8 +156,8 @@ fn read_target<M: Memory, H: Memory>(
     let scanned = scan_heaps(target, &reader, &maps);
     let has_glibc_malloc = has_glibc_malloc(&maps);
     let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
-    // Includes a tensor only if it has the same storage before and after the blocks are read. Otherwise, another tensor
-    // may have reused its memory.
+    // Include a tensor only if it has the same storage before and after the blocks are read. If the storage differs,
+    // the memory now belongs to a different tensor.
     let pools = Pools::read(attached)?;
     reader.forget();
     let tensors = tensors.map(PythonTensors::verified);
@@ -177,7 +177,8 @@ fn read_target<M: Memory, H: Memory>(
         && pools.stats == before.stats
         && pools.stats.iter().all(|stats| after.contains(stats));
     let addresses = before.addresses();
-    // Does not call a block a workspace if the scan was incomplete, because a missed tensor may use the block.
+    // If the scan was incomplete, do not classify any block as a workspace, because a tensor that the scan missed may
+    // use the block.
     let is_workspace = |address| !scanned.is_incomplete && addresses.contains(&address);
     let (groups, allocated) = assignment.into_groups(is_workspace);
     Ok(Holders {
@@ -382,7 +383,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         self.assign_named(&names, assignment);
         let mut roots = self.roots();
         if has_glibc_malloc {
-            // Starts the walk at the tensors with the best names, so that each node gets the best name that reaches it.
+            // Start the walk at the tensors with the best names, so that each node gets the best name that reaches it.
             roots.sort_by_key(|&index| names[index].as_ref().map_or(u32::MAX, |path| path.cost));
             let (saved, is_complete) = self.walk(&roots);
             if !is_complete {
@@ -396,8 +397,8 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 "Tensors saved by autograd are not attributed: the program does not use glibc malloc.",
             );
         }
-        // Reports that the time limit was exceeded, because all later reads fail, including the checks of named
-        // tensors.
+        // Report that the time limit was exceeded. From then on, all reads fail, including those that check the tensors
+        // already named.
         if budget.is_beyond(100) {
             limits.add_end("The time limit stopped the read, so some names are missing.");
         }
@@ -427,7 +428,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         }
         let max_bytes = budget.options.memory_limit * 3 / 8;
         let mut names = Names::new(&self.python, &self.tensors, max_bytes);
-        // Bypasses the cache, which would return tensors that the program has freed meanwhile.
+        // Bypass the cache, which would return tensors that the program has freed since they were cached.
         let uncached = reader.uncached();
         let classes = Classes::new(&uncached);
         let current = Tensors { classes: &classes, layout: self.tensors.layout };
@@ -466,7 +467,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
             let Some(path) = path else {
                 continue;
             };
-            // Reads the tensor again: the search takes a long time, so another tensor may now be at the same address.
+            // Read the tensor again: the search takes a long time, so another tensor may now be at the same address.
             let now = self.tensors.of_object(tensor.object);
             if !now.is_some_and(|now| now.is_same(tensor)) {
                 continue;
@@ -479,7 +480,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
                 tensor: tensor.clone(),
                 aliases: path.aliases.clone(),
             });
-            // Names the gradient here, because a gradient gets a Python object only when Python code accesses it.
+            // Name the gradient here, because a gradient gets a Python object only when Python code accesses it.
             if let Some(gradient) = self.others.get(&tensor.gradient) {
                 let mut steps = path.path.clone();
                 steps.push(".grad".to_owned());

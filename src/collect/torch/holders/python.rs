@@ -198,7 +198,7 @@ impl<'a, M: Memory> Python<'a, M> {
         }
         let reader = self.reader;
         let words = reader.words(address, TYPE_WORDS)?;
-        // Checks that the object at the address is a type: its own type must be derived from `type`.
+        // Check that the object at the address is a type: its own type must be derived from `type`.
         let meta = reader.word(words.get(1)?.checked_add(TYPE_FLAGS)?)?;
         if meta & TYPE_SUBCLASS == 0 {
             return None;
@@ -522,7 +522,7 @@ impl<'a, M: Memory> Python<'a, M> {
             }
             block = self.reader.word(block.checked_add(8 + BLOCK_ITEMS * 8)?)?;
             index = 0;
-            // Counts empty blocks too, so that the loop terminates even if the deque is corrupted.
+            // Count empty blocks too, so that the loop terminates even if the deque is corrupted.
             count += 1;
         }
         self.note_items(count.saturating_add(u64::from(block != last)));

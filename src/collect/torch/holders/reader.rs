@@ -19,7 +19,7 @@ use crate::collect::memory::{Memory, Range, is_pointer};
 const CHUNK_BYTES: u64 = 16 << 10;
 /// Maximum length of one memory read in bytes. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
-/// Number of time limit checks per read of the clock.
+/// Number of time limit checks for each read of the clock.
 const CHECKS_PER_CLOCK: u32 = 64;
 
 /// A hash function for addresses that is faster than the standard one. Hostile addresses can make it slow, but the time
@@ -131,7 +131,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
     ) -> Self {
-        // Skips mapped device memory of a driver, which may be slow to read.
+        // Skip mapped device memory of a driver, which may be slow to read.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
         let empty = Chunk { start: 0, bytes: Rc::from([]) };
         Self {

@@ -1,4 +1,4 @@
-//! Scans the target's heaps for words with certain values: the type pointers of Python tensors and the vtables of C++
+//! Scans the target's heaps for words with specific values: the type pointers of Python tensors and the vtables of C++
 //! storages. A match is only a candidate, because freed memory still contains its old words.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::model::units::Pid;
 
 const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4 << 10;
-/// Number of entries in the filter that precedes the exact comparison.
+/// Number of entries in the filter that rejects most words before the exact comparison.
 const FILTER: usize = 4_096;
 
 /// Pages of a process that are in memory or in swap. Reading any other page would allocate it in the target.

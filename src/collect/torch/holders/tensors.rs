@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The offsets differ between PyTorch releases, and there is no table of them. Instead, each tensor in a sample votes
-//! for the offsets that fit it. The evidence is the names of C++ classes and the pointer back to the Python object. A
-//! candidate without that pointer is not a tensor.
+//! for the offsets that fit it. The evidence consists of the names of C++ classes and the pointer back to the Python
+//! object. A candidate without that pointer is not a tensor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::collect::memory::elf::Image;
 use crate::collect::memory::maps::{Mapping, images};
 use crate::collect::memory::{Memory, is_pointer};
 
-/// Number of tensors that vote on the offsets.
+/// Number of sampled tensors that vote on the field offsets.
 const SAMPLES: usize = 256;
 const IMPL_WORDS: usize = 26;
 const STORAGE_WORDS: usize = 9;
@@ -39,7 +39,7 @@ const STORAGE_CLASS: &str = "N3c1011StorageImplE";
 const STORAGE_VTABLE: &str = "_ZTVN3c1011StorageImplE";
 const IMPL_VTABLE: &str = "_ZTVN3c1010TensorImplE";
 
-/// Values of c10::ScalarType: name, and bytes per element. Releases only append to this list.
+/// Values of c10::ScalarType: name, and bytes per element. New PyTorch releases only append to this list.
 const DTYPES: &[(&str, u64)] = &[
     ("uint8", 1),
     ("int8", 1),
@@ -105,7 +105,7 @@ impl<'a, M: Memory> Classes<'a, M> {
 
     fn read(&self, vtable: u64) -> Option<String> {
         let info = self.reader.pointer(vtable.checked_sub(8)?)?;
-        // Does not require alignment, because C++ class names are unaligned.
+        // Do not require alignment, because C++ class names are unaligned.
         let name = self.reader.word(info.checked_add(8)?)?;
         let name = self.reader.text(name, MAX_CLASS_NAME)?;
         let is_mangled =
@@ -259,7 +259,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
         let Ok(image) = Image::read(reader.memory(), base) else {
             continue;
         };
-        // Adds two words, because objects point past the first two words of a vtable.
+        // Add two words, because objects point past the first two words of a vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
         found.storages.extend(symbol(STORAGE_VTABLE).map(|at| at + 16));
         found.implementations.extend(symbol(IMPL_VTABLE).map(|at| at + 16));
@@ -272,7 +272,7 @@ pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Opt
     let mut votes: BTreeMap<TensorLayout, usize> = BTreeMap::new();
     let mut gradients: BTreeMap<usize, usize> = BTreeMap::new();
     let step = (candidates.len() / SAMPLES).max(1);
-    // Extends the sample until enough tensors have voted, because most candidates may be stale.
+    // Extend the sample until enough tensors have voted, because most candidates may be stale.
     for first in 0..step {
         for &object in candidates.iter().skip(first).step_by(step) {
             let Some((layout, meta)) = layout_of(classes, object) else {

@@ -3,7 +3,7 @@
 use super::reader::AddressMap;
 use super::tensors::Tensor;
 
-/// Percentage of the living tensors' bytes that must have a name before the search may end early.
+/// Percentage of the live tensors' bytes that must have a name before the search may end early.
 const SUFFICIENT_PERCENT: u64 = 99;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct WantedStorage {
 pub struct WantedTensors {
     tensors: AddressMap<WantedTensor>,
     storages: AddressMap<WantedStorage>,
-    /// Bytes of all living tensors and their graphs, whether named or not.
+    /// Bytes held by all live tensors and their graphs, whether named or not.
     living_bytes: u64,
     unnamed_bytes: u64,
 }

@@ -8,7 +8,7 @@ use crate::model::units::{Bytes, Percent};
 
 #[derive(Debug, Default)]
 pub(super) struct HostFigures {
-    /// Busy and total CPU ticks in the last round.
+    /// Busy and total CPU ticks, as counted in the last round.
     ticks: Option<(u64, u64)>,
 }
 

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((second.gpu_instance.get(), second.compute_instance.get()), (Some(13), Some(1)));
         assert_eq!(&*second.uuid.0, "MIG-GPU-9de3d0e8/9/0");
         assert!(first.memory.free.why().is_some());
-        // An instance missing from the table has a reason for each missing value.
+        // If an instance is missing from the table, each of its missing values has a reason.
         assert!(all[&2][0].memory.used.why().is_some());
     }
 

@@ -1,5 +1,5 @@
 //! Reads a host without gputop through its `nvidia-smi`. The frames are the same as from other sources. Data that
-//! `nvidia-smi` does not provide is marked as missing for that reason.
+//! `nvidia-smi` does not provide is marked as missing, with this as the reason.
 //!
 //! ```text
 //! this host                                                     remote host

@@ -1,5 +1,5 @@
-//! Processes on the GPUs: the driver's two process lists (one is in [`usage`](super::usage)), and data about each
-//! process from the kernel and `ps`.
+//! Processes on the GPUs: the driver's two process lists (one of them is in [`usage`](super::usage)), and data about
+//! each process from the kernel and `ps`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -68,7 +68,7 @@ impl CpuShares {
         let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
         let mut on_gpus: Vec<Vec<Holder>> =
             gpus.iter().map(|gpu| holders(gpu, &apps, context.usage)).collect();
-        // Omits process data in a container, where the driver's PIDs come from another namespace.
+        // Omit process data in a container, where the driver's PIDs come from another namespace.
         let processes = match context.facts.namespace {
             PidNamespace::Host => self.processes(on_gpus.iter().flatten(), round, context),
             _ => BTreeMap::new(),
@@ -129,7 +129,7 @@ impl CpuShares {
         if let Some((user, command)) = ps_line.and_then(user_and_command) {
             process.user = visible(user, MAX_NAME).into();
             let words = split_words(command);
-            // Redacts the joined text as well. Argument boundaries are unknown, so a header or script may be split into
+            // Redact the joined text as well. Argument boundaries are unknown, so a header or script may be split into
             // several words.
             let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();

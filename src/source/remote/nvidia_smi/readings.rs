@@ -33,7 +33,7 @@ pub(super) struct Round {
     pub apps_exit: Option<i32>,
     /// `/proc/PID/stat`
     pub stats: Vec<Vec<u8>>,
-    /// `ps` line: `  426 ana   python3 train.py`
+    /// `ps` lines: `  426 ana   python3 train.py`
     pub ps_lines: Vec<Vec<u8>>,
 }
 

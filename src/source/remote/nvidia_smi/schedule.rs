@@ -10,7 +10,7 @@ use super::view::OptionalQueries;
 use crate::model::units::Millis;
 
 /// Minimum interval between rounds. Each round restarts `nvidia-smi` and queries the driver for everything, so a
-/// shorter interval would cost the host too much.
+/// shorter interval would put too much load on the host.
 const MIN_INTERVAL: Millis = Millis(1_000);
 /// Time without a reply after which a heartbeat is requested.
 const HEARTBEAT_DELAY: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ struct State {
     due: Option<Instant>,
     /// Number of the newest detail request.
     details: u64,
-    /// Due time of the next detail query, set after the first round.
+    /// Time at which the next detail query is due, set after the first round.
     details_due: Option<Instant>,
     wants: OptionalQueries,
     is_over: bool,
@@ -81,7 +81,7 @@ impl PollSchedule {
         }
     }
 
-    /// Sets the fields requested in all further rounds.
+    /// Sets the fields requested in all later rounds.
     pub(super) fn set_query(&self, query: String) {
         let mut state = self.state();
         (state.query, state.due) = (Some(query), None);
@@ -97,7 +97,7 @@ impl PollSchedule {
         self.changed.notify_all();
     }
 
-    /// Returns how long the pending request has been hung, or `None` if no request is hung.
+    /// Returns how long the pending request has been hanging, or `None` if no request is hanging.
     pub(super) fn overdue(&self) -> Option<Duration> {
         let state = self.state();
         let since = state.since.filter(|_| state.is_waiting())?.elapsed();

@@ -16,7 +16,7 @@
 /// Start of the script's first output line, followed by the protocol version.
 pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
 
-/// Paths of `nvidia-smi` to search in addition to PATH: in WSL, and in containers whose runtime provides the program.
+/// Paths to search for `nvidia-smi` in addition to PATH: in WSL, and in containers whose runtime provides the program.
 const PLACES: &str =
     "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
 

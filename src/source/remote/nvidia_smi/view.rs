@@ -200,7 +200,7 @@ impl View {
         }
     }
 
-    /// Returns an unread pool for each compute process, because allocators on the remote host are not read.
+    /// Returns an unread pool for each compute process, because gputop cannot read allocators through `nvidia-smi`.
     /// Graphics-only processes have no allocator.
     fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
         let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());

@@ -6,7 +6,7 @@ use crate::source::record::Recorder;
 
 const DAY: i64 = 1_795_000_000_000;
 
-/// Returns a recording from a host that booted at `boot`, with one frame per second of the day.
+/// Returns a recording from a host that booted at `boot`, with one frame for each of these seconds of the day.
 fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
     for second in seconds {

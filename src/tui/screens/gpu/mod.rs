@@ -40,7 +40,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("every sample", "Read at every sampling interval."),
         ("10 s", "Read every 10 s, because it rarely changes or is expensive to query."),
         ("while shown", "Read only while this screen is open, because the call takes 2 to 40 ms."),
-        ("once", "Read when gputop opened the GPU."),
+        ("once", "Read once, when gputop opened the GPU."),
     ],
     sample: |app| Some(Box::new(GpuScreen::new(app.frame.gpus.first()?.uuid.clone()))),
 };

@@ -1,5 +1,5 @@
-//! Layout and drawing of the memory screen. The parts are placed from top to bottom. If space runs out, the lowest are
-//! omitted first.
+//! Layout and drawing of the memory screen. The parts are placed from top to bottom. If there is not enough space, the
+//! lowest parts are omitted first.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -30,7 +30,7 @@ pub(super) struct Areas {
     note: Rect,
     stack: Rect,
     pub(super) chart: Rect,
-    /// Areas of the bar and of the text lines. On a small screen, these replace everything above the panes.
+    /// Areas of the bar and the text lines that replace everything above the panes on a small screen.
     bar: Rect,
     lines: Rect,
     pub(super) panes: PaneAreas,
@@ -154,8 +154,8 @@ impl Shown<'_> {
         areas
     }
 
-    /// Returns the lines of the stack shown in a large area. If there is no room for both, the stack replaces the chart
-    /// only if the user requested it.
+    /// Returns the lines of the stack shown in a large area. If there is no room for both the stack and the chart, the
+    /// stack takes precedence only if the user requested it.
     fn large_stack(&self, area: Rect) -> Vec<(String, Role)> {
         let min_height = if self.is_stack_requested() { 16 } else { 26 };
         if area.height < min_height {

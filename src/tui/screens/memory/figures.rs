@@ -71,8 +71,9 @@ impl Parts {
         read.map_or(parts, |read| parts.split_like(&read.fragmentation))
     }
 
-    /// Returns true if the map should be used: it describes the same instant, the statistics cannot split idle memory,
-    /// or they would count private pools as returnable.
+    /// Returns true if the parts of idle memory should be taken from the map. This is the case if the map describes the
+    /// same instant as the statistics, if the statistics do not contain the parts, or if private pools have free
+    /// segments, which the statistics would count as returnable.
     fn needs(&self, map: &Fragmentation) -> bool {
         !self.differ(map) || self.split.is_none() || map.kept.0 > 0
     }
@@ -100,8 +101,8 @@ impl Parts {
     fn of_stats(pool: &Pool) -> Self {
         let (stats, idle) = (&pool.stats, pool.stats.idle());
         let split = stuck(stats).zip(returnable(stats)).map(|(stuck, returnable)| {
-            // Limit each part to what remains of the idle memory, because statistics that changed during the reading
-            // may not add up.
+            // Limit each part to what remains of the idle memory, because statistics that changed while they were being
+            // read may not add up.
             let waiting = stats.waiting();
             let stuck = stuck.0.min(idle.0 - waiting.0);
             IdleParts {
@@ -147,8 +148,8 @@ impl Figures {
         let process = reserved.saturating_add(other.unwrap_or(0));
         let card = gpu.and_then(|gpu| card(gpu, process));
         let contradicts = vram.is_some_and(|vram| vram.0 < reserved);
-        // Mark the difference as approximate only if the pool has changed, because the driver and the allocator are
-        // read at different times.
+        // The driver and the allocator are read at different times. Mark the difference as approximate only if the pool
+        // may have changed in between.
         let has_changed = pool.stats.reserved.min() != pool.stats.reserved.max();
         let mut figures = Self {
             is_other_approximate: has_changed
@@ -159,7 +160,7 @@ impl Figures {
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
-        // Limit the sizes that fit, because a map read at another time may contain more idle memory.
+        // Limit the sizes that fit, because a map read at another time may show more idle memory.
         if let Some(unused) = figures.unused() {
             let sizes = [&mut figures.fits.cache, &mut figures.fits.flushed];
             sizes.into_iter().flatten().for_each(|size| *size = (*size).min(unused));
@@ -180,7 +181,7 @@ impl Figures {
         self.process = sum(&printed[..7]);
         self.idle_parts = parts.split.map(|_| IdleParts {
             stuck: printed[2],
-            // Add the remaining idle memory, because it can only be whole segments.
+            // Add the idle memory that is in no other part, because it can only consist of entirely free segments.
             returnable: sum(&[printed[3], printed[6]]),
             private: printed[4],
             waiting: printed[5],
@@ -195,7 +196,7 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns the unused memory: idle memory plus the driver's free memory.
+    /// Returns the unused memory: idle memory plus the memory that the driver reports as free.
     pub fn unused(&self) -> Option<Bytes> {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
@@ -209,13 +210,13 @@ impl Figures {
         let fits = down_with_unit(largest);
         if !self.fits.is_complete() {
             return format!(
-                "{} GiB is unused, and a request of {fits} fits; larger ones depend on the map",
+                "{} GiB is unused, and a request of {fits} fits; a larger one may not",
                 gib(unused)
             );
         }
         // Do not warn about a difference below 10 %.
         if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
-            return format!("{} GiB is unused, and a request of up to {fits} fits", gib(unused));
+            return format!("{} GiB is unused, and requests of up to {fits} fit", gib(unused));
         }
         let why = match self.idle_parts {
             Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
@@ -338,16 +339,13 @@ mod tests {
         let gib = Bytes::gib(1).0;
         let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
         let figures = Figures::of(&frame, &pool(13 * gib, 13 * gib + 1, 1), None);
-        assert_eq!(
-            figures.headline(),
-            "10.00 GiB is unused, and a request of up to 10.00 GiB fits"
-        );
+        assert_eq!(figures.headline(), "10.00 GiB is unused, and requests of up to 10.00 GiB fit");
         // With expandable segments, only the map shows which memory can be released.
         let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.idle_parts, None);
         assert_eq!(
             figures.headline(),
-            "15.00 GiB is unused, and a request of 10.00 GiB fits; larger ones depend on the map"
+            "15.00 GiB is unused, and a request of 10.00 GiB fits; a larger one may not"
         );
         let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.headline(), "5.00 GiB is cached but not in tensors");

@@ -42,16 +42,16 @@ pub const DEF: ScreenDef = ScreenDef {
         ("idle", "Cached by the allocator, but not in tensors: reserved - allocated."),
         (
             "stuck",
-            "Idle memory beside live tensors (inactive split). Only requests from the same stream that fit into a free block can use it. In \
-             expandable segments: free memory outside whole free pages.",
+            "Idle memory in segments that also hold live tensors (inactive split). Only requests from the same stream that \
+             fit into a free block can use it. In expandable segments: idle memory in partly used pages.",
         ),
         (
             "returnable",
-            "Idle memory in whole free segments. The allocator releases it to the driver when necessary.",
+            "Idle memory in segments that are entirely free. The allocator releases it to the driver when necessary.",
         ),
         (
             "private",
-            "Whole free segments of CUDA graphs and MemPools. No other request can use them.",
+            "Entirely free segments that belong to CUDA graphs and MemPools. No other request can use them.",
         ),
         ("waiting", "Freed, but another stream may still use it (record_stream)."),
         (
@@ -60,9 +60,12 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "~",
-            "Computed from values that were read at different times, so it may be wrong for a moment.",
+            "Computed from values that were read at different times, so it may be briefly inaccurate.",
         ),
-        ("elsewhere", "GPU memory of other processes, or not attributed to any visible process."),
+        (
+            "elsewhere",
+            "GPU memory of other processes, and memory not attributed to any visible process.",
+        ),
         (
             "FITS",
             "The largest request that succeeds now: from the cache, from the driver, or after the cache is flushed.",
@@ -94,7 +97,7 @@ pub struct MemoryScreen {
     process: ProcessKey,
     /// The GPU from which the screen was opened.
     gpu: Option<GpuUuid>,
-    /// Device ordinal in the process, if chosen with [ and ].
+    /// Device index as seen by the process, if chosen with [ and ].
     ordinal: Option<u32>,
     pane: Pane,
     map: MapPane,
@@ -106,7 +109,7 @@ pub struct MemoryScreen {
 }
 
 impl MemoryScreen {
-    /// Returns the process on this screen.
+    /// Returns the process shown on this screen.
     pub fn process_key(&self) -> ProcessKey {
         self.process
     }
@@ -136,7 +139,7 @@ impl MemoryScreen {
         Self { is_embedded: true, ..Self::new(id) }
     }
 
-    /// Returns the pools of the process, ordered by device ordinal.
+    /// Returns the pools of the process, ordered by device index.
     fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
         let pools = app.frame.pools.as_ref();
         let mut list: Vec<&Pool> =
@@ -145,7 +148,8 @@ impl MemoryScreen {
         list
     }
 
-    /// Returns the pool of the chosen device, or of the GPU from which the screen was opened, or the first pool.
+    /// Returns the pool of the chosen device. If no device was chosen, returns the pool on the GPU from which the
+    /// screen was opened. If there is no such pool, returns the first one.
     fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
         let devices = self.devices(app);
         let chosen = |pool: &&&Pool| Some(pool.ordinal) == self.ordinal;

@@ -39,8 +39,8 @@ pub const DEF: ScreenDef = ScreenDef {
         ("[ ]", "Show another device of the snapshot."),
         (
             "time",
-            "Chart of the trace. Every column has the same number of events, and the map shows the state after the \
-             last one. Arrows move the cursor, n and N go to failed requests, { and } zoom.",
+            "Chart of the trace. Each column covers the same number of events. The map shows the state at the end of \
+             the trace. Arrows move the cursor, n and N go to failed requests, { and } zoom.",
         ),
         (
             "mark",
@@ -53,8 +53,8 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "growth",
-            "Stacks that hold more memory at the second mark than at the first. Without marks, the whole trace is \
-             compared.",
+            "Stacks that hold more memory at the second mark than at the first. Without marks, the pane compares \
+             the end of the trace with its start.",
         ),
         (
             "requested",
@@ -66,10 +66,10 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "returnable",
-            "Free memory in whole segments. The allocator releases it to the driver when necessary.",
+            "Free memory in segments that hold no live block. The allocator releases it to the driver when necessary.",
         ),
     ],
-    // Provide no sample, because the screen needs a snapshot file.
+    // Provide no sample screen, because the screen needs a snapshot file.
     sample: |_| None,
 };
 

@@ -121,7 +121,7 @@ impl SnapshotScreen {
         theme: &Theme,
     ) {
         let title = match self.stacks_at {
-            None => "REQUESTED at the snapshot".to_owned(),
+            None => "REQUESTED at snapshot time".to_owned(),
             Some(position) => format!("REQUESTED after {}", when(device, position)),
         };
         let list = ListContext {

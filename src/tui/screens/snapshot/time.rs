@@ -20,7 +20,7 @@ use crate::tui::widgets::pool_chart;
 /// Minimum number of events shown in a chart.
 const MIN_EVENTS: usize = 32;
 
-/// The visible part of the trace, in positions.
+/// The visible part of the trace, expressed as positions.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     from: usize,
@@ -138,7 +138,7 @@ impl Window {
         self.to = self.from + length;
     }
 
-    /// Draws the chart, which needs one row for the legend, some for the columns and one for the axis.
+    /// Draws the chart, which needs one row for the legend, several for the columns and one for the axis.
     pub fn chart(
         &self,
         device: &Device,

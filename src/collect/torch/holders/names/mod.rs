@@ -25,11 +25,11 @@ use crate::model::holders::HolderClass;
 const COSTS: usize = 600;
 /// Approximate memory of one node in bytes, including its entries in the index and the queue.
 const NODE_BYTES: usize = 96;
-/// Minimum number of objects to visit between two checks for freed tensors: an absolute minimum, and a minimum for each
-/// wanted tensor.
+/// Minimum number of objects to visit between two checks for freed tensors: a fixed number, and a number per wanted
+/// tensor.
 const MIN_VISITS_PER_CHECK: usize = 16_384;
 const MIN_VISITS_PER_TENSOR: usize = 32;
-/// Maximum number of objects to visit in search of the last few unnamed bytes.
+/// Maximum number of objects to visit in search of the last few bytes without a name.
 const MAX_LAST_VISITS: usize = 50_000;
 const MAX_NAME: usize = 240;
 /// Number of items above which a container is searched after all cheaper paths, because most large containers contain
@@ -198,7 +198,7 @@ impl<'a, M: Memory> Names<'a, M> {
         let (mut visits, mut last_visits, mut next_check) = (0_usize, 0, MIN_VISITS_PER_CHECK);
         for cost in 0..COSTS {
             let mut next = 0;
-            // Checks the length each time, because expanding a node may add nodes of the same cost.
+            // Check the length each time, because expanding a node may add nodes of the same cost.
             while let Some(&index) = self.graph.queue.get(cost).and_then(|bucket| bucket.get(next))
             {
                 next += 1;
@@ -293,7 +293,7 @@ impl<'a, M: Memory> Names<'a, M> {
                 let sentence = format!("Only {max} threads were searched for local variables.");
                 python.reader.budget.limits.add_end(sentence);
             }
-            // Reverses the list, because the main thread is last.
+            // Reverse the list, because the main thread is last.
             for (number, thread) in threads.into_iter().rev().enumerate() {
                 self.add_frames(thread, number);
             }
@@ -329,8 +329,8 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the local variables of all functions on a thread's stack. The outermost function gets the cheapest names,
-    /// because its variables live longest.
+    /// Adds the local variables of all functions on a thread's stack. Names in the outermost function get the lowest
+    /// costs, because its variables live longest.
     fn add_frames(&mut self, thread: u64, number: usize) {
         let (python, layout) = (self.python, self.python.layout);
         let first = thread.wrapping_add(layout.thread_frame);
@@ -357,7 +357,7 @@ impl<'a, M: Memory> Names<'a, M> {
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
             let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
-            // Uses the frame as the root of its variables, although a frame is not a Python object.
+            // Use the frame as the root of its variables, although a frame is not a Python object.
             let edge = Edge { cost, class: HolderClass::Variable, step: root };
             self.graph.push(frame, NO_PARENT, edge);
             let Some(&parent) = self.graph.index.get(&frame) else {

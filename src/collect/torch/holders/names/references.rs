@@ -28,7 +28,7 @@ impl Parent {
 impl<M: Memory> Names<'_, M> {
     /// Adds a reference, unless its target cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
-        // Skips modules, which are already roots. Following `import torch` would give PyTorch's objects the same low
+        // Skip modules, which are already roots. Following `import torch` would give PyTorch's objects the same low
         // cost as the program's objects.
         let is_leaf = matches!(
             self.python.kind_of(object),
@@ -80,7 +80,7 @@ impl<M: Memory> Names<'_, M> {
                 let flags = python.reader.word(object.wrapping_add(168)).unwrap_or(0);
                 let dict = python.reader.pointer(object.wrapping_add(264));
                 let dict = dict.filter(|&dict| python.kind_of(dict) == Some(Kind::Dict));
-                // Skips types not created by Python code, which contain no tensors.
+                // Skip types not created by Python code, which contain no tensors.
                 if flags & 1 << 9 != 0 {
                     self.push_entries(dict, parent, parent.class, 12);
                 }

@@ -23,7 +23,7 @@ impl<M: Memory> Names<'_, M> {
         })
     }
 
-    /// Returns a path's name and steps. The path ends with `step` from `parent`.
+    /// Renders the path that leads to the node `parent` and then takes `step`. Returns the path's name and its steps.
     fn render(&self, parent: u32, step: Step, nesting: usize) -> (String, Vec<String>) {
         let mut steps = vec![step];
         let mut at = parent;
@@ -68,7 +68,7 @@ impl<M: Memory> Names<'_, M> {
             }
             Step::Attribute(name) | Step::Local(name) => named(python.text(name)),
             Step::Slot(name) => match python.reader.text(name, MAX_NAME) {
-                // Omits `_local_tensor`, so that the local part of a distributed tensor has the name of the distributed
+                // Omit `_local_tensor`, so that the local part of a distributed tensor has the name of the distributed
                 // tensor.
                 Some(name) if name == "_local_tensor" => String::new(),
                 name => named(name.map(Rc::from)),
@@ -95,7 +95,7 @@ impl<M: Memory> Names<'_, M> {
                     .get(&tensor)
                     .and_then(|&index| self.graph.nodes.get(index as usize));
                 match node {
-                    // Limits nesting: the name of a key must not contain the name of another key.
+                    // Limit nesting: the name of a key must not contain the name of another key.
                     Some(node) if nesting == 0 => {
                         format!("[{}]", self.render(node.parent, node.step, 1).0)
                     }
