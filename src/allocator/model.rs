@@ -47,7 +47,7 @@ pub struct Model<D = Simulated> {
     /// Indices of unused entries in `blocks`.
     vacant: Vec<u32>,
     created: u64,
-    /// Pairs of a small and a large pool: the shared pair first, then those of private pools.
+    /// Small and large pools in pairs: the shared pair first, then one pair for each private pool.
     pools: Vec<Pool>,
     private: BTreeMap<PoolId, Private>,
     ranges: Vec<Range>,

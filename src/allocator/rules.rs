@@ -52,9 +52,9 @@ impl Rules {
         }
     }
 
-    /// Returns true if an allocation from a private pool counts as graph capture (torch 2.12 and earlier). Later
-    /// releases check whether the stream is being captured. A trace does not record captures, so a private pool is
-    /// assumed to be a `MemPool` that is used outside of a capture.
+    /// Returns true if PyTorch treats every allocation from a private pool as part of a graph capture (torch 2.12 and
+    /// earlier). Later releases check whether the stream is capturing. Traces do not record captures, so for those
+    /// releases, a private pool is assumed to be a `MemPool` used outside a capture.
     pub(super) fn private_pools_capture(&self) -> bool {
         self.torch < (2, 13)
     }

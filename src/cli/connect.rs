@@ -311,7 +311,7 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
     if !run(command)?.status.success() {
         let advice = match program.glibc() {
             Some((major, minor)) if (major, minor) > PORTABLE_GLIBC => format!(
-                ". If its glibc is older than {major}.{minor}, copy the released program, which needs {}.{}, with `--push=FILE`",
+                ". If its glibc is older than {major}.{minor}, use `--push=FILE` to copy the release binary, which needs only glibc {}.{}",
                 PORTABLE_GLIBC.0, PORTABLE_GLIBC.1
             ),
             _ => String::new(),

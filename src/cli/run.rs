@@ -27,8 +27,8 @@ pub struct Args {
     /// Run Python without gputop's hook
     #[arg(long)]
     no_hook: bool,
-    /// Do not capture output to terminals and pipes; explain failures from output files, the hook and the exit status
-    /// only
+    /// Do not capture the output to terminals and pipes; use only output files, the hook and the exit status to explain
+    /// failures
     #[arg(long)]
     no_capture: bool,
     /// Record PyTorch's allocations, and save the trace on an out-of-memory error and at exit

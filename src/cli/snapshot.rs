@@ -31,7 +31,7 @@ pub struct Args {
     /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
-    /// Show only the device with this index in the process
+    /// Show only the device with this index, as numbered by the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
     #[command(flatten)]

@@ -24,8 +24,7 @@ const NUMBERS: &[&str] = &[
     "exit_code",
 ];
 
-/// Returns the value of `text` for the regex group `name`, or `None` if the text does not have the type implied by the
-/// name.
+/// Parses `text` as the type implied by the name of the regex group. Returns `None` if it does not parse.
 #[must_use]
 pub fn read(name: &str, text: &str) -> Option<Value> {
     let text = text.trim();

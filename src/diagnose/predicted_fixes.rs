@@ -9,7 +9,7 @@ use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
 /// Environment variables for PyTorch's allocator settings. PyTorch accepts both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
 
-/// Returns true if the incident has a fix with an allocator setting that can be replayed.
+/// Returns true if a fix of the incident is an allocator setting whose effect can be replayed.
 #[must_use]
 pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())

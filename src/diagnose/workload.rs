@@ -434,7 +434,8 @@ impl<'a> Setting<'a> {
         })
     }
 
-    /// Returns the fix for a remedy: the action of the program, platform or scheduler, with the computed value.
+    /// Returns the fix for a remedy: the action that the recognized program, platform or scheduler defines for it, with
+    /// the computed value filled in.
     fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         let remedy = self.workloads.remedies.remedy.get(name)?;
         let base = self.program.and_then(|w| w.base.as_ref());

@@ -47,9 +47,9 @@ pub struct Holders {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// The allocator's statistics did not change during the reading.
+    /// The allocator's statistics did not change while the holders were being read.
     Exact,
-    /// The program allocated or freed memory during the reading.
+    /// The program allocated or freed memory while the holders were being read.
     #[default]
     #[serde(other)]
     Approximate,

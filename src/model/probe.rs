@@ -163,7 +163,8 @@ pub struct Latency {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// PyTorch's caching allocator with its defaults: segments from cudaMalloc; best-fit, split and merged blocks.
+    /// PyTorch's caching allocator with its default settings: segments come from cudaMalloc; free blocks are chosen by best fit, split, and
+    /// merged.
     Native,
     /// PyTorch's `expandable_segments:True`: one address range per pool, to which pages are mapped.
     Expandable,

@@ -231,8 +231,8 @@ impl Shown {
 }
 
 /// Returns true for characters that are invisible or change their surroundings: C1 controls, format characters (Unicode
-/// category Cf, with bidi controls and tags), line and paragraph separators, fillers and variation selectors
-/// (`Default_Ignorable_Code_Point`), noncharacters. The list is copied from Unicode 16, because no dependency provides
+/// category Cf, including bidi controls and tags), line and paragraph separators, fillers and variation selectors
+/// (`Default_Ignorable_Code_Point`), and noncharacters. The list is copied from Unicode 16, because no dependency provides
 /// this property.
 fn is_invisible(c: char) -> bool {
     matches!(u32::from(c),

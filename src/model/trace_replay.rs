@@ -1,5 +1,6 @@
 //! Results of replaying an allocation trace with different PyTorch allocator settings, after the program ran out of
-//! memory. The trace is replayed on its own host, which sends the results to all observers that explain the failure.
+//! memory. The trace is replayed on the host where it was recorded, which sends the results to all observers of the
+//! failure.
 
 use serde::{Deserialize, Serialize};
 

@@ -118,7 +118,7 @@ fn answer(
         .map_err(|error| error.to_string())?;
     let Ok(text) = answer.recv_timeout(timeout) else {
         return Err(format!(
-            "the probe process did not respond within {} s and was killed; the driver releases its memory",
+            "the probe process did not respond within {} s and was killed; the driver then freed its memory",
             timeout.as_secs()
         ));
     };

@@ -68,7 +68,7 @@ fn write_failed(source: io::Error) -> RecordError {
     }
 }
 
-/// Size of the zstd window in which repetitions are found.
+/// Size of the window in which zstd searches for matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
     /// 16 MiB, plus 18 MiB for finding matches.

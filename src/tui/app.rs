@@ -357,7 +357,7 @@ impl App {
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
-            // Insert the exit by time, because a recording may report earlier exits late.
+            // Insert the exit in time order, because a recording may report earlier exits late.
             let is_earlier = |other: &Arc<ExitedProcess>| other.mono <= ended.mono;
             let at = self.ended.iter().rposition(is_earlier).map_or(0, |at| at + 1);
             self.ended.insert(at, Arc::new(ended));

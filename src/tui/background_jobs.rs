@@ -87,8 +87,8 @@ mod tests {
         let mut jobs = BackgroundJobs::with_timeout(Duration::ZERO);
         let (release, released) = std::sync::mpsc::channel::<()>();
         let work = move || released.recv().map_or_else(|_| String::new(), |()| String::new());
-        assert_eq!(jobs.start("the file", work), Ok(()));
-        assert_eq!(jobs.next().await, "the file: no response after 0 s");
+        assert_eq!(jobs.start("reading the file", work), Ok(()));
+        assert_eq!(jobs.next().await, "reading the file: no response after 0 s");
         drop(release);
     }
 }

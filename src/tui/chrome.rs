@@ -356,8 +356,8 @@ fn footer_word(action: Action, app: &App) -> &'static str {
 /// Number of screen keys listed before the playback keys.
 const MAIN_KEYS: usize = 4;
 
-/// Returns the footer keys, and the column at which the text about the table settings must end. Quit and help are
-/// included even in the narrowest pane. Returns no keys while a message is shown.
+/// Returns the footer keys, and the column where the text about the table settings must end. Even the narrowest pane
+/// shows quit and help. Returns no keys while a message is shown.
 pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec<Hint>, u16) {
     let mut right = area.right().saturating_sub(1);
     if app.message.is_some() {

@@ -43,7 +43,7 @@ pub enum ThemeError {
     )]
     Style { line: usize, role: String },
     #[error(
-        "line {line}: `{key}` is not a valid part of a style; use fg and bg with a colour in quotes, and bold, reversed, underlined with true or false"
+        "line {line}: `{key}` is not a valid style key; use fg or bg with a quoted colour, or bold, reversed or underlined with true or false"
     )]
     Part { line: usize, key: String },
     #[error("missing roles: {0}; define them, or start from a built-in theme: base = \"dark\"")]

@@ -120,7 +120,7 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
 /// Number of character cells in a full SHARE bar.
 const BAR_CELLS: usize = 10;
 
-/// Returns a cell with a bar for a share of the GPU's memory: `####...... 42%`.
+/// Returns a cell with a bar that shows the process's share of GPU memory: `####...... 42%`.
 fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     let Some(share) = row.share_of_gpu() else {
         return Cell::absent(theme);

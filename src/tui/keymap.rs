@@ -314,7 +314,7 @@ mod tests {
             (&[own("sort", &[])], 's', None),
             // Two actions may swap keys.
             (&[own("up", &["j"]), own("down", &["k"])], 'j', Some(Action::Up)),
-            // Recording bindings and other bindings may use the same key.
+            // A binding used in recordings may share its key with another binding.
             (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
             (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
         ];

@@ -138,7 +138,8 @@ pub async fn run_host(
     run_sessions(None, vec![host], environment, inbox).await
 }
 
-/// Shows several hosts until the user quits. `fleet` is the state of the host list, with the list's own source, if any.
+/// Shows several hosts until the user quits. `fleet` holds the state of the host list and, if it has one, the source
+/// that provides the list.
 pub async fn run_fleet(
     hosts: Vec<Host>,
     (fleet, clock): (App, Option<Source>),

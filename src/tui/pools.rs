@@ -47,7 +47,10 @@ pub fn any(frame: &Frame) -> bool {
 /// Returns the reason why a process has no pool.
 pub fn why_no_pool(frame: &Frame, process: ProcessKey) -> Missing {
     let Some(pools) = &frame.pools else {
-        return Missing::new(Reason::NotRead, "allocators are not read on this host");
+        return Missing::new(
+            Reason::NotRead,
+            "allocator statistics are not available on this host",
+        );
     };
     match pools.why_unread(process) {
         Some(unread) => unread.why.clone(),

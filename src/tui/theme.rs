@@ -31,9 +31,9 @@ pub struct Glyphs {
     pub unmapped: &'static str,
     /// Mark for a cache flush in a chart.
     pub retry: &'static str,
-    /// Mark for a failed request in a chart.
+    /// Chart mark for a failed allocation.
     pub oom: &'static str,
-    /// Mark for any other incident in a chart.
+    /// Chart mark for any other incident.
     pub incident: &'static str,
     /// Mark for a process exit in a chart.
     pub ended: &'static str,

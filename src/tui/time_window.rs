@@ -104,7 +104,7 @@ impl TimeWindow {
         self.zoom = Some(zoom.saturating_add_signed(step).min(ZOOMS.len() - 1));
     }
 
-    /// Returns the end of the charts while they are scrolled back.
+    /// Returns the time at the right edge of the charts if they are scrolled back.
     pub fn end(&self) -> Option<Mono> {
         self.end
     }

@@ -51,7 +51,7 @@ pub struct View {
     map: (Option<(ProcessKey, u32)>, u64),
     /// The process whose memory holders were requested, and the time of the request.
     holders: (Option<ProcessKey>, Mono),
-    /// The time before which history was most recently requested from a recording.
+    /// End of the time range of the latest request for a recording's history.
     past: Option<Mono>,
     /// Requests to the source since the last call to [`Self::follow`].
     requests: Vec<Request>,

@@ -33,7 +33,7 @@ pub fn check_exits() -> Check {
     };
     let fix = match works {
         true => "",
-        false => "gputop run COMMAND    (reports the exit code on every kernel)",
+        false => "gputop run COMMAND    (reports the exit code on any Linux kernel)",
     };
     Check::new("process exits", works, found, fix)
 }

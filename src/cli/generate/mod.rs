@@ -41,7 +41,7 @@ enum Command {
         #[arg(value_name = "COMMAND")]
         command: Vec<String>,
     },
-    /// Print the reference of commands, settings, keys and themes as Markdown
+    /// Print a reference for all commands, settings, keys and themes as Markdown
     #[command(after_help = "Example:\n  gputop generate markdown > REFERENCE.md")]
     Markdown,
 }

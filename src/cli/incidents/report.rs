@@ -22,7 +22,7 @@ const WIDTH: usize = 100;
 pub(super) fn text(record: &Record) -> String {
     let incident = &record.incident;
     let mut out = format!(
-        "# Wrong explanation: {}\n\nWhat was the real cause? (please write here)\n\n## Explanation\n\n",
+        "# Wrong explanation: {}\n\nWhat was the real cause? (describe it here)\n\n## Explanation\n\n",
         incident.id
     );
     let _ = writeln!(

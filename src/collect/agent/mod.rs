@@ -226,7 +226,7 @@ impl Agent {
             Section::Exit(ExitReport::Exit(exit)) => self.announce_exit(*exit),
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
             Section::Exit(ExitReport::Unwatched(count)) => self.feed.push(Update::Notice(format!(
-                "open-file limit {}: exits of {count} processes are noticed up to 2 s late (see `gputop doctor`)",
+                "open-file limit {} reached: gputop may notice the exits of {count} processes up to 2 s late (see `gputop doctor`)",
                 limit().now
             ))),
             Section::Exit(ExitReport::LogClosed(why)) => self.log = Err(why),

@@ -17,7 +17,7 @@ use crate::model::units::{Bytes, Mono};
 /// Maximum number of entries on a statistics page. No machine has this many devices.
 const MAX_DEVICES: usize = 16;
 
-/// Pools reported by running programs through the hook.
+/// Pools that running programs reported through the hook.
 #[derive(Debug, Clone, Default)]
 pub struct ReportedPools {
     /// PyTorch pools, in the same form as those that gputop reads itself.

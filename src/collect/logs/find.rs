@@ -288,8 +288,8 @@ impl<'a> Process<'a> {
     /// own output if it writes none.
     fn copies(&self, pipes: u32) -> Vec<FoundLog> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
-        // If the reader is a gputop process, ignore all its files except stdout and stderr, because they are not copies
-        // of its input.
+        // If the reader is a gputop process, consider only its stdout and stderr: its other files are not copies of its
+        // input.
         if self.is_gputop() {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }

@@ -217,7 +217,7 @@ fn start_time(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixM
     UnixMillis(boot.0.saturating_add_unsigned(since_boot(key, ticks_per_second).0))
 }
 
-/// Returns the time at which a process's rarely changing facts are due again.
+/// Returns the time at which to read a process's rarely changing attributes again.
 fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
     // Reread a missing command line immediately: during an exec, the kernel sets the new name shortly before the new
     // command line.

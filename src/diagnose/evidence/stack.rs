@@ -159,7 +159,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// Finds the innermost frame with one of the functions, or with one of the code fragments in the innermost source line.
+/// Finds the innermost frame whose function is in `functions`, or a fragment from `code` in the innermost source line.
 /// Ignores source lines of outer frames: in `net(x).backward()`, the failure may be inside `net`.
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
     let last = case.frames.len().saturating_sub(1);

@@ -195,8 +195,8 @@ fn histogram(map: &SceneMap) -> Vec<String> {
     steps.into_iter().map(line).collect()
 }
 
-/// Returns a heading, and the memory by class of holder, largest first. Adds the largest groups by name unless the text
-/// may be shared.
+/// Returns a heading, and a line for each class of holder with its memory, largest first. Lists the largest groups by
+/// name, unless the text may be shared with other users.
 fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String, Vec<String>) {
     let when = match holders.at < failed {
         true => match failed.since(holders.at) {

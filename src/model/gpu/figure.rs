@@ -1,4 +1,4 @@
-//! The definition of a GPU figure. The screens, tables and exports are all generated from it.
+//! The definition of a GPU metric, from which all screens, tables and exports are generated.
 
 use super::{Gpu, Throttle};
 use crate::model::reading::{Missing, Reading};

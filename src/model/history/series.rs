@@ -48,7 +48,7 @@ impl Series {
         self.put_span(at, value);
     }
 
-    /// Fills in an earlier coarse bucket. The finest tier remains empty at that time.
+    /// Fills in a bucket of the coarse tiers for a past time. The finest tier stays empty for that time.
     pub(super) fn put_past(&mut self, at: Mono, value: Span) {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS).skip(1) {
             tier.put(at.0 / width, value, most, false);

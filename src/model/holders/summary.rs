@@ -25,7 +25,7 @@ pub struct HolderSummary {
     /// Allocated bytes on the device: the sum of all classes.
     pub allocated: Bytes,
     pub classes: BTreeMap<HolderClass, Bytes>,
-    /// Bytes of autograd graphs that a Python container keeps alive, such as a list of losses. Included in `classes`.
+    /// Bytes of autograd graphs kept alive by a Python container, such as a list of losses. Included in `classes`.
     pub retained_graphs: Bytes,
     /// Bytes of tensors in a Python container, such as a list of outputs. Included in `classes`.
     pub retained_tensors: Bytes,

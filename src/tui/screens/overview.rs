@@ -183,7 +183,7 @@ impl Overview {
         }
     }
 
-    /// Shows the memory of the largest process in the spare rows.
+    /// Uses the spare rows to show the memory of the largest process.
     fn follow_memory(&mut self, app: &App) {
         let fullest = match app.frame.gpus.as_slice() {
             [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),

@@ -99,7 +99,7 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
-    // A lost link is shown in place of the clock, which has stopped.
+    // Show that the link is lost in place of the clock, which has stopped.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_text) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),

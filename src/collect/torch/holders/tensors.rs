@@ -139,7 +139,8 @@ pub struct TensorLayout {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layout {
     pub tensor: TensorLayout,
-    /// Index of `grad_` in the AutogradMeta, followed by `grad_fn_`. `None` if no tensor in the sample has either.
+    /// Word index of `grad_` within AutogradMeta; `grad_fn_` comes immediately after it. `None` if no tensor in the
+    /// sample has either.
     gradient: Option<usize>,
 }
 

@@ -315,7 +315,7 @@ mod tests {
         );
         assert_eq!(first.host.as_ref().and_then(|host| host.cpu.get()), None);
         assert_eq!(second.pools.as_ref().map(|pools| pools.unread.len()), Some(2));
-        // Without a new round, the last data is retained with its original time.
+        // If no new readings arrived, keep the previous data and its original time.
         assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
         assert_eq!(silent.gpus[0].at, Mono(1_002_000));
         assert_eq!(silent.gpus[0].health.state, HealthState::Silent);
