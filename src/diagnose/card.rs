@@ -38,6 +38,7 @@
 //! [[cause]]
 //! id = "custom-kernel"
 //! title = "A custom kernel computes a wrong address"
+//! # `in_code = true` also searches the source lines of the stack.
 //! seen = [{ match = 'flash_attn', says = "the stack contains flash_attn" }]
 //! evidence = ["in-backward"]
 //! against = ["many-ranks"]
@@ -252,6 +253,9 @@ pub enum Prior {
 pub struct TextClue {
     pub r#match: String,
     pub says: String,
+    /// True to also search the source lines of the stack.
+    #[serde(default)]
+    pub in_code: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

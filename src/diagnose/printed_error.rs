@@ -93,6 +93,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
     let after_end = line_end(text, at.end).min(at.end + MAX_BESIDE);
     let after = slice(text, at.end, after_end);
+    let before = without_test_name(before);
     if CODE.iter().any(|c| before.contains(c))
         || is_comment(before)
         || is_inline_code(before)
@@ -110,6 +111,16 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
         return false;
     }
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
+}
+
+/// Removes the name of the test from a line of pytest's summary: `FAILED tests/a.py::test_b - RuntimeError: …`.
+fn without_test_name(before: &str) -> &str {
+    let line = before.trim_start();
+    let is_summary = line.starts_with("FAILED ") || line.starts_with("ERROR ");
+    match line.split_once(" - ") {
+        Some((name, error)) if is_summary && name.contains("::") => error,
+        _ => before,
+    }
 }
 
 /// Returns true if the match is in a source code comment. A `//` in an address or a path does not begin a comment.

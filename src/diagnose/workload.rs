@@ -338,6 +338,15 @@ impl<'a> Setting<'a> {
         self.program.into_iter().chain(self.around.clone())
     }
 
+    /// Returns the workloads on which the program is based, nearest first.
+    fn bases(&self) -> impl Iterator<Item = &'a Workload> + use<'a> {
+        const MAX_BASES: usize = 4;
+        let workloads = self.workloads;
+        let base = move |w: &&'a Workload| w.base.as_ref().and_then(|id| workloads.get(id));
+        let first = self.program.as_ref().and_then(base);
+        std::iter::successors(first, base).take(MAX_BASES)
+    }
+
     /// Returns the name of the program if it is a server.
     #[must_use]
     pub fn server(&self) -> Option<&'a str> {
@@ -366,7 +375,8 @@ impl<'a> Setting<'a> {
     pub fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
         let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
-        let names: Vec<&str> = names.chain(unknown).collect();
+        let bases = self.bases().map(|w| w.id.as_str());
+        let names: Vec<&str> = names.chain(bases).chain(unknown).collect();
         let (excluded, included): (Vec<&str>, Vec<&str>) =
             only.iter().map(String::as_str).partition(|one| one.starts_with('!'));
         let is_excluded = excluded.iter().any(|one| names.contains(&&one[1..]));
@@ -438,11 +448,10 @@ impl<'a> Setting<'a> {
     /// the computed value filled in.
     fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
         let remedy = self.workloads.remedies.remedy.get(name)?;
-        let base = self.program.and_then(|w| w.base.as_ref());
-        let base = base.and_then(|id| self.workloads.get(id));
+        let bases = self.bases();
         // If the program is unknown, use the actions for PyTorch, which is the most common program.
         let unknown = self.program.is_none().then(|| self.workloads.get("pytorch"));
-        let mut workloads = self.all().chain(base).chain(unknown.flatten());
+        let mut workloads = self.all().chain(bases).chain(unknown.flatten());
         let (change, title, kind, effect, choose) =
             match workloads.find_map(|w| w.actions.get(name)) {
                 None => (remedy.change.as_ref()?, None, None, None, None),
@@ -521,6 +530,16 @@ mod tests {
     fn rule(remedy: &str, value: Option<&str>) -> FixRule {
         serde_json::from_value(serde_json::json!({"remedy": remedy, "value": value}))
             .expect("a valid rule")
+    }
+
+    #[test]
+    fn actions_come_from_all_bases() {
+        let workloads = Workloads::embedded();
+        let flags = Setting::of(workloads.get("hf-trainer-flags").expect("a workload"));
+        let bases: Vec<&str> = flags.bases().map(|w| w.id.as_str()).collect();
+        assert_eq!(bases, ["hf-trainer", "pytorch"]);
+        assert!(flags.is_for(&["hf-trainer".to_owned()]));
+        assert!(flags.fix(&rule("set_device", None), &FieldMap::new()).is_some());
     }
 
     #[test]

@@ -216,7 +216,7 @@ mod tests {
             ),
             (
                 "dim = { blink = true }",
-                "line 1: `blink` is not a valid part of a style; use fg and bg with a colour in quotes, and bold, reversed, underlined with true or false",
+                "line 1: `blink` is not a valid style key; use fg or bg with a quoted colour, or bold, reversed or underlined with true or false",
             ),
         ] {
             let error = Colours::parse(text).expect_err(text).to_string();

@@ -941,3 +941,103 @@ fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
     assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
     assert!(incidents[0].fixes[0].change.contains("bfloat16"), "{:#?}", incidents[0].fixes);
 }
+
+#[test]
+fn names_the_tests_that_share_a_gpu_by_pytests_summary() {
+    let log = "FAILED tests/test_fit.py::TestFit::test_small - torch.OutOfMemoryError: CUDA out of memory. Tried to \
+               allocate 900.00 MiB. GPU 0 has a total capacity of 15.77 GiB of which 120.00 MiB is free. Process 7410 \
+               has 5.10 GiB memory in use. Process 7413 has 6.20 GiB memory in use. Including non-PyTorch memory, this \
+               process has 4.30 GiB memory in use. Of the allocated memory 3.70 GiB is allocated by PyTorch, and \
+               90.00 MiB is reserved by PyTorch but unallocated.\n";
+    let incident = explain(Catalogue::embedded(), "pytest.log", log.as_bytes()).remove(0);
+    assert_eq!(
+        (incident.id.as_str(), incident.causes[0].id.as_str()),
+        ("oom-other-process", "parallel-tests")
+    );
+    assert_eq!(incident.fixes[0].change, "pytest -n 1");
+}
+
+/// Returns an out-of-memory message of a process beside two others with these PIDs.
+fn oom_beside(first: u32, second: u32) -> String {
+    format!(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has a total capacity of 23.69 \
+         GiB of which 20.00 MiB is free. Process {first} has 9.10 GiB memory in use. Process {second} has 8.20 GiB \
+         memory in use. Including non-PyTorch memory, this process has 1.30 GiB memory in use. Of the allocated memory \
+         0.90 GiB is allocated by PyTorch, and 10.00 MiB is reserved by PyTorch but unallocated.\n"
+    )
+}
+
+#[test]
+fn processes_started_together_are_ranks_of_the_job() {
+    let causes = |log: String| {
+        let incident = explain(Catalogue::embedded(), "train.log", log.as_bytes()).remove(0);
+        let likely = incident.causes.into_iter().filter(|cause| cause.verdict == Verdict::Likely);
+        likely.map(|cause| cause.id).collect::<Vec<_>>()
+    };
+    assert_eq!(causes(oom_beside(4711, 4712)), ["ranks-on-one-gpu"]);
+    assert_eq!(causes(oom_beside(4711, 90_210)), ["other-job"]);
+}
+
+#[test]
+fn ranks_in_the_table_of_nvidia_smi_are_not_other_jobs() {
+    let oom = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 1; 23.69 GiB total capacity; 8.10 \
+               GiB already allocated; 1.20 GiB free; 8.30 GiB reserved in total by PyTorch)\n";
+    let row = |gpu: u32, pid: u32, name: &str| {
+        format!("|    {gpu}   N/A  N/A   {pid}      C   {name}        21840MiB |\n")
+    };
+    let id = |table: String| {
+        let log = format!("{table}{oom}");
+        explain(Catalogue::embedded(), "train.log", log.as_bytes()).remove(0).id
+    };
+    assert_eq!(id(row(0, 510, "python") + &row(1, 511, "python")), "oom-capacity");
+    assert_eq!(id(row(0, 510, "python") + &row(1, 511, "render")), "oom-other-process");
+    assert_eq!(id(row(1, 510, "python") + &row(1, 511, "python")), "oom-other-process");
+}
+
+#[test]
+fn reads_the_number_of_beams_from_the_code_of_the_stack() {
+    let log = "Traceback (most recent call last):\n  File \"translate.py\", line 40, in <module>\n    \
+               out = model.generate(**batch, num_beams=8)\n  \
+               File \"/opt/v/lib/python3.11/site-packages/transformers/generation/utils.py\", line 9, in generate\n    \
+               result = self._search(\n\
+               torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of \
+               23.69 GiB of which 300.00 MiB is free. Including non-PyTorch memory, this process has 23.30 GiB memory \
+               in use. Of the allocated memory 22.90 GiB is allocated by PyTorch, and 120.00 MiB is reserved by \
+               PyTorch but unallocated.\n";
+    let incident = explain(Catalogue::embedded(), "translate.log", log.as_bytes()).remove(0);
+    assert_eq!(incident.causes[0].id, "beam-search");
+    assert_eq!(incident.causes[0].r#for, ["num_beams is 8"]);
+    assert!(incident.fixes[0].change.contains("num_beams=1"), "{:#?}", incident.fixes);
+}
+
+#[test]
+fn causes_with_evidence_precede_usual_causes() {
+    let log = "step 40 loss nan\n\
+               /pytorch/aten/src/ATen/native/cuda/Loss.cu:92: operator(): block: [3,0,0], thread: [17,0,0] Assertion \
+               `input_val >= zero && input_val <= one` failed.\n";
+    let incident = explain(Catalogue::embedded(), "train.log", log.as_bytes()).remove(0);
+    assert_eq!(incident.causes[0].id, "nan");
+}
+
+#[test]
+fn an_attention_warning_does_not_hide_the_failure() {
+    let warning = "UserWarning: FlashAttention only supports Ampere GPUs or newer; falling back to eager attention.\n";
+    let incidents =
+        explain(Catalogue::embedded(), "train.log", format!("{warning}{OOM}").as_bytes());
+    assert_eq!(incidents.len(), 1);
+    assert!(incidents[0].id.starts_with("oom-"), "{}", incidents[0].id);
+}
+
+#[test]
+fn trainer_options_are_for_programs_that_use_the_trainer() {
+    let changes = |frame: &str| {
+        let log = OOM.replace("/opt/venv/lib/python3.11/site-packages/torch/_tensor.py", frame);
+        let incident = explain(Catalogue::embedded(), "train.log", log.as_bytes()).remove(0);
+        incident.fixes.iter().map(|fix| fix.change.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let library = "/opt/venv/lib/python3.11/site-packages";
+    let own_loop = changes(&format!("{library}/accelerate/accelerator.py"));
+    assert!(!own_loop.contains("per_device_train_batch_size"), "{own_loop}");
+    let trainer = changes(&format!("{library}/transformers/trainer.py"));
+    assert!(!trainer.contains("--per_device"), "{trainer}");
+}

@@ -14,10 +14,11 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
     // Omit causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
     causes.sort_by_key(|cause| match cause.verdict {
-        Verdict::Likely => 0,
-        Verdict::Possible => 1,
-        Verdict::Unknown => 2,
-        Verdict::RuledOut => 3,
+        // Evidence from this log counts more than what is usual.
+        Verdict::Likely => u8::from(cause.r#for.is_empty()),
+        Verdict::Possible => 2,
+        Verdict::Unknown => 3,
+        Verdict::RuledOut => 4,
     });
     causes
 }
@@ -74,7 +75,11 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
 /// Returns the phrase of each clue whose expression matches the log, with the matched text filled in.
 fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
     let clause = |one: &TextClue| {
-        let mut all = Pattern::new(&one.r#match).groups(case.context)?;
+        let pattern = Pattern::new(&one.r#match);
+        let code = case.frames.iter().filter_map(|frame| frame.code.as_deref());
+        let mut code = code.filter(|_| one.in_code);
+        let in_text = pattern.groups(case.context);
+        let mut all = in_text.or_else(|| code.find_map(|line| pattern.groups(line)))?;
         for (name, value) in found {
             all.entry(name).or_insert_with(|| value.clone());
         }

@@ -6,6 +6,8 @@
 
 use super::{Case, Evidence, Finding};
 use crate::model::units::Bytes;
+use regex::Regex;
+use std::sync::LazyLock;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -28,6 +30,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "private-pools", evaluate: private_pools },
     Evidence { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
     Evidence { name: "other-processes-similar", evaluate: others_similar },
+    Evidence { name: "other-processes-started-together", evaluate: others_started_together },
+    Evidence { name: "table-shows-own-ranks", evaluate: table_shows_own_ranks },
     Evidence { name: "request-small", evaluate: request_small },
     Evidence { name: "request-large", evaluate: request_large },
     Evidence { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
@@ -278,7 +282,10 @@ fn fits_without_others(case: &Case<'_>) -> Finding {
         return Finding::Silent;
     };
     let short = requested.saturating_sub(free.saturating_add(oom.cached.unwrap_or(0)));
-    if by_others >= short.max(1) && by_others > total / 20 {
+    // Without the sizes of processes, the unattributed memory includes what this process allocated outside PyTorch.
+    let is_named = oom.others > 0 || oom.this.is_some_and(|this| this > 0);
+    let uncertainty = if is_named { total / 20 } else { (total / 20).max(CONTEXT) };
+    if by_others >= short.max(1) && by_others > uncertainty {
         return when(Some(true), || others_clause(&oom));
     }
     Finding::Against(format!("other processes hold {} of {}", b(by_others), b(total)))
@@ -342,6 +349,50 @@ fn others_similar(case: &Case<'_>) -> Finding {
             "{} other processes on this GPU hold about as much memory as this one",
             similar?
         ))
+    })
+}
+
+/// Checks whether the PIDs of at least two other processes are close together, as those of the ranks of one job are.
+fn others_started_together(case: &Case<'_>) -> Finding {
+    let others = case.found.get("other_processes").and_then(|o| o.as_array());
+    let pids = others.into_iter().flatten().filter_map(|p| p["pid"].as_u64());
+    let mut pids: Vec<u64> = pids.collect();
+    pids.sort_unstable();
+    pids.dedup();
+    when(Some(are_close(&pids)), || {
+        let (count, first, last) = (pids.len(), pids.first()?, pids.last()?);
+        Some(format!("the PIDs of {count} other processes are close together: {first} to {last}"))
+    })
+}
+
+/// Returns true if at least two processes were started shortly after each other. `pids` must be sorted.
+fn are_close(pids: &[u64]) -> bool {
+    /// Maximum distance of neighbouring PIDs. A rank starts threads and helpers, which also take PIDs.
+    const MAX_DISTANCE: u64 = 32;
+    pids.len() >= 2 && pids.windows(2).all(|pair| pair[1] - pair[0] <= MAX_DISTANCE)
+}
+
+/// A compute process in the table that nvidia-smi prints: GPU, PID and name.
+static TABLE_ROW: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"\b(\d{1,2})\s+N/A\s+N/A\s+(\d+)\s+C(?:\+G)?\s+(\S+)\s+\d+MiB\b").ok()
+});
+
+/// Checks whether nvidia-smi's table in the log shows one process of the same program on each GPU, with PIDs that are
+/// close together. These are the ranks of this job, not other users' programs.
+fn table_shows_own_ranks(case: &Case<'_>) -> Finding {
+    let rows = TABLE_ROW.as_ref().into_iter().flat_map(|row| row.captures_iter(case.context));
+    let rows = rows.map(|captures| captures.extract().1);
+    let rows: Vec<[&str; 3]> = rows.collect();
+    let mut pids: Vec<u64> = rows.iter().filter_map(|[_, pid, _]| pid.parse().ok()).collect();
+    let mut gpus: Vec<&str> = rows.iter().map(|[gpu, ..]| *gpu).collect();
+    pids.sort_unstable();
+    gpus.sort_unstable();
+    gpus.dedup();
+    let is_one_program = rows.windows(2).all(|pair| pair[0][2] == pair[1][2]);
+    let holds = gpus.len() == rows.len() && is_one_program && are_close(&pids);
+    when(Some(holds), || {
+        let count = gpus.len();
+        Some(format!("nvidia-smi shows one process of the same program on each of {count} GPUs"))
     })
 }
 

@@ -79,8 +79,35 @@ pub(super) const EVIDENCE: &[Evidence] = &[
                     "persistent_load",
                     "load_model",
                     "default_restore_location",
+                    "_load_pretrained_model",
+                    "_load_state_dict_into_meta_model",
+                    "_load_state_dict_into_model",
+                    "_load_parameter_into_model",
+                    "load_checkpoint_in_model",
+                    "set_module_tensor_to_device",
+                    "load_model_and_tokenizer",
                 ],
                 &["torch.load(", ".load_state_dict(", "from_pretrained("],
+            )
+        },
+    },
+    Evidence {
+        name: "in-save",
+        evaluate: |c| {
+            names(
+                c,
+                &[
+                    "state_dict",
+                    "_full_pre_state_dict_hook",
+                    "_common_unshard_pre_state_dict_hook",
+                    "_summon_full_params",
+                    "get_model_state_dict",
+                    "save_model",
+                    "save_pretrained",
+                    "_save_checkpoint",
+                    "save_checkpoint",
+                ],
+                &[".state_dict()"],
             )
         },
     },
