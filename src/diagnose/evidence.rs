@@ -11,6 +11,7 @@ mod printed_memory;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
+pub(super) use stack::kernel_package;
 
 use super::card::Card;
 use super::fields::FieldMap;

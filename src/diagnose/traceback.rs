@@ -14,6 +14,8 @@ use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
 const MAX_LINES: usize = 400;
+/// Number of lines at the start of a log that can belong to a traceback whose beginning is missing.
+const MAX_CUT_LINES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
@@ -94,7 +96,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let places: Vec<(usize, usize)> = flow.lines().collect();
     for (n, &(index, start)) in places.iter().enumerate() {
         let line = &lines[index];
-        if line.text.trim_start().starts_with("Traceback (most recent call last)") {
+        if is_header(&line.text) {
             // Skip exceptions in destructors or at exit, which follow the exception that terminated the program.
             let before = n.checked_sub(1).and_then(|n| lines.get(places[n].0));
             if before
@@ -103,14 +105,12 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
                 open = None;
                 continue;
             }
-            open = Some(Traceback {
-                first_line: line.number,
-                rank: line.rank,
-                writer: line.writer.clone(),
-                time: line.time.clone(),
-                ..Traceback::default()
-            });
+            open = Some(started(line));
             continue;
+        }
+        // Users often paste a log from the middle of a traceback on.
+        if open.is_none() && n < MAX_CUT_LINES && found.is_empty() && frame(&line.text).is_some() {
+            open = Some(started(line));
         }
         let Some(traceback) = &mut open else { continue };
         if let Some(mut frame) = frame(&line.text) {
@@ -128,6 +128,26 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
         }
     }
     found
+}
+
+/// Returns true if a traceback starts on this line. SGLang prints `Scheduler hit an exception: Traceback (…`.
+fn is_header(line: &str) -> bool {
+    let header = "Traceback (most recent call last)";
+    let line = line.trim_start();
+    line.starts_with(header)
+        || line
+            .split_once(": ")
+            .is_some_and(|(before, rest)| before.ends_with("exception") && rest.starts_with(header))
+}
+
+fn started(line: &LogLine) -> Traceback {
+    Traceback {
+        first_line: line.number,
+        rank: line.rank,
+        writer: line.writer.clone(),
+        time: line.time.clone(),
+        ..Traceback::default()
+    }
 }
 
 /// Parses a traceback frame: `  File "train.py", line 57, in step`.
@@ -198,6 +218,20 @@ KeyError: 'labels'
         let all = all(&flows(&lines)[0], &lines);
         assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!(all[0].exception, "KeyError");
+    }
+
+    #[test]
+    fn reads_a_traceback_whose_beginning_is_missing() {
+        let (_, cut) = LOG.split_once("last):\n").expect("a header");
+        for log in [
+            cut.to_owned(),
+            format!("Scheduler hit an exception: Traceback (most recent call last):\n{cut}"),
+        ] {
+            let lines = lines(log.as_bytes(), 1);
+            let all = all(&flows(&lines)[0], &lines);
+            assert_eq!(all.len(), 1, "{log}");
+            assert_eq!(all[0].exception, "KeyError");
+        }
     }
 
     #[test]

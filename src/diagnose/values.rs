@@ -246,8 +246,11 @@ fn library_wheel(input: &Input<'_>) -> Option<Value> {
     // Since CUDA 13, the names of the CUDA toolkit's wheels have no suffix.
     let is_toolkit = !["cudnn", "nccl", "cusparselt", "nvshmem"].contains(wheel);
     let suffix = if cuda >= 13 && is_toolkit { String::new() } else { format!("-cu{cuda}") };
+    let name = format!("nvidia-{wheel}{suffix}");
+    // The newest wheels of every name contain cuDNN 9.
+    let is_old = *wheel == "cudnn" && own == Some(8);
     Some(Value {
-        text: format!("nvidia-{wheel}{suffix}"),
+        text: if is_old { format!("\"{name}<9\"") } else { name },
         formula: format!("the wheel that contains {library}"),
     })
 }
@@ -289,6 +292,7 @@ mod tests {
         assert_eq!(wheel("libcusparse.so.12"), Some("nvidia-cusparse-cu12".into()));
         assert_eq!(wheel("libcublasLt.so.13"), Some("nvidia-cublas".into()));
         assert_eq!(wheel("libcudnn_cnn.so.9"), Some("nvidia-cudnn-cu12".into()));
+        assert_eq!(wheel("libcudnn_ops_infer.so.8"), Some("\"nvidia-cudnn-cu11<9\"".into()));
         assert_eq!(wheel("libmpi.so.40"), None);
         let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
         assert_eq!(of("fitting-layers", &[("requested_bytes", gib(1))], ggml), Some("26".into()));

@@ -1041,3 +1041,67 @@ fn trainer_options_are_for_programs_that_use_the_trainer() {
     let trainer = changes(&format!("{library}/transformers/trainer.py"));
     assert!(!trainer.contains("--per_device"), "{trainer}");
 }
+
+#[test]
+fn a_kernel_of_an_installed_package_is_not_the_users_to_change() {
+    let log = |file: &str| {
+        format!(
+            "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 9, in <module>\n    \
+             trainer.train()\n  File \"{file}\", line 70, in scan_forward\n    _scan_kernel[grid](x)\n  \
+             File \"/env/lib/python3.11/site-packages/triton/compiler/compiler.py\", line 381, in _init_handles\n    \
+             raise OutOfResources(self.metadata.shared, max_shared, \"shared memory\")\n\
+             triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, \
+             Hardware limit: 101376. Reducing block sizes or `num_stages` may help.\n"
+        )
+    };
+    let explained = |file: &str| {
+        let incidents = explain(Catalogue::embedded(), "run.log", log(file).as_bytes());
+        let incident = incidents.into_iter().next().expect("an incident");
+        let fixes: Vec<String> = incident.fixes.iter().map(|fix| fix.change.clone()).collect();
+        (incident.title, fixes)
+    };
+    let (title, fixes) = explained("/env/lib/python3.11/site-packages/linscan/ops.py");
+    assert!(title.starts_with("A kernel of linscan needs"), "{title}");
+    assert_eq!(fixes[0], "pip install --upgrade linscan");
+    assert!(!fixes.iter().any(|fix| fix.contains("triton.Config")), "{fixes:#?}");
+    let (_, fixes) = explained("/home/ana/kernels/scan.py");
+    assert!(fixes[0].contains("triton.Config"), "{fixes:#?}");
+}
+
+#[test]
+fn reports_the_exception_that_stopped_a_server() {
+    let log = "\
+(Worker_TP0 pid=31) ERROR 03-02 10:00:01 [multiproc_executor.py:700] Traceback (most recent call last):
+(Worker_TP0 pid=31) ERROR 03-02 10:00:01 [multiproc_executor.py:700]   File \"/env/lib/python3.12/site-packages/vllm/lora/ops/shrink.py\", line 14, in _shrink
+(Worker_TP0 pid=31) ERROR 03-02 10:00:01 [multiproc_executor.py:700]     assert rows == M
+(Worker_TP0 pid=31) ERROR 03-02 10:00:01 [multiproc_executor.py:700] AssertionError
+(EngineCore_DP0 pid=30) ERROR 03-02 10:00:02 [core.py:710] EngineCore failed to start.
+(EngineCore_DP0 pid=30) ERROR 03-02 10:00:02 [core.py:710] Traceback (most recent call last):
+(EngineCore_DP0 pid=30) ERROR 03-02 10:00:02 [core.py:710]   File \"/env/lib/python3.12/site-packages/vllm/v1/engine/core.py\", line 70, in run_engine_core
+(EngineCore_DP0 pid=30) ERROR 03-02 10:00:02 [core.py:710] Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.
+";
+    let incident = explain(Catalogue::embedded(), "serve.log", log.as_bytes()).remove(0);
+    assert_eq!(incident.id, "engine-cause-elsewhere");
+    assert!(
+        incident.title.contains("AssertionError at shrink.py:14, in _shrink"),
+        "{}",
+        incident.title
+    );
+    assert_eq!(incident.causes[0].id, "lora");
+    assert_eq!(incident.fixes[0].change, "pip install --upgrade vllm");
+    assert!(
+        !incident.fixes.iter().any(|fix| fix.change.contains("grep -m1")),
+        "{:#?}",
+        incident.fixes
+    );
+}
+
+#[test]
+fn windows_gets_no_expandable_segments() {
+    let log = OOM.replace("/home/ana/train.py", "D:\\\\work\\\\train.py");
+    for (log, helps) in [(OOM.to_owned(), true), (log, false)] {
+        let incident = explain(Catalogue::embedded(), "run.log", log.as_bytes()).remove(0);
+        let has = incident.fixes.iter().any(|fix| fix.change.contains("expandable_segments:True"));
+        assert_eq!(has, helps, "{:#?}", incident.fixes);
+    }
+}

@@ -1,7 +1,7 @@
 //! Builds an incident from a sighting (a signature match in a log) and its error card.
 
 use super::rank_comparison::RankComparison;
-use super::{Diagnosis, Item, causes};
+use super::{Diagnosis, Item, causes, grouping};
 use crate::diagnose::card::{Card, CheckHint};
 use crate::diagnose::evidence::{self, Case, Finding};
 use crate::diagnose::fields::{self, FieldMap};
@@ -44,8 +44,24 @@ pub(super) fn incident(
     {
         found.insert("lagging_rank".into(), rank.into());
     }
+    if let Some(package) = evidence::kernel_package(&sighting.frames) {
+        found.insert("kernel_package".into(), package.into());
+    }
+    let exception = Some(card)
+        .filter(|card| card.family == "server" && !found.contains_key("engine_error"))
+        .and_then(|_| grouping::engine_exception(diagnosis, item));
+    // Another process may have printed the exception, so it is not in the text around the report.
+    let context = exception.map(|traceback| {
+        let error = engine_error(traceback);
+        let files = traceback.frames.iter().map(|frame| frame.file.as_str());
+        let context: Vec<&str> = files.chain([error.as_str(), &sighting.context]).collect();
+        let context = context.join("\n");
+        found.insert("engine_error".into(), error.into());
+        context
+    });
     let case = Case {
         found: &found,
+        context: context.as_deref().unwrap_or(&sighting.context),
         comparison: comparison.map(|c| c.sentence.as_str()),
         ..diagnosis.case(item, beside, ranks)
     };
@@ -80,6 +96,21 @@ fn program_text(item: &Item<'_>, case: &Case<'_>) -> String {
     let parts: Vec<&str> =
         [item.sighting.writer.as_str(), case.context].into_iter().chain(files).collect();
     parts.join("\n")
+}
+
+/// Formats a server's exception with its location: `KeyError: 'x' (loader.py:71)`.
+fn engine_error(traceback: &Traceback) -> String {
+    let name = traceback.exception.rsplit('.').next().unwrap_or_default();
+    let message = text::visible(traceback.message.as_bytes(), 160);
+    let message = message.trim_end_matches('.');
+    let Some(frame) = traceback.frames.last() else {
+        return format!("{name}: {message}");
+    };
+    let place = format!("{}:{}", base_name(&frame.file), frame.line);
+    match message.is_empty() {
+        true => format!("{name} at {place}, in {}", frame.function),
+        false => format!("{name}: {message} ({place})"),
+    }
 }
 
 /// Returns the card's checks, except those that the evidence has made unnecessary.

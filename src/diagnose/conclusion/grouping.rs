@@ -192,6 +192,25 @@ pub(super) fn exception<'a>(
     })
 }
 
+/// Returns the first exception of a server's own code near the report that its engine stopped.
+pub(super) fn engine_exception<'a>(
+    diagnosis: &Diagnosis<'a>,
+    item: &Item<'a>,
+) -> Option<&'a Traceback> {
+    /// Messages of exceptions that only report the failure of another process.
+    const WRAPPERS: &[&str] =
+        &["See root cause", "See stack trace", "initialization failed", "check the stack trace"];
+    let report = item.sighting;
+    let lines = report.first_line.saturating_sub(MAX_GAP)..=report.last_line + MAX_GAP;
+    diagnosis.logs[item.log].tracebacks.iter().find(|t| {
+        let name = t.exception.rsplit('.').next().unwrap_or_default();
+        let is_report = NOT_CAUSES.contains(&name)
+            || name.ends_with("DeadError")
+            || WRAPPERS.iter().any(|words| t.message.contains(words));
+        lines.contains(&t.last_line) && !name.is_empty() && !is_report
+    })
+}
+
 /// Returns true if the traceback is not part of the exception chain that ends in the failure.
 fn is_alone(traceback: &Traceback, failed: u64) -> bool {
     failed - traceback.last_line > 40

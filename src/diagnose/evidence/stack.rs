@@ -151,6 +151,11 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         name: "in-compiled",
         evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
+    Evidence { name: "package-kernel", evaluate: package_kernel },
+    Evidence { name: "own-kernel", evaluate: own_kernel },
+    Evidence { name: "attention-kernel", evaluate: attention_kernel },
+    Evidence { name: "on-windows", evaluate: on_windows },
+    Evidence { name: "engine-error-known", evaluate: engine_error_known },
     Evidence { name: "code-collects", evaluate: |case| code_collects(case, |_| true) },
     Evidence {
         name: "code-collects-outputs",
@@ -201,6 +206,88 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
             _ => format!("the stack shows {} ({place})", frame.function),
         })
     })
+}
+
+/// Returns the frame that launched a Triton kernel: the innermost frame outside Triton and torch.
+fn launching_frame<'c>(frames: &'c [Frame]) -> Option<&'c Frame> {
+    let is_tool = |frame: &Frame| {
+        let mut parts = frame.file.split(['/', '\\']);
+        parts.any(|part| ["triton", "torch"].contains(&part))
+    };
+    let last = frames.last()?;
+    let is_triton = last.file.split(['/', '\\']).any(|part| part == "triton");
+    frames.iter().rev().find(|frame| !is_tool(frame)).filter(|_| is_triton)
+}
+
+/// Returns the installed package that launched a Triton kernel, as its directory is named.
+#[must_use]
+pub(in crate::diagnose) fn kernel_package(frames: &[Frame]) -> Option<String> {
+    let frame = launching_frame(frames).filter(|frame| !frame.is_users())?;
+    let parts: Vec<&str> = frame.file.split(['/', '\\']).collect();
+    let directories = parts.get(..parts.len().checked_sub(1)?)?;
+    let after = |name: &str| {
+        let at = directories.iter().position(|part| *part == name)?;
+        directories.get(at + 1).copied()
+    };
+    let installed = after("site-packages").or_else(|| after("dist-packages"));
+    // A source checkout, such as `/src/vllm/vllm/v1/sample.py`.
+    let checkout = || ["vllm", "sglang"].into_iter().find(|name| directories.contains(name));
+    installed.or_else(checkout).map(str::to_owned)
+}
+
+fn package_kernel(case: &Case<'_>) -> Finding {
+    let found = launching_frame(case.frames).zip(kernel_package(case.frames));
+    found.map_or(Finding::Silent, |(frame, package)| {
+        Finding::For(format!("{package} launched the kernel at {}", place(frame)))
+    })
+}
+
+fn own_kernel(case: &Case<'_>) -> Finding {
+    let found = launching_frame(case.frames).filter(|frame| frame.is_users());
+    found.map_or(Finding::Silent, |frame| {
+        Finding::For(format!("your code launched the kernel at {}", place(frame)))
+    })
+}
+
+/// Checks whether the failing Triton kernel computes attention, so that another attention kernel avoids it.
+fn attention_kernel(case: &Case<'_>) -> Finding {
+    const NAMES: [&str; 4] = ["attn", "attention", "sage", "mla"];
+    let is_named = |text: &str| {
+        let text = text.to_ascii_lowercase();
+        NAMES.iter().any(|name| text.contains(name))
+    };
+    let found = match launching_frame(case.frames) {
+        Some(frame) => {
+            let is_attention = is_named(&frame.function) || is_named(base_name(&frame.file));
+            is_attention.then(|| format!("the kernel at {} computes attention", place(frame)))
+        }
+        None => is_named(case.context).then(|| "the log mentions attention".to_owned()),
+    };
+    found.map_or(Finding::Silent, Finding::For)
+}
+
+/// Checks for paths with a drive letter.
+fn on_windows(case: &Case<'_>) -> Finding {
+    let has_drive = |text: &str| {
+        text.match_indices(":\\").any(|(at, _)| {
+            let mut before = text[..at].bytes().rev();
+            before.next().is_some_and(|b| b.is_ascii_alphabetic())
+                && before.next().is_none_or(|b| !b.is_ascii_alphanumeric())
+        })
+    };
+    let is_windows =
+        case.frames.iter().any(|frame| has_drive(&frame.file)) || has_drive(case.context);
+    match is_windows {
+        true => Finding::For("the paths are those of Windows".into()),
+        false => Finding::Silent,
+    }
+}
+
+fn engine_error_known(case: &Case<'_>) -> Finding {
+    match case.found.get("engine_error") {
+        Some(_) => Finding::For("the log contains the engine's exception".into()),
+        None => Finding::Silent,
+    }
 }
 
 fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {

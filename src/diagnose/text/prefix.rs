@@ -34,6 +34,8 @@ const PREFIXES: &[&str] = &[
     // Python's logging and loguru print ` - ERROR - name - ` or ` | INFO     | name:f:3 - ` after the time.
     r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
     r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",
+    // vLLM prints `ERROR 06-25 05:06:30 [core.py:700] `, up to 0.8 without brackets around the location.
+    r"^(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d (?:\[[\w./]{1,80}\.py:\d{1,6}|[\w./]{1,80}\.py:\d{1,6})\](?: |$)",
     // pytest prints `E   `.
     r"^E {3,}",
 ];
