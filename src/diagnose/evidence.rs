@@ -8,6 +8,7 @@
 mod measured;
 mod oom;
 mod printed_memory;
+pub(super) mod smi;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
@@ -59,7 +60,7 @@ pub struct Evidence {
 
 /// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] =
-    &[oom::EVIDENCE, printed_memory::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
+    &[oom::EVIDENCE, printed_memory::EVIDENCE, smi::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]

@@ -355,7 +355,7 @@ impl<'a> Setting<'a> {
     pub fn usual_command(&self) -> &'static str {
         let kind = self.program.map(|w| w.kind);
         match kind {
-            Some(Kind::Inference | Kind::Library) => "python YOUR_SCRIPT.py",
+            Some(Kind::Inference | Kind::Library | Kind::Driver) => "python YOUR_SCRIPT.py",
             _ => SCRIPT,
         }
     }

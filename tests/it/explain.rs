@@ -941,3 +941,40 @@ fn a_model_that_does_not_fit_is_not_blamed_on_the_batch() {
     assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
     assert!(incidents[0].fixes[0].change.contains("bfloat16"), "{:#?}", incidents[0].fixes);
 }
+
+const SMI: &str = "\
+|   2  NVIDIA A30                     Off |   00000000:17:00.0 Off |                    0 |\n\
+| N/A   41C    P0             70W /  165W |   20480MiB /  24576MiB |     12%   E. Process |\n\
++-----------------------------------------------------------------------------------------+\n\
+| Processes:                                                                              |\n\
+|  GPU   GI   CI        PID   Type   Process name                              GPU Memory |\n\
+|=========================================================================================|\n\
+|    2   N/A  N/A     41077      C   /opt/render/bin/worker                      20400MiB |\n\
++-----------------------------------------------------------------------------------------+\n";
+
+#[test]
+fn a_table_of_nvidia_smi_names_the_holder_of_the_gpu() {
+    let busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n";
+    let explained = out(&piped(&["-"], format!("{SMI}{busy}").as_bytes()));
+    assert!(explained.contains("ps -o pid,user,etime,cmd -p 41077"), "{explained}");
+    assert!(explained.contains("PID 41077 (/opt/render/bin/worker)"), "{explained}");
+    assert!(explained.contains("nvidia-smi -i 2 -c DEFAULT"), "{explained}");
+    // With another GPU visible, the table says nothing about the failure.
+    let masked = format!("CUDA_VISIBLE_DEVICES=0\n{SMI}{busy}");
+    assert!(!out(&piped(&["-"], masked.as_bytes())).contains("41077"));
+}
+
+#[test]
+fn advice_for_a_page_fault_fits_the_program_that_the_kernel_names() {
+    let xid = |name: &str| {
+        format!(
+            "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name={name}, Ch 00000008, intr 00000000. MMU Fault: \
+             ENGINE CE2 HUBCLIENT_CE0 faulted @ 0x7f00_10000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
+        )
+    };
+    let native = out(&piped(&["-"], xid("seismic_solve").as_bytes()));
+    assert!(native.contains("memcheck ./PROGRAM") && !native.contains("python"), "{native}");
+    assert!(!native.contains("NCCL"), "{native}");
+    let python = out(&piped(&["-"], xid("python3").as_bytes()));
+    assert!(python.contains("memcheck python YOUR_SCRIPT.py"), "{python}");
+}
