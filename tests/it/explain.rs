@@ -957,7 +957,7 @@ fn a_table_of_nvidia_smi_names_the_holder_of_the_gpu() {
     let busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n";
     let explained = out(&piped(&["-"], format!("{SMI}{busy}").as_bytes()));
     assert!(explained.contains("ps -o pid,user,etime,cmd -p 41077"), "{explained}");
-    assert!(explained.contains("PID 41077 (/opt/render/bin/worker)"), "{explained}");
+    assert!(explained.contains("(/opt/render/bin/worker) with 19.92 GiB"), "{explained}");
     assert!(explained.contains("nvidia-smi -i 2 -c DEFAULT"), "{explained}");
     // With another GPU visible, the table says nothing about the failure.
     let masked = format!("CUDA_VISIBLE_DEVICES=0\n{SMI}{busy}");
