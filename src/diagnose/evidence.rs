@@ -8,9 +8,11 @@
 mod measured;
 mod oom;
 mod printed_memory;
+pub(super) mod smi;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
+pub(super) use oom::are_close;
 pub(super) use stack::kernel_package;
 
 use super::card::Card;
@@ -60,7 +62,7 @@ pub struct Evidence {
 
 /// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] =
-    &[oom::EVIDENCE, printed_memory::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
+    &[oom::EVIDENCE, printed_memory::EVIDENCE, smi::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]

@@ -11,7 +11,7 @@ use super::scan::{Excerpt, Scanner};
 use super::signature::Match;
 use super::text::{self, Flow, LogLine};
 use super::traceback::{self, Frame, Traceback};
-use super::{own_process, quote};
+use super::{own_process, quote, smi_table};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
 
@@ -281,6 +281,7 @@ impl<'a> LogReader<'a> {
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
         let context = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
+        smi_table::add(&mut found, lines, first);
         self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
             card: one.card,

@@ -29,6 +29,7 @@ pub mod rerun;
 pub mod scan;
 mod shared_rules;
 pub mod signature;
+mod smi_table;
 pub mod tables;
 pub mod template;
 pub mod text;

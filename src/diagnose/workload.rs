@@ -364,7 +364,7 @@ impl<'a> Setting<'a> {
     pub fn usual_command(&self) -> &'static str {
         let kind = self.program.map(|w| w.kind);
         match kind {
-            Some(Kind::Inference | Kind::Library) => "python YOUR_SCRIPT.py",
+            Some(Kind::Inference | Kind::Library | Kind::Driver) => "python YOUR_SCRIPT.py",
             _ => SCRIPT,
         }
     }
@@ -398,7 +398,9 @@ impl<'a> Setting<'a> {
         let of_kind = of_kind.and_then(|kind| self.workloads.remedies.exclude.get(&kind));
         let mut excluded = of_kind.into_iter().flatten().chain(self.all().flat_map(|w| &w.exclude));
         let mut adapted = text.to_owned();
-        if !self.is_own_code() && text.contains(SCRIPT) {
+        // A scheduler or platform starts any program, so it has no command of its own.
+        let has_command = self.program.is_none_or(|w| !w.kind.is_around() || w.command.is_some());
+        if !self.is_own_code() && has_command && text.contains(SCRIPT) {
             let command = self.program.and_then(|w| w.command.as_ref())?;
             adapted = adapted.replace(SCRIPT, command);
         }
@@ -568,6 +570,15 @@ mod tests {
         // llama.cpp has no such flag, so there is no fix.
         let llama = workloads.recognize("llama_model_load: error", "");
         assert_eq!(llama.fix(&rule, &found), None);
+    }
+
+    #[test]
+    fn a_scheduler_keeps_the_command_of_the_user() {
+        let workloads = Workloads::embedded();
+        let setting = Setting::of(workloads.get("slurm").expect("slurm"));
+        let program = Setting { program: workloads.get("slurm"), around: Vec::new(), ..setting };
+        let command = "srun --overlap python train.py";
+        assert_eq!(program.adapted(command).as_deref(), Some(command));
     }
 
     #[test]

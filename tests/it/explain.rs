@@ -1105,3 +1105,40 @@ fn windows_gets_no_expandable_segments() {
         assert_eq!(has, helps, "{:#?}", incident.fixes);
     }
 }
+
+const SMI: &str = "\
+|   2  NVIDIA A30                     Off |   00000000:17:00.0 Off |                    0 |\n\
+| N/A   41C    P0             70W /  165W |   20480MiB /  24576MiB |     12%   E. Process |\n\
++-----------------------------------------------------------------------------------------+\n\
+| Processes:                                                                              |\n\
+|  GPU   GI   CI        PID   Type   Process name                              GPU Memory |\n\
+|=========================================================================================|\n\
+|    2   N/A  N/A     41077      C   /opt/render/bin/worker                      20400MiB |\n\
++-----------------------------------------------------------------------------------------+\n";
+
+#[test]
+fn a_table_of_nvidia_smi_names_the_holder_of_the_gpu() {
+    let busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n";
+    let explained = out(&piped(&["-"], format!("{SMI}{busy}").as_bytes()));
+    assert!(explained.contains("ps -o pid,user,etime,cmd -p 41077"), "{explained}");
+    assert!(explained.contains("(/opt/render/bin/worker) with 19.92 GiB"), "{explained}");
+    assert!(explained.contains("nvidia-smi -i 2 -c DEFAULT"), "{explained}");
+    // With another GPU visible, the table says nothing about the failure.
+    let masked = format!("CUDA_VISIBLE_DEVICES=0\n{SMI}{busy}");
+    assert!(!out(&piped(&["-"], masked.as_bytes())).contains("41077"));
+}
+
+#[test]
+fn advice_for_a_page_fault_fits_the_program_that_the_kernel_names() {
+    let xid = |name: &str| {
+        format!(
+            "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name={name}, Ch 00000008, intr 00000000. MMU Fault: \
+             ENGINE CE2 HUBCLIENT_CE0 faulted @ 0x7f00_10000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
+        )
+    };
+    let native = out(&piped(&["-"], xid("seismic_solve").as_bytes()));
+    assert!(native.contains("memcheck ./PROGRAM") && !native.contains("python"), "{native}");
+    assert!(!native.contains("NCCL"), "{native}");
+    let python = out(&piped(&["-"], xid("python3").as_bytes()));
+    assert!(python.contains("memcheck python YOUR_SCRIPT.py"), "{python}");
+}

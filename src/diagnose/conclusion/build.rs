@@ -70,7 +70,11 @@ pub(super) fn incident(
     let log = &diagnosis.logs[item.log];
     let text = program_text(item, &case);
     let workloads = Workloads::embedded();
-    let setting = workloads.recognize_or(&text, &log.start, card.workload.as_ref());
+    // The kernel log names the program, which the text around it usually does not show.
+    let process = found.get("process").and_then(serde_json::Value::as_str);
+    let native = process.filter(|name| evidence::smi::is_native(name)).map(|_| "native".to_owned());
+    let usual = card.workload.as_ref().or(native.as_ref());
+    let setting = workloads.recognize_or(&text, &log.start, usual);
     let incident = Incident {
         confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,

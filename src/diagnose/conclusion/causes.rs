@@ -13,9 +13,10 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         card.causes.iter().map(|rule| weigh(rule, card, case, found)).collect();
     // Omit causes with neither evidence nor a way to check them.
     causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
+    // A cause that the log supports comes before one that is only likely in general.
     causes.sort_by_key(|cause| match cause.verdict {
-        // Evidence from this log counts more than what is usual.
-        Verdict::Likely => u8::from(cause.r#for.is_empty()),
+        Verdict::Likely if !cause.r#for.is_empty() => 0,
+        Verdict::Likely => 1,
         Verdict::Possible => 2,
         Verdict::Unknown => 3,
         Verdict::RuledOut => 4,

@@ -6,8 +6,6 @@
 
 use super::{Case, Evidence, Finding};
 use crate::model::units::Bytes;
-use regex::Regex;
-use std::sync::LazyLock;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -31,7 +29,6 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
     Evidence { name: "other-processes-similar", evaluate: others_similar },
     Evidence { name: "other-processes-started-together", evaluate: others_started_together },
-    Evidence { name: "table-shows-own-ranks", evaluate: table_shows_own_ranks },
     Evidence { name: "request-small", evaluate: request_small },
     Evidence { name: "request-large", evaluate: request_large },
     Evidence { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
@@ -366,34 +363,10 @@ fn others_started_together(case: &Case<'_>) -> Finding {
 }
 
 /// Returns true if at least two processes were started shortly after each other. `pids` must be sorted.
-fn are_close(pids: &[u64]) -> bool {
+pub(in crate::diagnose) fn are_close(pids: &[u64]) -> bool {
     /// Maximum distance of neighbouring PIDs. A rank starts threads and helpers, which also take PIDs.
     const MAX_DISTANCE: u64 = 32;
     pids.len() >= 2 && pids.windows(2).all(|pair| pair[1] - pair[0] <= MAX_DISTANCE)
-}
-
-/// A compute process in the table that nvidia-smi prints: GPU, PID and name.
-static TABLE_ROW: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"\b(\d{1,2})\s+N/A\s+N/A\s+(\d+)\s+C(?:\+G)?\s+(\S+)\s+\d+MiB\b").ok()
-});
-
-/// Checks whether nvidia-smi's table in the log shows one process of the same program on each GPU, with PIDs that are
-/// close together. These are the ranks of this job, not other users' programs.
-fn table_shows_own_ranks(case: &Case<'_>) -> Finding {
-    let rows = TABLE_ROW.as_ref().into_iter().flat_map(|row| row.captures_iter(case.context));
-    let rows = rows.map(|captures| captures.extract().1);
-    let rows: Vec<[&str; 3]> = rows.collect();
-    let mut pids: Vec<u64> = rows.iter().filter_map(|[_, pid, _]| pid.parse().ok()).collect();
-    let mut gpus: Vec<&str> = rows.iter().map(|[gpu, ..]| *gpu).collect();
-    pids.sort_unstable();
-    gpus.sort_unstable();
-    gpus.dedup();
-    let is_one_program = rows.windows(2).all(|pair| pair[0][2] == pair[1][2]);
-    let holds = gpus.len() == rows.len() && is_one_program && are_close(&pids);
-    when(Some(holds), || {
-        let count = gpus.len();
-        Some(format!("nvidia-smi shows one process of the same program on each of {count} GPUs"))
-    })
 }
 
 fn request_small(case: &Case<'_>) -> Finding {
