@@ -209,6 +209,9 @@ fn once_without_driver_prints_the_reason_and_exits_1() {
         let once = run(&fake, args);
         assert_eq!((once.code, once.out.as_str()), (Some(1), ""), "{once:?}");
         assert!(once.err.starts_with(&format!("gputop: {why}")), "{once:?}");
+        for next in ["`gputop doctor`", "`gputop demo`", "`gputop HOST`"] {
+            assert!(once.err.contains(next), "{once:?}");
+        }
         assert_eq!(once.err.lines().count(), 1);
     }
     // The JSON output contains the reason too.
