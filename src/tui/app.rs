@@ -18,7 +18,7 @@ use super::keymap::Keymap;
 use super::past_frames::PastFrames;
 use super::pools;
 use super::probes::Probes;
-use super::rows::{ExitedProcess, ProcessRow};
+use super::rows::{ExitedProcess, ProcessRow, RowId};
 use super::screens::fleet::FleetRow;
 use super::signal_targets::outcome_text;
 use super::tags::Tags;
@@ -590,17 +590,32 @@ impl App {
             rows.retain(|row| self.filter.matches(row, self.hello.uid));
         }
         self.hidden = self.all_rows.len() - rows.len();
-        if let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) {
-            let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
-            // Keep exited processes at the bottom in every sort order, because their values are not current.
-            keyed.sort_by(|(a, x), (b, y)| {
-                let ended = x.ended().is_some().cmp(&y.ended().is_some());
-                ended.then_with(|| a.compare(b, sort.first, self.inverted))
-            });
-            rows = keyed.into_iter().map(|(_, row)| row).collect();
-        }
+        rows = self.sorted(rows);
         self.lines = groups::lines(&rows, self.grouping, &self.folded);
         self.rows = rows;
+    }
+
+    fn sorted(&self, rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
+        let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) else {
+            return rows;
+        };
+        let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
+        // Keep exited processes at the bottom in every sort order, because their values are not current.
+        keyed.sort_by(|(a, x), (b, y)| {
+            let ended = x.ended().is_some().cmp(&y.ended().is_some());
+            ended.then_with(|| a.compare(b, sort.first, self.inverted))
+        });
+        keyed.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Returns the listed process nearest to a process that the filter hides.
+    pub fn nearest_listed(&self, hidden: &RowId) -> Option<RowId> {
+        let all = self.sorted(self.all_rows.clone());
+        let at = all.iter().position(|row| row.id() == *hidden)?;
+        let listed = all.iter().enumerate();
+        let listed = listed.filter(|(_, row)| self.filter.matches(row, self.hello.uid));
+        let nearest = listed.min_by_key(|(other, _)| other.abs_diff(at));
+        nearest.map(|(_, row)| row.id())
     }
 
     /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if the process
