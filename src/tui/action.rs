@@ -7,7 +7,7 @@
 use super::app::App;
 use super::effect::Effect;
 use super::help::Help;
-use super::menu::Menu;
+use super::menu::{Menu, sort_by};
 use super::overlay::Overlay;
 use super::screens::unreadable::Unreadable;
 use super::time_window::ScrollDirection;
@@ -148,7 +148,7 @@ actions! {
     SortPrevious: Screens, "sort_previous", ["<"], "sort", "Sort by the previous column",
         |_, app| cycle_sort(app, -1);
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
-        |_, app| { app.set_sort(app.sort, !app.inverted); Effect::Done };
+        |_, app| Effect::Message(sort_by(app, app.sort, !app.inverted));
     ZoomIn: Screens, "zoom_in", ["}"], "zoom in", "Show a shorter time range in charts",
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",

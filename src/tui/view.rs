@@ -16,7 +16,7 @@ use super::effect::Effect;
 use super::filter::Filter;
 use super::guide::KeyResult;
 use super::holders::READING_INTERVAL;
-use super::menu::{Menu, sort_orders, sort_title};
+use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
 use super::rows::ProcessRow;
@@ -668,21 +668,16 @@ pub(super) fn set_speed(app: &App, factor: f32) -> Effect {
     play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
 }
 
-fn sort_by(app: &mut App, order: Option<usize>) -> Effect {
-    app.set_sort(order, false);
-    Effect::Message(format!("sorted by {}", sort_title(order)))
-}
-
 pub(super) fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
     let at = orders.iter().position(|order| *order == app.sort);
     let next = at.unwrap_or(0).checked_add_signed(step);
     let next = next.map_or(orders.len() - 1, |next| next % orders.len());
-    sort_by(app, orders[next])
+    Effect::Message(sort_by(app, orders[next], false))
 }
 
 pub(super) fn sort_by_vram(app: &mut App) -> Effect {
     let is_vram = |order: &Option<usize>| sort_title(*order) == "VRAM";
     let order = sort_orders().into_iter().find(is_vram).flatten();
-    sort_by(app, order)
+    Effect::Message(sort_by(app, order, false))
 }

@@ -18,20 +18,22 @@ fn test_app() -> TestApp {
 }
 
 #[test]
-fn letters_in_the_sort_menu_select_a_column() {
+fn letters_in_the_sort_menu_sort_by_the_next_column_with_that_letter() {
     let mut test_app = test_app();
-    test_app.send("sv");
-    let sorted = test_app.text(140, 40);
-    assert!(sorted.contains("by VRAM") && !sorted.contains("Sort by"), "{sorted}");
-    // Several columns below VRAM begin with an R.
-    test_app.send("sr");
-    assert!(test_app.text(140, 40).contains("▸ RESV"));
-    test_app.send("r");
-    assert!(test_app.text(140, 40).contains("▸ RETRY"));
-    test_app.send("\n");
-    assert!(test_app.text(140, 40).contains("by RETRY"));
-    test_app.send("v");
-    assert!(test_app.text(140, 40).contains("sorted by VRAM"));
+    // Several columns begin with an R or a G. The letters g and o are keys elsewhere.
+    for (keys, sorted) in [
+        ("sv", "sorted by VRAM, descending"),
+        ("sr", "sorted by RESV, descending"),
+        ("sr", "sorted by RETRY, descending"),
+        ("so", "sorted by OOM, descending"),
+        ("sg", "sorted by GPU, ascending"),
+        ("I", "sorted by GPU, descending"),
+        (">", "sorted by PID, ascending"),
+    ] {
+        test_app.send(keys);
+        let text = test_app.text(140, 40);
+        assert!(text.contains(sorted) && !text.contains("Sort by"), "{keys}: {text}");
+    }
 }
 
 #[test]
