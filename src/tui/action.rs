@@ -125,6 +125,8 @@ actions! {
         View::pass;
     Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot",
         |_, app| Overlay::filter(app).into();
+    FilterUser: Screens, "filter_user", ["u"], "user", "Show only the processes of a user; asks for the name",
+        |_, app| Overlay::user_filter(app).into();
     Signal: Screens, "signal", ["f9", "x"], "signal", "Kill or signal the tagged processes, or the one under the cursor; asks first",
         |view, app| view.choose_signal(Signal::Term, app);
     SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first",
