@@ -129,7 +129,7 @@ pub struct App {
     pub paused: bool,
     /// Time window of the charts.
     pub time_window: TimeWindow,
-    /// Message on the bottom line, shown until the next key press.
+    /// Message on the bottom line, shown for a few seconds or until the next key press.
     pub message: Option<String>,
     /// The reason why the data source has closed, or `None` while the source is open.
     pub source_end: Option<String>,
