@@ -334,14 +334,19 @@ impl Menu {
 fn column_row(at: usize, app: &App, width: u16) -> Row {
     let column = &PROCESS_COLUMNS[at];
     let is_hidden = app.hidden_columns.has(at);
-    let mark = if is_hidden { "[ ]" } else { "[x]" };
-    let name = format!("{mark} {:<9} ", column.title);
     let needed = min_width(app, at);
     let why_not = match is_hidden || app.sort == Some(at) {
         true => None,
         false if app.empty_columns.has(at) => Some("no values; ".to_owned()),
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
+    // A chosen column without room or values is neither shown nor hidden by the user.
+    let mark = match (is_hidden, &why_not) {
+        (true, _) => "[ ]",
+        (false, Some(_)) => "[-]",
+        (false, None) => "[x]",
+    };
+    let name = format!("{mark} {:<9} ", column.title);
     match why_not {
         Some(why) => vec![(name, Role::Dim), (why, Role::Warn), (column.help.into(), Role::Dim)],
         None => named(name, column.help),

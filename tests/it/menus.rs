@@ -119,6 +119,10 @@ fn columns_that_are_not_shown_state_the_reason() {
     let line = |title: &str| text.lines().find(|line| line.contains(title)).unwrap();
     assert!(line("] SHARE").contains("needs "), "{text}");
     assert!(line("] ALLOC").contains("no values; "), "{text}");
+    // A column that the user chose is not ticked while the table does not show it.
+    for (title, mark) in [("SHARE", "[-]"), ("ALLOC", "[-]"), ("USER", "[x]")] {
+        assert!(line(&format!("] {title}")).contains(&format!("{mark} {title}")), "{text}");
+    }
     assert!(!line("] USER").contains("needs "), "{text}");
     assert!(!test_app.text(300, 40).contains("needs "));
 }
