@@ -40,6 +40,8 @@ pub enum ScrollDirection {
 pub struct TimeWindow {
     /// Index into [`ZOOMS`] if chosen by the user. If not set, charts grow with the available history.
     zoom: Option<usize>,
+    /// Minimum automatic zoom: that before a jump, so that charts do not become shorter when a recording jumps back.
+    min_zoom: usize,
     /// End of the charts while they are scrolled back.
     end: Option<Mono>,
     /// Start of the contiguous history.
@@ -52,7 +54,7 @@ impl TimeWindow {
     /// Returns a window without history but with the user's chosen length.
     #[must_use]
     pub fn reset(&self) -> Self {
-        Self { zoom: self.zoom, ..Self::default() }
+        Self { zoom: self.zoom, min_zoom: self.min_zoom, ..Self::default() }
     }
 
     /// Extends the history to the time of a new frame.
@@ -65,6 +67,7 @@ impl TimeWindow {
     /// there is a gap between the known history and `from`, in which case the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self.covers(from);
+        self.min_zoom = self.automatic_zoom(self.until);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
         *self = Self { since: Some(since), until: from, ..self.reset() };
         is_contiguous
@@ -95,7 +98,8 @@ impl TimeWindow {
     /// Returns the shortest length that covers the available history, up to [`DEFAULT_ZOOM`].
     fn automatic_zoom(&self, now: Mono) -> usize {
         let known = self.since.map_or(Millis(0), |since| now.since(since));
-        ZOOMS[..DEFAULT_ZOOM].iter().position(|zoom| *zoom > known).unwrap_or(DEFAULT_ZOOM)
+        let zoom = ZOOMS[..DEFAULT_ZOOM].iter().position(|zoom| *zoom > known);
+        zoom.unwrap_or(DEFAULT_ZOOM).max(self.min_zoom)
     }
 
     /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end time.

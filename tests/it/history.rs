@@ -483,6 +483,21 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
     assert_eq!(screen_at(121), before);
 }
 
+#[test]
+fn charts_do_not_become_shorter_when_a_recording_goes_back() {
+    let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
+    let start = file.span().0;
+    let mut played = ReplayedApp::new(file);
+    let length = |app: &App| app.time_axis(None).length;
+    played.source.send(Request::Play(Play::To(Mono(start.0 + 65_000))));
+    played.wait("more than a minute", |app| app.now() >= Mono(start.0 + 64_000));
+    let before = length(&played.desk.app);
+    assert_eq!(before, Millis(300_000));
+    played.press(KeyCode::Left);
+    played.wait("less than a minute", |app| app.now() < Mono(start.0 + 58_000));
+    assert_eq!(length(&played.desk.app), before);
+}
+
 /// Returns the seconds into the recording, from the header: `1:58/3:24`.
 fn position(screen: &vt100::Screen) -> i64 {
     let text = screen.contents();
