@@ -41,7 +41,7 @@ pub struct KeyResult {
     pub screen: &'static str,
 }
 
-const STOPS: [Stop; 6] = [
+const STOPS: [Stop; 7] = [
     Stop {
         before_key: "A program has just run out of memory. Press",
         action: Action::Why,
@@ -67,7 +67,13 @@ const STOPS: [Stop; 6] = [
         goal: Goal::Action,
     },
     Stop {
-        before_key: "What fills the memory? Move to a process, and press",
+        before_key: "The process with the most memory is now on top. Press",
+        action: Action::NextPane,
+        after_key: "to go to it.",
+        goal: Goal::Action,
+    },
+    Stop {
+        before_key: "What fills its memory? Press",
         action: Action::Memory,
         after_key: "for its tensors, cache, fragments and largest possible request.",
         goal: Goal::Screen(memory::DEF.id),
