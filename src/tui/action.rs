@@ -107,8 +107,8 @@ actions! {
         View::name_log;
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
         |_, _| Effect::Open(Box::new(Unreadable::default()));
-    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident or, on the process screen, the incident of that process",
-        View::open_newest_incident;
+    Why: Screens, "why", ["d"], "explain", "Explain the incident of the process under the cursor, or else the newest unread incident",
+        View::explain;
     Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
         View::list_incidents;
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored",

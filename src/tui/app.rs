@@ -432,6 +432,16 @@ impl App {
         self.incidents.of_process(&self.hello.boot_id, process)
     }
 
+    /// Returns the incidents up to the time on the screen, newest first.
+    pub fn shown_incidents(&self) -> impl Iterator<Item = &ListedIncident> {
+        let is_later = |known: &&ListedIncident| {
+            self.is_rewound()
+                && known.key.boot_id == self.hello.boot_id
+                && known.key.first > self.frame.mono
+        };
+        self.incidents.newest_first().filter(move |known| !is_later(known))
+    }
+
     /// Drops exited processes beyond the retention limits.
     fn forget_ended(&mut self) {
         let Some(now) = self.ended.last().map(|newest| newest.mono) else {

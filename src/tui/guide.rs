@@ -100,6 +100,16 @@ impl Guide {
         }
     }
 
+    /// Returns the current stop of the tour for a small pane: `1/7 Press d to see why.`
+    pub fn short_words(self, keymap: &Keymap) -> Option<String> {
+        let Self::Tour(at) = self else {
+            return None;
+        };
+        let stop = STOPS.get(at)?;
+        let key = keymap.label(stop.action);
+        Some(format!("{}/{} Press {key} {}", at + 1, STOPS.len(), stop.after_key))
+    }
+
     /// Returns the guidance as a sentence or phrase.
     pub fn words(self, keymap: &Keymap, is_paused: bool) -> String {
         let pauses = if is_paused { "plays" } else { "pauses" };

@@ -287,6 +287,10 @@ impl Screen for IncidentScreen {
         }
     }
 
+    fn incident(&self) -> Option<&Arc<Incident>> {
+        Some(&self.incident)
+    }
+
     fn fix(&self, number: usize) -> Result<Copied, Option<usize>> {
         let fixes = &self.incident.fixes;
         let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
