@@ -11,8 +11,9 @@ use super::menu::{Menu, sort_by};
 use super::overlay::Overlay;
 use super::screens::unreadable::Unreadable;
 use super::time_window::ScrollDirection;
-use super::view::{View, cycle_sort, set_speed, sort_by_vram};
+use super::view::{View, cycle_sort, play, set_speed, sort_by_vram};
 use crate::model::signal::Signal;
+use crate::protocol::Play;
 
 /// Screens or modes in which an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,13 +179,13 @@ actions! {
     Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to its start",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
-        |view, app| view.skip(-10_000, app);
+        |_, _| play(Play::Skip(-10_000));
     SkipForward: Recording, "skip_forward", ["right"], "+10s", "Go forward ten seconds",
-        |view, app| view.skip(10_000, app);
+        |_, _| play(Play::Skip(10_000));
     StepBack: Recording, "step_back", [","], "step back", "Go back one frame and pause",
-        |view, app| view.step(-1, app);
+        |_, _| play(Play::Step(-1));
     StepForward: Recording, "step_forward", ["."], "step forward", "Go forward one frame and pause",
-        |view, app| view.step(1, app);
+        |_, _| play(Play::Step(1));
     PlayPause: Recording, "play_pause", ["space"], "pause", "Pause or continue the playback",
         View::pause;
     Slower: Recording, "slower", ["-"], "slow down", "Play at half the speed",

@@ -676,16 +676,12 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Returns the earliest time to which the display can be scrolled back. In a recording, tables can show any time.
-    /// On a live host, tables need a retained frame, and charts need history for their whole time range.
+    /// Returns the earliest time to which the display can be scrolled back: tables need a retained frame, and charts
+    /// need history for their whole time range.
     fn first_scrolled(&self) -> Mono {
         let (now, oldest) = (self.now(), self.oldest());
-        let tables = match self.recording {
-            Some(_) => Some(oldest),
-            None => self.past_frames.oldest(),
-        };
         let charts = Mono(oldest.0.saturating_add(self.time_window.length(now).0));
-        tables.unwrap_or(now).max(oldest).min(charts).min(now)
+        self.past_frames.oldest().unwrap_or(now).max(oldest).min(charts).min(now)
     }
 
     /// Scrolls the charts, and scrolls the tables with them as far back as frames are retained. `from` is the time at

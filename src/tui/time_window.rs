@@ -4,9 +4,8 @@
 //! are scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as the charts
 //! if that frame is retained (`past_frames`), or current data if it is not. The header states which time is shown.
 //!
-//! In a recording, *now* is the playback position. Scrolling moves the playback position only if the frame at the new
-//! time is not retained, so tables and charts always show the same time. A seek or a step starts at the time at
-//! which the charts end. Pressing `0` first returns to now; pressing it again goes to the start of the recording.
+//! In a recording, *now* is the playback position. The keys that scroll move the playback position instead, so that
+//! there is only one kind of rewind.
 //!
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
 //! missing part is requested when it is needed ([`TimeWindow::missing_before`]).
@@ -95,6 +94,11 @@ impl TimeWindow {
         ZOOMS[self.zoom.unwrap_or_else(|| self.automatic_zoom(now))]
     }
 
+    /// Returns the time by which the scroll keys move: a quarter of the charts' length.
+    pub fn step(&self, now: Mono) -> Millis {
+        Millis(self.length(now).0 / 4)
+    }
+
     /// Returns the shortest length that covers the available history, up to [`DEFAULT_ZOOM`].
     fn automatic_zoom(&self, now: Mono) -> usize {
         let known = self.since.map_or(Millis(0), |since| now.since(since));
@@ -124,7 +128,7 @@ impl TimeWindow {
     ) -> bool {
         let length = self.length(now).0;
         let before = self.end.or(from).unwrap_or(now);
-        let step = length / 4;
+        let step = self.step(now).0;
         let end = match direction {
             ScrollDirection::Back => before.0.saturating_sub(step).max(first.0).min(before.0),
             ScrollDirection::Forward => before.0 + step,

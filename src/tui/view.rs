@@ -271,17 +271,18 @@ impl View {
         Effect::Done
     }
 
+    /// Scrolls charts and tables through time. A recording is moved by the same time instead.
     pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
-        let ended = self.top().exited_at(app);
-        app.scroll(direction, ended);
-        match (app.time_window.end(), &app.recording) {
-            // Seek in the recording to get the frame that is no longer retained.
-            (Some(end), Some(_)) if !app.is_rewound() => {
-                app.to_now();
-                play(Play::To(end))
-            }
-            _ => Effect::Done,
+        if app.recording.is_none() {
+            let ended = self.top().exited_at(app);
+            app.scroll(direction, ended);
+            return Effect::Done;
         }
+        let step = i64::try_from(app.time_window.step(app.now()).0).unwrap_or(i64::MAX);
+        play(Play::Skip(match direction {
+            ScrollDirection::Back => -step,
+            ScrollDirection::Forward => step,
+        }))
     }
 
     /// Copies the screen's subject. If the screen has no subject, copies the process or group under the cursor.
@@ -400,35 +401,14 @@ impl View {
         Effect::Done
     }
 
-    /// Returns scrolled charts to now. If they are not scrolled, ends a pause or goes to the start of a recording.
+    /// Returns scrolled charts and a paused display to now, or a recording to its start.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
-        let is_scrolled = app.time_window.end().is_some();
-        app.to_now();
-        match app.recording {
-            Some(_) if is_scrolled => {}
-            Some(_) => return play(Play::Start),
-            None => app.set_paused(false),
+        if app.recording.is_some() {
+            return play(Play::Start);
         }
+        app.to_now();
+        app.set_paused(false);
         Effect::Done
-    }
-
-    /// Seeks within a recording, starting from the end of the charts if they are scrolled back.
-    pub(super) fn skip(&mut self, millis: i64, app: &mut App) -> Effect {
-        let Some(end) = app.time_window.end() else {
-            return play(Play::Skip(millis));
-        };
-        app.to_now();
-        play(Play::To(Mono(end.0.saturating_add_signed(millis))))
-    }
-
-    /// Moves a recording by one frame and pauses it. If the charts are scrolled back, moves to their end instead.
-    pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
-        let Some(end) = app.time_window.end() else {
-            return play(Play::Step(frames));
-        };
-        app.to_now();
-        self.requests.push(Request::Play(Play::Pause(true)));
-        play(Play::To(end))
     }
 
     /// Returns the data shown on the current screen.
@@ -693,7 +673,7 @@ impl View {
 /// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process selected";
 
-fn play(play: Play) -> Effect {
+pub(super) fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
 }
 
