@@ -158,3 +158,31 @@ fn main_keys_fit_80_columns_during_playback() {
         assert!(footer(120).contains(key), "{}", footer(120));
     }
 }
+
+#[test]
+fn a_gpu_screen_shows_what_fits_for_a_new_process() {
+    let mut app = TestApp::new(1, &[] as &[Member]);
+    app.send("\n");
+    let text = app.text(120, 60);
+    let fits = text.lines().find(|line| line.contains("FITS"));
+    assert!(fits.is_some_and(|line| line.contains("40.00 GiB  for a new process")), "{text}");
+    app.send("?/fits");
+    let help = app.text(120, 60);
+    assert!(help.contains("FREE") && help.contains("new process (FITS)"), "{help}");
+}
+
+#[test]
+fn recordings_do_not_offer_names_of_tensors_and_stacks() {
+    let app = |live| {
+        let palette = gputop::tui::theme::Palette::None;
+        screen_fixture::app_at(screen_fixture::DEMO, 118, palette, false, live)
+    };
+    let footer = |live| {
+        let text = text_of(&screen_fixture::draw(&app(live), "memory", 200, 40));
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    for key in ["o holders", "S read stack"] {
+        assert!(footer(true).contains(key), "{}", footer(true));
+        assert!(!footer(false).contains(key), "{}", footer(false));
+    }
+}
