@@ -112,7 +112,7 @@ fn watch(settings: &Settings) -> Result<u8> {
 }
 
 /// What to run on a host without a GPU.
-const NEXT_STEPS: &str = "Run `gputop doctor` for details, or `gputop demo` to see a recording.";
+const NEXT_STEPS: &str = "Run `gputop doctor` for details, `gputop demo` to see a recording, or `gputop HOST` for another host.";
 
 const NO_SAMPLE: &str =
     "no sample from this host: the collectors stopped. `gputop doctor` shows what works";

@@ -22,7 +22,7 @@ use super::clock::now_mono;
 use super::process::access::Access;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
-use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
+use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger, hook_frames};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono};
 
@@ -277,18 +277,14 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
     a.thread_id == b.thread_id && a.frames == b.frames
 }
 
-/// File name of gputop's Python hook, which runs in the program's threads and in its own thread.
-const HOOK: &str = "/gputop_hook.py";
-
 /// Converts a thread's stack and removes the hook's frames. Returns `None` for the hook's own thread.
 fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
     // Also compare the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.
     let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
-    let is_hook = |frame: &py_spy::Frame| frame.filename.ends_with(HOOK);
-    let hook = trace.frames.iter().rposition(is_hook);
-    let frames = &trace.frames[hook.map_or(0, |at| at + 1)..];
-    if hook.is_some() && frames.is_empty() {
+    let hook = hook_frames(&trace.frames, |frame| &frame.filename);
+    let frames = &trace.frames[hook..];
+    if hook > 0 && frames.is_empty() {
         return None;
     }
     Some(StackThread {

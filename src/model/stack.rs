@@ -3,7 +3,7 @@
 //! A stack is read without stopping the program, so it may be slightly older or newer than its trigger. The maximum
 //! delay is stored with the stack. Text is already escaped for display and limited in length.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::process::ProcessKey;
 use super::units::{Bytes, Millis, Mono};
@@ -46,8 +46,24 @@ pub struct StackThread {
     /// Thread name in Python's `threading`. Empty if unknown.
     pub name: String,
     pub is_main: bool,
-    /// Stack frames, innermost first.
+    /// Stack frames, innermost first, without those of gputop's hook.
+    #[serde(deserialize_with = "without_hook")]
     pub frames: Vec<StackFrame>,
+}
+
+/// File name of gputop's Python hook, which runs in the program's threads and in its own thread.
+const HOOK: &str = "/gputop_hook.py";
+
+/// Returns the number of innermost frames that belong to the hook or were called by it. `file` returns a frame's file.
+pub fn hook_frames<T>(frames: &[T], file: impl Fn(&T) -> &str) -> usize {
+    frames.iter().rposition(|frame| file(frame).ends_with(HOOK)).map_or(0, |at| at + 1)
+}
+
+/// Reads the frames of a recording, incident or remote host, which may come from a gputop that recorded its hook.
+fn without_hook<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<StackFrame>, D::Error> {
+    let mut frames = Vec::<StackFrame>::deserialize(deserializer)?;
+    frames.drain(..hook_frames(&frames, |frame| &frame.file));
+    Ok(frames)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -7,12 +7,13 @@
 use super::app::App;
 use super::effect::Effect;
 use super::help::Help;
-use super::menu::Menu;
+use super::menu::{Menu, sort_by};
 use super::overlay::Overlay;
 use super::screens::unreadable::Unreadable;
 use super::time_window::ScrollDirection;
-use super::view::{View, cycle_sort, set_speed, sort_by_vram};
+use super::view::{View, cycle_sort, play, set_speed, sort_by_vram};
 use crate::model::signal::Signal;
+use crate::protocol::Play;
 
 /// Screens or modes in which an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +108,8 @@ actions! {
         View::name_log;
     Unread: Screens, "unread", ["!"], "list unreadable", "List the processes whose allocator is not readable, with the reason",
         |_, _| Effect::Open(Box::new(Unreadable::default()));
-    Why: Screens, "why", ["d"], "explain", "Explain the newest unread incident or, on the process screen, the incident of that process",
-        View::open_newest_incident;
+    Why: Screens, "why", ["d"], "explain", "Explain the incident of the process under the cursor, or else the newest unread incident",
+        View::explain;
     Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
         View::list_incidents;
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored",
@@ -125,6 +126,8 @@ actions! {
         View::pass;
     Filter: Screens, "filter", ["/", "f4", "\\"], "filter", "Show only matching processes (see FILTER), or matching stacks in a snapshot",
         |_, app| Overlay::filter(app).into();
+    FilterUser: Screens, "filter_user", ["u"], "user", "Show only the processes of a user; asks for the name",
+        |_, app| Overlay::user_filter(app).into();
     Signal: Screens, "signal", ["f9", "x"], "signal", "Kill or signal the tagged processes, or the one under the cursor; asks first",
         |view, app| view.choose_signal(Signal::Term, app);
     SignalTerm: Screens, "signal_term", ["T"], "send TERM", "Send TERM, which requests termination; asks first",
@@ -148,7 +151,7 @@ actions! {
     SortPrevious: Screens, "sort_previous", ["<"], "sort", "Sort by the previous column",
         |_, app| cycle_sort(app, -1);
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
-        |_, app| { app.set_sort(app.sort, !app.inverted); Effect::Done };
+        |_, app| Effect::Message(sort_by(app, app.sort, !app.inverted));
     ZoomIn: Screens, "zoom_in", ["}"], "zoom in", "Show a shorter time range in charts",
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
@@ -176,13 +179,13 @@ actions! {
     Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to its start",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
-        |view, app| view.skip(-10_000, app);
+        |_, _| play(Play::Skip(-10_000));
     SkipForward: Recording, "skip_forward", ["right"], "+10s", "Go forward ten seconds",
-        |view, app| view.skip(10_000, app);
+        |_, _| play(Play::Skip(10_000));
     StepBack: Recording, "step_back", [","], "step back", "Go back one frame and pause",
-        |view, app| view.step(-1, app);
+        |_, _| play(Play::Step(-1));
     StepForward: Recording, "step_forward", ["."], "step forward", "Go forward one frame and pause",
-        |view, app| view.step(1, app);
+        |_, _| play(Play::Step(1));
     PlayPause: Recording, "play_pause", ["space"], "pause", "Pause or continue the playback",
         View::pause;
     Slower: Recording, "slower", ["-"], "slow down", "Play at half the speed",

@@ -18,7 +18,7 @@ use super::keymap::Keymap;
 use super::past_frames::PastFrames;
 use super::pools;
 use super::probes::Probes;
-use super::rows::{ExitedProcess, ProcessRow};
+use super::rows::{ExitedProcess, ProcessRow, RowId};
 use super::screens::fleet::FleetRow;
 use super::signal_targets::outcome_text;
 use super::tags::Tags;
@@ -129,7 +129,7 @@ pub struct App {
     pub paused: bool,
     /// Time window of the charts.
     pub time_window: TimeWindow,
-    /// Message on the bottom line, shown until the next key press.
+    /// Message on the bottom line, shown for a few seconds or until the next key press.
     pub message: Option<String>,
     /// The reason why the data source has closed, or `None` while the source is open.
     pub source_end: Option<String>,
@@ -432,6 +432,16 @@ impl App {
         self.incidents.of_process(&self.hello.boot_id, process)
     }
 
+    /// Returns the incidents up to the time on the screen, newest first.
+    pub fn shown_incidents(&self) -> impl Iterator<Item = &ListedIncident> {
+        let is_later = |known: &&ListedIncident| {
+            self.is_rewound()
+                && known.key.boot_id == self.hello.boot_id
+                && known.key.first > self.frame.mono
+        };
+        self.incidents.newest_first().filter(move |known| !is_later(known))
+    }
+
     /// Drops exited processes beyond the retention limits.
     fn forget_ended(&mut self) {
         let Some(now) = self.ended.last().map(|newest| newest.mono) else {
@@ -590,17 +600,32 @@ impl App {
             rows.retain(|row| self.filter.matches(row, self.hello.uid));
         }
         self.hidden = self.all_rows.len() - rows.len();
-        if let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) {
-            let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
-            // Keep exited processes at the bottom in every sort order, because their values are not current.
-            keyed.sort_by(|(a, x), (b, y)| {
-                let ended = x.ended().is_some().cmp(&y.ended().is_some());
-                ended.then_with(|| a.compare(b, sort.first, self.inverted))
-            });
-            rows = keyed.into_iter().map(|(_, row)| row).collect();
-        }
+        rows = self.sorted(rows);
         self.lines = groups::lines(&rows, self.grouping, &self.folded);
         self.rows = rows;
+    }
+
+    fn sorted(&self, rows: Vec<ProcessRow>) -> Vec<ProcessRow> {
+        let Some(sort) = self.sort.and_then(|i| PROCESS_COLUMNS.get(i)?.sort.as_ref()) else {
+            return rows;
+        };
+        let mut keyed: Vec<_> = rows.into_iter().map(|row| ((sort.key)(&row), row)).collect();
+        // Keep exited processes at the bottom in every sort order, because their values are not current.
+        keyed.sort_by(|(a, x), (b, y)| {
+            let ended = x.ended().is_some().cmp(&y.ended().is_some());
+            ended.then_with(|| a.compare(b, sort.first, self.inverted))
+        });
+        keyed.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Returns the listed process nearest to a process that the filter hides.
+    pub fn nearest_listed(&self, hidden: &RowId) -> Option<RowId> {
+        let all = self.sorted(self.all_rows.clone());
+        let at = all.iter().position(|row| row.id() == *hidden)?;
+        let listed = all.iter().enumerate();
+        let listed = listed.filter(|(_, row)| self.filter.matches(row, self.hello.uid));
+        let nearest = listed.min_by_key(|(other, _)| other.abs_diff(at));
+        nearest.map(|(_, row)| row.id())
     }
 
     /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if the process
@@ -651,16 +676,12 @@ impl App {
         known.unwrap_or(self.now()).max(day_ago)
     }
 
-    /// Returns the earliest time to which the display can be scrolled back. In a recording, tables can show any time.
-    /// On a live host, tables need a retained frame, and charts need history for their whole time range.
+    /// Returns the earliest time to which the display can be scrolled back: tables need a retained frame, and charts
+    /// need history for their whole time range.
     fn first_scrolled(&self) -> Mono {
         let (now, oldest) = (self.now(), self.oldest());
-        let tables = match self.recording {
-            Some(_) => Some(oldest),
-            None => self.past_frames.oldest(),
-        };
         let charts = Mono(oldest.0.saturating_add(self.time_window.length(now).0));
-        tables.unwrap_or(now).max(oldest).min(charts).min(now)
+        self.past_frames.oldest().unwrap_or(now).max(oldest).min(charts).min(now)
     }
 
     /// Scrolls the charts, and scrolls the tables with them as far back as frames are retained. `from` is the time at

@@ -2,6 +2,7 @@
 //! keys.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +11,7 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
-use super::incidents::incident_time;
+use super::incidents::{ListedIncident, incident_time, news};
 use super::probe_question;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
@@ -21,6 +22,7 @@ use super::widgets::cells::{
     columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
 };
 use super::widgets::timeline::span_text;
+use crate::export::explanation::program;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
@@ -183,6 +185,11 @@ pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
     notice.into_iter().chain(guide).flat_map(wrapped).collect()
 }
 
+/// Returns the current stop of the tour, if any, for a pane too small for the notice.
+pub fn short_tour_text(app: &App) -> Option<String> {
+    app.recording.as_ref()?.guide?.short_words(&app.keymap)
+}
+
 fn notice_text(app: &App) -> Option<String> {
     let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
     Some(match (reason, &app.link) {
@@ -215,18 +222,27 @@ pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
 /// Minimum width of a truncated incident title. Shorter titles are not informative.
 const MIN_TITLE_COLUMNS: usize = 20;
 
-/// Draws the notice of the newest unread incident: `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d
-/// explain`.
-pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
-    let Some(incident) = app.incidents.news() else {
+/// Draws the notice of the newest unread incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2
+/// d explain`. Omits the explain key if it opens another incident, `explained`. Above the page of an incident, says that
+/// the notice is about another one.
+pub fn incident(
+    app: &App,
+    unread: &[&ListedIncident],
+    explained: Option<&Arc<Incident>>,
+    is_above_page: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let Some(incident) = news(unread.iter().copied()) else {
         return;
     };
     let theme = &app.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
     let key = format!(" {} {}", app.keymap.label(Action::Why), Action::Why.def().short);
+    let key = if Some(incident) == explained { key } else { String::new() };
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
-    let others = app.incidents.unread() - 1;
+    let others = unread.len() - 1;
     let right = if others > 0 && margin > 0 {
         let others = format!(" +{others}");
         put_right(buffer, x, right, area.y, &others, theme.style(Role::Dim))
@@ -234,47 +250,54 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
         right
     };
     let room = usize::from(right.saturating_sub(x));
-    let words = incident_text(app, incident);
+    let mark = match incident.severity {
+        _ if is_above_page => "Also",
+        Severity::Note => "!",
+        _ => "!!",
+    };
+    let all = incident_texts(app, incident, mark);
     // Choose the longest variant that fits. The first variant also counts as fitting if its title can be truncated to
     // fit.
-    let minimum = [columns(&words[1]) + MIN_TITLE_COLUMNS, 0, 0, 0];
-    let fits = |(words, minimum): &(&String, usize)| {
-        columns(words) <= room || (*minimum > 0 && *minimum <= room)
-    };
-    let best = words.iter().zip(minimum).find(fits);
-    let words = best.map_or(&words[3], |(words, _)| words);
-    let words = fit(words, room, theme.glyphs.ellipsis);
+    let is_first_legible = columns(&all[1]) + MIN_TITLE_COLUMNS <= room;
+    let fits = |text: &&String| columns(text) <= room;
+    let best = all.first().filter(|_| is_first_legible).or(all.iter().find(fits)).or(all.last());
+    let words = fit(best.map_or("", String::as_str), room, theme.glyphs.ellipsis);
     let style = theme.style(role(incident.severity));
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// Returns four descriptions of an incident, longest first, from `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did
-/// not fit` to `!! 12:03 OUT OF MEMORY`.
-fn incident_text(app: &App, incident: &Incident) -> [String; 4] {
-    let mark = match incident.severity {
-        Severity::Note => "!",
-        _ => "!!",
-    };
+/// Returns descriptions of an incident, longest first, from `!! 12:03 GPU 0 rank 3 train.py 418 OUT OF MEMORY (caught):
+/// 2.00 GiB did not fit` to `!! 12:03 OUT OF MEMORY`.
+fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
     let time = incident_time(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
         // Show the date of an incident from another day.
         let format = if day(time) == day(app.frame.time) { "%H:%M" } else { "%b %d %H:%M" };
-        app.theme.clock(time, format) + " "
+        app.theme.clock(time, format)
     });
-    let time = time.unwrap_or_default();
-    let rank = incident.fields.rank.map(|rank| format!("rank {rank} "));
-    let rank = rank.unwrap_or_default();
     let caught = match incident.severity {
         Severity::Caught => " (caught)",
         _ => "",
     };
     let (headline, title) = (&incident.headline, &incident.title);
-    [
-        format!("{mark} {time}{rank}{headline}{caught}: {title}"),
-        format!("{mark} {time}{rank}{headline}{caught}"),
-        format!("{mark} {time}{headline}{caught}"),
-        format!("{mark} {time}{headline}"),
-    ]
+    let start: Vec<String> = std::iter::once(mark.to_owned()).chain(time).collect();
+    let fields = &incident.fields;
+    let gpu = fields.gpu_index.map(|gpu| format!("GPU {gpu}"));
+    let rank = fields.rank.map(|rank| format!("rank {rank}"));
+    let subject: Vec<String> = gpu.into_iter().chain(rank).chain(program(incident)).collect();
+    let line = |parts: usize| {
+        let words: Vec<&str> = start
+            .iter()
+            .chain(&subject[..parts])
+            .map(String::as_str)
+            .chain([&**headline])
+            .collect();
+        words.join(" ")
+    };
+    let mut all = vec![format!("{}{caught}: {title}", line(subject.len()))];
+    all.extend((0..=subject.len()).rev().map(|parts| line(parts) + caught));
+    all.push(line(0));
+    all
 }
 
 /// Describes the active filter: `filter: train (3 hidden)`.
@@ -338,8 +361,9 @@ fn is_available(action: Action, app: &App) -> bool {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
-        // Hide these keys during playback: recordings contain no logs and have their own pause key.
-        Action::Log | Action::Pause => app.recording.is_none(),
+        // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, and
+        // there is another pause key.
+        Action::Log | Action::Holders | Action::Stack | Action::Pause => app.recording.is_none(),
         _ => true,
     }
 }

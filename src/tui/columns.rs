@@ -184,9 +184,9 @@ columns! {
     right "STUCK" 5 4, |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
         "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
-    right "FITS" 5 4, |row, theme| Cell::known(row.fits().map(gib_down), theme),
+    right "FITS" 5 4, |row, theme| Cell::known(row.fits_text(), theme),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
-        "Largest request that would succeed now, in GiB; with expandable segments this is a lower bound, see the memory map (M).";
+        "Largest request that would succeed now, in GiB; + means that a larger one may succeed, see the memory map (M).";
     right "RETRY" 5 5, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
         Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
         "Number of times the allocator flushed its cache.";

@@ -41,7 +41,7 @@ pub struct KeyResult {
     pub screen: &'static str,
 }
 
-const STOPS: [Stop; 6] = [
+const STOPS: [Stop; 7] = [
     Stop {
         before_key: "A program has just run out of memory. Press",
         action: Action::Why,
@@ -67,7 +67,13 @@ const STOPS: [Stop; 6] = [
         goal: Goal::Action,
     },
     Stop {
-        before_key: "What fills the memory? Move to a process, and press",
+        before_key: "The process with the most memory is now on top. Press",
+        action: Action::NextPane,
+        after_key: "to go to it.",
+        goal: Goal::Action,
+    },
+    Stop {
+        before_key: "What fills its memory? Press",
         action: Action::Memory,
         after_key: "for its tensors, cache, fragments and largest possible request.",
         goal: Goal::Screen(memory::DEF.id),
@@ -92,6 +98,16 @@ impl Guide {
         {
             *at += 1;
         }
+    }
+
+    /// Returns the current stop of the tour for a small pane: `1/7 Press d to see why.`
+    pub fn short_words(self, keymap: &Keymap) -> Option<String> {
+        let Self::Tour(at) = self else {
+            return None;
+        };
+        let stop = STOPS.get(at)?;
+        let key = keymap.label(stop.action);
+        Some(format!("{}/{} Press {key} {}", at + 1, STOPS.len(), stop.after_key))
     }
 
     /// Returns the guidance as a sentence or phrase.

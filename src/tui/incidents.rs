@@ -180,10 +180,7 @@ impl Incidents {
     /// Returns the newest unread incident. A note is returned only if no unread incident is more severe.
     #[must_use]
     pub fn news(&self) -> Option<&Arc<Incident>> {
-        let unread = || self.list.iter().rev().filter(|known| !known.is_read);
-        let is_note = |known: &&ListedIncident| known.incident.severity == Severity::Note;
-        let known = unread().find(|known| !is_note(known));
-        known.or_else(|| unread().next()).map(|known| &known.incident)
+        news(self.newest_first().filter(|known| !known.is_read))
     }
 
     #[must_use]
@@ -240,6 +237,12 @@ impl Incidents {
     pub fn take_opened(&mut self) -> Vec<String> {
         std::mem::take(&mut self.opened)
     }
+}
+
+/// Returns the first of these incidents, newest first. A note is returned only if no other is more severe.
+pub fn news<'a>(unread: impl IntoIterator<Item = &'a ListedIncident>) -> Option<&'a Arc<Incident>> {
+    let is_note = |known: &&ListedIncident| known.incident.severity == Severity::Note;
+    unread.into_iter().min_by_key(is_note).map(|known| &known.incident)
 }
 
 #[must_use]

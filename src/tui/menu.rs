@@ -65,6 +65,18 @@ pub fn sort_title(order: Option<usize>) -> &'static str {
     order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title)
 }
 
+/// Sorts the process table. Returns a message: `sorted by VRAM, descending`.
+pub fn sort_by(app: &mut App, order: Option<usize>, inverted: bool) -> String {
+    app.set_sort(order, inverted);
+    let sort = order.and_then(|column| PROCESS_COLUMNS[column].sort.as_ref());
+    let direction = match sort.map(|sort| sort.first.descends(inverted)) {
+        Some(true) => ", descending",
+        Some(false) => ", ascending",
+        None => "",
+    };
+    format!("sorted by {}{direction}", sort_title(order))
+}
+
 /// Returns the indices of the columns that can be hidden.
 fn hideable() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
@@ -129,8 +141,8 @@ impl Menu {
         }
     }
 
-    /// Sorts by the column whose title starts with this letter. If there are several, moves the cursor to the next one
-    /// instead.
+    /// Sorts by the next column whose title starts with this letter. `j` and `k` move the cursor, and `q` closes the menu.
+    /// Any other letter without a column does nothing.
     fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
             order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
@@ -138,16 +150,11 @@ impl Menu {
         let orders = sort_orders();
         let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
         let next = found.iter().find(|at| **at > self.cursor);
-        // `j` and `k` move the cursor, and `q` closes the menu. Any other letter without a column does nothing.
-        let is_action = matches!(letter, 'j' | 'k' | 'q');
         let Some(at) = next.or(found.first()) else {
-            return (!is_action).then_some(Effect::Done);
+            return (!matches!(letter, 'j' | 'k' | 'q')).then_some(Effect::Done);
         };
         self.cursor = *at;
-        match found.len() {
-            1 => Some(self.choose(app)),
-            _ => Some(Effect::Done),
-        }
+        Some(self.choose(app))
     }
 
     pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
@@ -180,7 +187,8 @@ impl Menu {
     fn choose(&mut self, app: &mut App) -> Effect {
         match &mut self.subject {
             Subject::Sort => {
-                app.set_sort(sort_orders().get(self.cursor).copied().flatten(), false);
+                let order = sort_orders().get(self.cursor).copied().flatten();
+                app.message = Some(sort_by(app, order, false));
                 return Effect::Close;
             }
             Subject::Theme(_) => return Effect::Close,
@@ -326,14 +334,19 @@ impl Menu {
 fn column_row(at: usize, app: &App, width: u16) -> Row {
     let column = &PROCESS_COLUMNS[at];
     let is_hidden = app.hidden_columns.has(at);
-    let mark = if is_hidden { "[ ]" } else { "[x]" };
-    let name = format!("{mark} {:<9} ", column.title);
     let needed = min_width(app, at);
     let why_not = match is_hidden || app.sort == Some(at) {
         true => None,
         false if app.empty_columns.has(at) => Some("no values; ".to_owned()),
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
+    // A chosen column without room or values is neither shown nor hidden by the user.
+    let mark = match (is_hidden, &why_not) {
+        (true, _) => "[ ]",
+        (false, Some(_)) => "[-]",
+        (false, None) => "[x]",
+    };
+    let name = format!("{mark} {:<9} ", column.title);
     match why_not {
         Some(why) => vec![(name, Role::Dim), (why, Role::Warn), (column.help.into(), Role::Dim)],
         None => named(name, column.help),

@@ -90,6 +90,9 @@ const INPUT_DRAW_INTERVAL: Duration = Duration::from_millis(4);
 /// Interval between draws of the host list while there is no input.
 const HOST_LIST_DRAW_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Time after which a message is removed.
+const MESSAGE_DURATION: Duration = Duration::from_secs(5);
+
 /// The reason why the dashboard closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
@@ -116,6 +119,7 @@ enum Wake {
     Signal(Signal),
     /// The message of a background job that has finished.
     JobDone(String),
+    MessageExpired,
     Draw,
 }
 
@@ -172,6 +176,8 @@ struct Dashboard {
     /// Sender for the IDs of incidents that the user has opened.
     opened: mpsc::Sender<String>,
     redraw: Redraw,
+    /// The message on the screen, and the time at which to remove it.
+    message: (Option<String>, Instant),
 }
 
 /// When to draw next.
@@ -207,10 +213,12 @@ async fn run_sessions(
             interval: MIN_DRAW_INTERVAL,
             is_due: true,
         },
+        message: (None, Instant::now()),
     };
     dashboard.sessions.follow();
     loop {
         let due = dashboard.redraw.last + dashboard.redraw.interval;
+        let message_end = dashboard.message_end();
         let wake = tokio::select! {
             biased;
             signal = dashboard.signals.next() => Wake::Signal(signal),
@@ -219,6 +227,7 @@ async fn run_sessions(
             arrival = dashboard.sessions.next() => Wake::Host(arrival),
             known = incoming.recv(), if inbox_open => Wake::Incidents(known),
             () = sleep_until(due), if dashboard.redraw.is_due => Wake::Draw,
+            () = sleep_until(message_end), if dashboard.message.0.is_some() => Wake::MessageExpired,
         };
         let area = dashboard.terminal.area();
         dashboard.sessions.on_screen().view.resize(area);
@@ -230,6 +239,15 @@ async fn run_sessions(
 }
 
 impl Dashboard {
+    /// Returns the time at which to remove the message on the screen.
+    fn message_end(&mut self) -> Instant {
+        let message = &self.sessions.on_screen().app.message;
+        if self.message.0 != *message {
+            self.message = (message.clone(), Instant::now() + MESSAGE_DURATION);
+        }
+        self.message.1
+    }
+
     /// Handles one event. Returns the reason for closing if the dashboard must close.
     async fn handle(&mut self, wake: Wake) -> io::Result<Option<CloseReason>> {
         match wake {
@@ -254,6 +272,7 @@ impl Dashboard {
                 self.sessions.take_stored(&known);
                 self.sessions.follow();
             }
+            Wake::MessageExpired => self.sessions.on_screen().app.message = None,
             Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
             // Redraw; the next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => {}
@@ -264,6 +283,8 @@ impl Dashboard {
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
                     self.redraw.interval = INPUT_DRAW_INTERVAL;
                 }
+                // A key may cause the same message again, which is then shown for the full time.
+                self.message.0 = None;
                 let effect = react(event, self.terminal.area(), self.sessions.on_screen());
                 if let Some(reason) = self.perform(effect).await? {
                     return Ok(Some(reason));

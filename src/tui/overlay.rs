@@ -1,5 +1,7 @@
 //! Overlays drawn over a screen: the help, menus and input lines.
 
+use std::collections::BTreeSet;
+
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Margin, Position, Rect};
@@ -45,11 +47,16 @@ pub enum Overlay {
 
 impl Overlay {
     pub fn filter(app: &App) -> Self {
-        Self::Filter {
-            field: TextField::typing(app.filter.to_string()),
-            previous: app.filter.clone(),
-            error: None,
-        }
+        Self::typing_filter(app.filter.to_string(), app)
+    }
+
+    /// Prompts for a filter that already contains the term for a user, to be completed.
+    pub fn user_filter(app: &App) -> Self {
+        Self::typing_filter(format!("{} {USER_TERM}", app.filter).trim_start().to_owned(), app)
+    }
+
+    fn typing_filter(text: String, app: &App) -> Self {
+        Self::Filter { field: TextField::typing(text), previous: app.filter.clone(), error: None }
     }
 
     pub fn watch(process: ProcessKey) -> Self {
@@ -177,6 +184,16 @@ pub fn panel(
 /// Example terms shown while the filter is empty. The help lists all terms.
 const FILTER_EXAMPLES: &str = " train  user:me  gpu:0  vram>10g  -state:dead ";
 
+/// Filter term for the processes of a user, without the name.
+const USER_TERM: &str = "user:";
+
+/// Lists the users that can be typed: ` ana  ben  me `.
+fn users_text(app: &App) -> String {
+    let users = app.all_rows.iter().filter_map(|row| row.facts()?.user.value());
+    let users: BTreeSet<&str> = users.map(String::as_str).chain(["me"]).collect();
+    format!(" {} ", Vec::from_iter(users).join("  "))
+}
+
 fn draw_filter(
     app: &App,
     field: &TextField,
@@ -188,11 +205,14 @@ fn draw_filter(
         Some(error) => (format!(" {error} "), Role::Bad),
         None => {
             let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
-            let has_room = usize::from(area.width) >= FILTER_EXAMPLES.len() + shows.len() + 20;
-            match field.text().is_empty() && has_room {
-                true => (format!("{FILTER_EXAMPLES}{shows}"), Role::Dim),
-                false => (shows, Role::Dim),
-            }
+            let hint = match field.text() {
+                "" => FILTER_EXAMPLES.to_owned(),
+                text if text.ends_with(USER_TERM) => users_text(app),
+                _ => String::new(),
+            };
+            let needed = field.text().len() + hint.len() + shows.len() + 20;
+            let has_room = usize::from(area.width) >= needed;
+            (if has_room { hint + &shows } else { shows }, Role::Dim)
         }
     };
     draw_input(app, " filter: ", field, note, area, buffer);

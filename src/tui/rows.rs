@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::columns::gib_down;
 use super::pools;
 use super::theme::Theme;
 use crate::allocator::fits::{FitConditions, Fits};
@@ -337,9 +338,24 @@ impl ProcessRow {
 
     /// Returns the largest request that would succeed now, estimated from allocator statistics alone.
     pub fn fits(&self) -> Option<Bytes> {
+        self.estimated_fits()?.largest()
+    }
+
+    fn estimated_fits(&self) -> Option<Fits> {
         let pool = self.pool()?;
         let conditions = FitConditions::of(self.facts(), pool, self.gpu());
-        Fits::of_stats(&pool.stats, &conditions).largest()
+        Some(Fits::of_stats(&pool.stats, &conditions))
+    }
+
+    /// Formats [`Self::fits`] in GiB, with a plus sign if a larger request may succeed: `56.0`, `56.0+` or `106+`.
+    pub fn fits_text(&self) -> Option<String> {
+        let fits = self.estimated_fits()?;
+        let text = gib_down(fits.largest()?);
+        let whole = text.split('.').next().filter(|_| text.len() > 4);
+        Some(match fits.is_complete() {
+            true => text,
+            false => format!("{}+", whole.unwrap_or(&text)),
+        })
     }
 
     pub fn ended(&self) -> Option<&ExitedProcess> {

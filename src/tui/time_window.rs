@@ -4,9 +4,8 @@
 //! are scrolled forward to now or `0` is pressed. Their length does not change. Tables show the same time as the charts
 //! if that frame is retained (`past_frames`), or current data if it is not. The header states which time is shown.
 //!
-//! In a recording, *now* is the playback position. Scrolling moves the playback position only if the frame at the new
-//! time is not retained, so tables and charts always show the same time. A seek or a step starts at the time at
-//! which the charts end. Pressing `0` first returns to now; pressing it again goes to the start of the recording.
+//! In a recording, *now* is the playback position. The keys that scroll move the playback position instead, so that
+//! there is only one kind of rewind.
 //!
 //! The charts of a recording cover up to a day, like live charts. If a jump did not load all of that history, the
 //! missing part is requested when it is needed ([`TimeWindow::missing_before`]).
@@ -40,6 +39,8 @@ pub enum ScrollDirection {
 pub struct TimeWindow {
     /// Index into [`ZOOMS`] if chosen by the user. If not set, charts grow with the available history.
     zoom: Option<usize>,
+    /// Minimum automatic zoom: that before a jump, so that charts do not become shorter when a recording jumps back.
+    min_zoom: usize,
     /// End of the charts while they are scrolled back.
     end: Option<Mono>,
     /// Start of the contiguous history.
@@ -52,7 +53,7 @@ impl TimeWindow {
     /// Returns a window without history but with the user's chosen length.
     #[must_use]
     pub fn reset(&self) -> Self {
-        Self { zoom: self.zoom, ..Self::default() }
+        Self { zoom: self.zoom, min_zoom: self.min_zoom, ..Self::default() }
     }
 
     /// Extends the history to the time of a new frame.
@@ -65,6 +66,7 @@ impl TimeWindow {
     /// there is a gap between the known history and `from`, in which case the known history must be discarded.
     pub fn jump(&mut self, from: Mono) -> bool {
         let is_contiguous = self.covers(from);
+        self.min_zoom = self.automatic_zoom(self.until);
         let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
         *self = Self { since: Some(since), until: from, ..self.reset() };
         is_contiguous
@@ -92,10 +94,16 @@ impl TimeWindow {
         ZOOMS[self.zoom.unwrap_or_else(|| self.automatic_zoom(now))]
     }
 
+    /// Returns the time by which the scroll keys move: a quarter of the charts' length.
+    pub fn step(&self, now: Mono) -> Millis {
+        Millis(self.length(now).0 / 4)
+    }
+
     /// Returns the shortest length that covers the available history, up to [`DEFAULT_ZOOM`].
     fn automatic_zoom(&self, now: Mono) -> usize {
         let known = self.since.map_or(Millis(0), |since| now.since(since));
-        ZOOMS[..DEFAULT_ZOOM].iter().position(|zoom| *zoom > known).unwrap_or(DEFAULT_ZOOM)
+        let zoom = ZOOMS[..DEFAULT_ZOOM].iter().position(|zoom| *zoom > known);
+        zoom.unwrap_or(DEFAULT_ZOOM).max(self.min_zoom)
     }
 
     /// Makes charts one step longer (1) or shorter (-1). Charts that are scrolled back keep their end time.
@@ -120,7 +128,7 @@ impl TimeWindow {
     ) -> bool {
         let length = self.length(now).0;
         let before = self.end.or(from).unwrap_or(now);
-        let step = length / 4;
+        let step = self.step(now).0;
         let end = match direction {
             ScrollDirection::Back => before.0.saturating_sub(step).max(first.0).min(before.0),
             ScrollDirection::Forward => before.0 + step,

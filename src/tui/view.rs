@@ -16,7 +16,8 @@ use super::effect::Effect;
 use super::filter::Filter;
 use super::guide::KeyResult;
 use super::holders::READING_INTERVAL;
-use super::menu::{Menu, sort_orders, sort_title};
+use super::incidents::{ListedIncident, news};
+use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
 use super::rows::ProcessRow;
@@ -30,9 +31,11 @@ use super::screens::probe::{self, ProbeScreen};
 use super::screens::process::{self, ProcessScreen};
 use super::screens::{Hit, Screen, is_small};
 use super::signal_targets::{self, targets};
+use super::theme::Role;
 use super::time_window::ScrollDirection;
-use super::widgets::cells::replace_non_ascii;
+use super::widgets::cells::{put_line, replace_non_ascii};
 use crate::model::document::{Document, EndedProcess, Shown};
+use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
@@ -97,6 +100,10 @@ impl View {
     /// Handles a key. Returns the effect for the event loop, and requests to the source.
     pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Effect, Vec<Request>) {
         app.message = None;
+        // Mark a revision that arrived while its page was open.
+        if let Some(incident) = self.top().incident().cloned() {
+            app.incidents.open(&incident);
+        }
         let action = app.keymap.resolve(key, app.recording.is_some());
         let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
@@ -158,7 +165,7 @@ impl View {
             Effect::Close => drop(self.stack.pop()),
             Effect::Explain(incident) => {
                 app.incidents.open(&incident);
-                self.stack.push(Box::new(IncidentScreen::new(incident)));
+                self.replace(incident::DEF.id, Box::new(IncidentScreen::new(incident)));
             }
             Effect::SaveTheme(name) => {
                 self.overlay = None;
@@ -203,18 +210,31 @@ impl View {
         Effect::Done
     }
 
-    /// Opens the newest unread incident, or the newest incident if all are read.
-    pub(super) fn open_newest_incident(&mut self, app: &mut App) -> Effect {
-        let is_open = self.top().def().id == incident::DEF.id;
-        let newest = || app.incidents.newest().filter(|_| !is_open);
-        match app.incidents.news().or_else(newest).cloned() {
-            Some(incident) => {
-                if is_open {
-                    self.stack.pop();
-                }
-                Effect::Explain(incident)
+    /// Returns the unread incidents up to the time on the screen, newest first, except the one on the screen.
+    fn unread<'a>(&self, app: &'a App) -> Vec<&'a ListedIncident> {
+        let is_on_screen = |known: &&ListedIncident| {
+            self.top().incident().is_some_and(|shown| known.is_revision_of(shown))
+        };
+        let unread = app.shown_incidents().filter(|known| !known.is_read);
+        unread.filter(|known| !is_on_screen(known)).collect()
+    }
+
+    /// Returns the incident that the explain key opens: that of the process under the cursor, or else the newest unread
+    /// one, or else the newest one.
+    fn incident_to_explain<'a>(&self, app: &'a App) -> Option<&'a Arc<Incident>> {
+        let row = self.top().process(app);
+        let of_process = row.and_then(|row| app.incident_of(row.id().key));
+        let newest = || app.shown_incidents().next().filter(|_| self.top().incident().is_none());
+        let of_process = of_process.map(|known| &known.incident);
+        of_process.or_else(|| news(self.unread(app))).or_else(|| Some(&newest()?.incident))
+    }
+
+    pub(super) fn explain(&mut self, app: &mut App) -> Effect {
+        match self.incident_to_explain(app).cloned() {
+            Some(incident) => Effect::Explain(incident),
+            None if self.top().incident().is_some() => {
+                Effect::Message("no other unread incidents".into())
             }
-            None if is_open => Effect::Message("no other unread incidents".into()),
             None => Effect::Message(incidents::NO_INCIDENTS.into()),
         }
     }
@@ -251,17 +271,18 @@ impl View {
         Effect::Done
     }
 
+    /// Scrolls charts and tables through time. A recording is moved by the same time instead.
     pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
-        let ended = self.top().exited_at(app);
-        app.scroll(direction, ended);
-        match (app.time_window.end(), &app.recording) {
-            // Seek in the recording to get the frame that is no longer retained.
-            (Some(end), Some(_)) if !app.is_rewound() => {
-                app.to_now();
-                play(Play::To(end))
-            }
-            _ => Effect::Done,
+        if app.recording.is_none() {
+            let ended = self.top().exited_at(app);
+            app.scroll(direction, ended);
+            return Effect::Done;
         }
+        let step = i64::try_from(app.time_window.step(app.now()).0).unwrap_or(i64::MAX);
+        play(Play::Skip(match direction {
+            ScrollDirection::Back => -step,
+            ScrollDirection::Forward => step,
+        }))
     }
 
     /// Copies the screen's subject. If the screen has no subject, copies the process or group under the cursor.
@@ -380,36 +401,14 @@ impl View {
         Effect::Done
     }
 
-    /// Returns scrolled charts to now. If they are not scrolled, ends a pause or goes to the start of a recording.
+    /// Returns scrolled charts and a paused display to now, or a recording to its start.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
-        let is_scrolled = app.time_window.end().is_some();
-        app.to_now();
-        match app.recording {
-            Some(_) if is_scrolled => {}
-            Some(_) => return play(Play::Start),
-            None => app.set_paused(false),
+        if app.recording.is_some() {
+            return play(Play::Start);
         }
+        app.to_now();
+        app.set_paused(false);
         Effect::Done
-    }
-
-    /// Seeks within a recording, starting from the end of the charts if they are scrolled back.
-    pub(super) fn skip(&mut self, millis: i64, app: &mut App) -> Effect {
-        let Some(end) = app.time_window.end() else {
-            return play(Play::Skip(millis));
-        };
-        app.to_now();
-        play(Play::To(Mono(end.0.saturating_add_signed(millis))))
-    }
-
-    /// Moves a recording by `frames` frames and pauses it. If the charts are scrolled back, moves to the end of the
-    /// charts instead.
-    pub(super) fn step(&mut self, frames: i32, app: &mut App) -> Effect {
-        let Some(end) = app.time_window.end() else {
-            return play(Play::Step(frames));
-        };
-        app.to_now();
-        self.requests.push(Request::Play(Play::Pause(true)));
-        play(Play::To(end))
     }
 
     /// Returns the data shown on the current screen.
@@ -520,9 +519,15 @@ impl View {
         self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
     }
 
+    /// Returns the text that replaces the newest unread incident in a small pane: the current stop of the tour.
+    fn small_tour(app: &App, area: Rect) -> Option<String> {
+        chrome::short_tour_text(app).filter(|_| is_small(area))
+    }
+
     /// Returns the area for the newest unread incident: above the screen, or in place of the footer in a small pane.
     fn news_line(&self, app: &App, area: Rect) -> Option<Rect> {
-        if area.height < 3 || app.incidents.news().is_none() {
+        let is_empty = self.unread(app).is_empty() && Self::small_tour(app, area).is_none();
+        if area.height < 3 || is_empty {
             return None;
         }
         let y = match is_small(area) {
@@ -557,8 +562,15 @@ impl View {
             let [_, below] = split_top(area, header);
             chrome::notice(app, below, buffer);
         }
-        if let Some(line) = self.news_line(app, area) {
-            chrome::incident(app, line, buffer);
+        let Some(line) = self.news_line(app, area) else {
+            return;
+        };
+        if let Some(text) = Self::small_tour(app, area) {
+            put_line(buffer, line, &text, Role::Key, &app.theme);
+        } else {
+            let (unread, explained) = (self.unread(app), self.incident_to_explain(app));
+            let is_above_page = self.top().incident().is_some();
+            chrome::incident(app, &unread, explained, is_above_page, line, buffer);
         }
     }
 
@@ -617,7 +629,9 @@ impl View {
             return hit.map(|hint| hint.action);
         }
         if self.news_line(app, area).is_some_and(|line| line.contains(position)) {
-            return Some(Action::Why);
+            let effect = news(self.unread(app)).cloned().map_or(Effect::Done, Effect::Explain);
+            self.perform(effect, app);
+            return None;
         }
         let screen = self.stack.last_mut()?;
         match screen.click(app, position, body) {
@@ -659,7 +673,7 @@ impl View {
 /// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process selected";
 
-fn play(play: Play) -> Effect {
+pub(super) fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
 }
 
@@ -669,21 +683,16 @@ pub(super) fn set_speed(app: &App, factor: f32) -> Effect {
     play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
 }
 
-fn sort_by(app: &mut App, order: Option<usize>) -> Effect {
-    app.set_sort(order, false);
-    Effect::Message(format!("sorted by {}", sort_title(order)))
-}
-
 pub(super) fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
     let at = orders.iter().position(|order| *order == app.sort);
     let next = at.unwrap_or(0).checked_add_signed(step);
     let next = next.map_or(orders.len() - 1, |next| next % orders.len());
-    sort_by(app, orders[next])
+    Effect::Message(sort_by(app, orders[next], false))
 }
 
 pub(super) fn sort_by_vram(app: &mut App) -> Effect {
     let is_vram = |order: &Option<usize>| sort_title(*order) == "VRAM";
     let order = sort_orders().into_iter().find(is_vram).flatten();
-    sort_by(app, order)
+    Effect::Message(sort_by(app, order, false))
 }

@@ -209,6 +209,9 @@ fn once_without_driver_prints_the_reason_and_exits_1() {
         let once = run(&fake, args);
         assert_eq!((once.code, once.out.as_str()), (Some(1), ""), "{once:?}");
         assert!(once.err.starts_with(&format!("gputop: {why}")), "{once:?}");
+        for next in ["`gputop doctor`", "`gputop demo`", "`gputop HOST`"] {
+            assert!(once.err.contains(next), "{once:?}");
+        }
         assert_eq!(once.err.lines().count(), 1);
     }
     // The JSON output contains the reason too.
@@ -466,13 +469,13 @@ fn demo_plays_the_built_in_recording() {
 }
 
 #[test]
-fn the_tour_of_the_demo_has_six_stops() {
+fn the_tour_of_the_demo_has_seven_stops() {
     let terminal = Launch::gputop().args(["demo", "--tour"]).size(40, 120).start();
-    let keys = ["d", "1", "\x1b", "v", "M", "?"];
+    let keys = ["d", "1", "\x1b", "v", "\t", "M", "?"];
     // The incidents of the recording arrive after the first frame.
     terminal.wait_text("d explain");
     for (at, key) in (1..).zip(keys) {
-        terminal.wait_text(&format!("{at}/6  "));
+        terminal.wait_text(&format!("{at}/7  "));
         if at == 3 {
             const HELP: &str = "Explain the keys of this screen";
             // Esc that only closes the help does not complete the stop.
@@ -480,7 +483,7 @@ fn the_tour_of_the_demo_has_six_stops() {
             terminal.wait_text(HELP);
             terminal.send("\x1b");
             terminal.wait_for(|screen| !screen.contents().contains(HELP), "help closed");
-            terminal.wait_text("3/6  ");
+            terminal.wait_text("3/7  ");
         }
         terminal.send(key);
     }

@@ -148,3 +148,36 @@ fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
     // Generous for a debug build on a busy machine: the test only rules out quadratic time.
     assert!(each < Duration::from_millis(500), "{each:?} a key");
 }
+
+#[test]
+fn the_cursor_moves_to_the_nearest_process_that_the_filter_shows() {
+    let member = |n: u32| Member::new(400 + n, "ana", &format!("job{n}.py"), &[(0, 20 - n as u64)]);
+    let members: Vec<Member> = (0..6).map(member).collect();
+    let selected = |app: &TestApp| {
+        let text = app.text(120, 40);
+        text.lines().filter_map(|line| line.split("\u{25b8}").nth(1)).collect::<String>()
+    };
+    let mut app = TestApp::new(1, &members);
+    app.send("\tj");
+    assert!(selected(&app).contains("job1.py"), "{}", selected(&app));
+    app.send("/vram<17");
+    assert!(selected(&app).contains("job4.py"), "{}", selected(&app));
+    app.send("\n\x1b");
+    assert!(selected(&app).contains("job4.py"), "{}", selected(&app));
+    app.send("/vram>=18");
+    assert!(selected(&app).contains("job2.py"), "{}", selected(&app));
+}
+
+#[test]
+fn u_asks_for_a_user_and_lists_them() {
+    let mut app = TestApp::new(2, &members());
+    app.send("u");
+    let text = app.text(120, 40);
+    assert!(text.contains("filter: user:"), "{text}");
+    assert!(text.contains("ana  anabel  bob  me"), "{text}");
+    app.send("bob\n");
+    assert_eq!(app.pids(), [421]);
+    // The term is added to those of the current filter.
+    app.send("u");
+    assert!(app.text(120, 40).contains("filter: user:bob user:"));
+}

@@ -40,3 +40,15 @@ fn help_search_finds_keys_and_terms() {
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
 }
+
+#[test]
+fn a_message_disappears_by_itself() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    terminal.wait_text("No process uses a GPU");
+    terminal.send("H");
+    terminal.wait_text("no other hosts");
+    terminal.wait_for(|s| !s.contents().contains("no other hosts"), "the footer without it");
+    terminal.send("q");
+    terminal.wait_exit();
+}

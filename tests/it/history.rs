@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use gputop::incident::WatchResult;
 use gputop::model::event::{Event, Exit, Observation};
 use gputop::model::frame::Frame;
 use gputop::model::history::{DAY, GpuMetric, History, SeriesKey};
+use gputop::model::incident::Incident;
+use gputop::model::incident_key::IncidentKey;
+use gputop::model::incident_record::Record;
 use gputop::model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
@@ -424,41 +428,42 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
 }
 
 #[test]
-fn in_a_recording_a_seek_begins_where_the_charts_end() {
+fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     let file = recording();
-    let end = file.span().1;
+    let (start, end) = file.span();
     let mut played = ReplayedApp::new(file);
     played.go(end);
-    // A chart of an hour, scrolled back by half an hour. The recording supplies the frames for the tables.
+    // A quarter of an hour.
     played.send("{{(");
-    let quarter = Mono(end.0 - 900_000);
-    played.wait("a quarter of an hour before", |app| app.frame.mono == quarter);
-    played.send("(");
-    let half = Mono(end.0 - 1_800_000);
-    played.wait("half an hour before", |app| app.frame.mono == half);
+    let before = Mono(end.0 - 900_000);
+    played.wait("a quarter of an hour before", |app| app.frame.mono == before);
+    assert_eq!(played.desk.app.now(), before);
     let text = played.desk.text(120, 40);
     assert!(!text.contains("charts end") && !text.contains("as of"), "{text}");
-    let left = Mono(end.0 - 5_400_000);
-    played.wait("what they reach back to", |app| app.time_window.since() <= Some(left));
-    assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
-    // Frames of the last minute are retained. In a chart of a minute, the recording stays at its position.
-    played.send("}}}}(");
-    let before = Mono(half.0 - 15_000);
-    assert_eq!(played.desk.app.frame.mono, before);
-    assert_eq!(played.desk.app.now(), half);
-    // 0 returns to the position and does not jump to the start.
+    played.press(KeyCode::Left);
+    let earlier = Mono(before.0 - 10_000);
+    played.wait("ten seconds before that", |app| app.frame.mono == earlier);
+    played.send("}}}})");
+    let later = Mono(earlier.0 + 15_000);
+    played.wait("a quarter of a minute later", |app| app.frame.mono == later);
     played.send("0");
-    assert_eq!(played.desk.app.frame.mono, half);
-    played.send("(");
-    played.press(KeyCode::Right);
-    let there = Mono(before.0 + 10_000);
-    played.wait("ten seconds after that", |app| app.frame.mono == there);
-    // A step pauses the recording at the end of the charts.
-    played.send("(,");
-    let back = Mono(there.0 - 15_000);
-    played.wait("the end of the charts", |app| app.now() == back);
-    played.send("0");
-    played.wait("the start", |app| app.frame.seq == 0);
+    played.wait("the start", |app| app.frame.mono == start);
+}
+
+#[test]
+fn a_rewound_display_does_not_announce_a_later_incident() {
+    let mut desk = watched(1_200);
+    let incident = Incident { headline: "OUT OF MEMORY".into(), ..Incident::default() };
+    let key = IncidentKey { first: Mono(1_000_000 + 1_150_000), ..IncidentKey::default() };
+    let record = Record::new(incident, key);
+    desk.app.take_watch_result(WatchResult::Incident(record.into()));
+    let has_notice = |desk: &TestApp| desk.text(120, 40).contains("OUT OF MEMORY");
+    assert!(has_notice(&desk));
+    // The tables show 1,049 s.
+    desk.send("(");
+    assert!(!has_notice(&desk), "{}", desk.text(120, 40));
+    desk.send("0");
+    assert!(has_notice(&desk));
 }
 
 #[test]
@@ -483,6 +488,21 @@ fn the_screen_is_the_same_after_going_back_and_forth() {
     assert_eq!(screen_at(121), before);
 }
 
+#[test]
+fn charts_do_not_become_shorter_when_a_recording_goes_back() {
+    let file = File::from_bytes(screen_fixture::DEMO.into()).unwrap();
+    let start = file.span().0;
+    let mut played = ReplayedApp::new(file);
+    let length = |app: &App| app.time_axis(None).length;
+    played.source.send(Request::Play(Play::To(Mono(start.0 + 65_000))));
+    played.wait("more than a minute", |app| app.now() >= Mono(start.0 + 64_000));
+    let before = length(&played.desk.app);
+    assert_eq!(before, Millis(300_000));
+    played.press(KeyCode::Left);
+    played.wait("less than a minute", |app| app.now() < Mono(start.0 + 58_000));
+    assert_eq!(length(&played.desk.app), before);
+}
+
 /// Returns the seconds into the recording, from the header: `1:58/3:24`.
 fn position(screen: &vt100::Screen) -> i64 {
     let text = screen.contents();
@@ -494,15 +514,12 @@ fn position(screen: &vt100::Screen) -> i64 {
 }
 
 #[test]
-fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
+fn charts_and_position_move_together_on_a_terminal() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
     let terminal =
         Launch::gputop().args(["replay", "--paused", file]).env("TZ", "UTC").size(60, 120).start();
     terminal.wait_text("VRAM used");
-    // At the start there is no earlier data.
-    terminal.send("(");
-    terminal.wait_text("no data before");
-    // Skip forward by two minutes, show one minute, and scroll back by half of it.
+    // Skip forward by two minutes, show one minute, and move back by half of it.
     for _ in 0..12 {
         let before = position(&terminal.screen());
         terminal.send("\x1b[C");
@@ -510,18 +527,12 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     }
     let there = position(&terminal.screen());
     terminal.send("}}}}((");
-    terminal.wait_text("as of");
-    terminal.wait_text(", 30s ago");
-    assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
-    // The footer shows the key to go back.
-    assert!(terminal.text().contains(" 0 go to now  "), "{}", terminal.text());
-    terminal.send("0");
-    let is_back = |screen: &vt100::Screen| !screen.contents().contains("as of");
-    terminal.wait_for(is_back, "the charts at now");
-    terminal.send("((\x1b[D");
-    let is_there = move |screen: &vt100::Screen| (1..=2).contains(&(there - 39 - position(screen)));
+    let is_there = move |screen: &vt100::Screen| (29..=33).contains(&(there - position(screen)));
+    terminal.wait_for(is_there, "thirty seconds before");
+    assert!(!terminal.text().contains("as of"), "{}", terminal.text());
+    terminal.send("\x1b[D");
+    let is_there = move |screen: &vt100::Screen| (39..=44).contains(&(there - position(screen)));
     terminal.wait_for(is_there, "forty seconds before");
-    assert!(is_back(&terminal.screen()), "{}", terminal.text());
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();

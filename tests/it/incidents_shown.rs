@@ -17,10 +17,13 @@ use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, 
 use gputop::protocol::{Position, Update};
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
+use gputop::tui::guide::Guide;
 use gputop::tui::incidents::ListedIncident;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use crate::fake_machine::{dashboard, wait_until};
 use crate::fake_nvml::FakeNvml;
@@ -332,4 +335,107 @@ fn missed_incident_is_announced_until_opened() {
             serde_json::from_slice(&std::fs::read(state).unwrap()).unwrap();
         state["read"].as_object().unwrap().len() == 2
     });
+}
+
+/// Returns the app of the demo at 118 s, with its incidents.
+fn demo() -> App {
+    let mut app = app_at(DEMO, 118, Palette::None, false, false);
+    diagnose(&mut app, DEMO, 118);
+    app
+}
+
+fn shown(view: &View, app: &App, width: u16, height: u16) -> String {
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    view.draw(app, area, &mut buffer);
+    text_of(&buffer)
+}
+
+#[test]
+fn the_notice_names_gpu_and_program_before_the_error() {
+    let text = text_of(&draw(&demo(), "overview", 120, 40));
+    assert!(text.contains("!! 21:43 GPU 2 fragment.py 881 FRAGMENTED MEMORY: No free"), "{text}");
+    let small = text_of(&draw(&demo(), "overview", 46, 6));
+    assert!(small.contains("!! 21:43 GPU 2 FRAGMENTED MEMORY "), "{small}");
+}
+
+#[test]
+fn the_explain_key_prefers_the_process_under_the_cursor() {
+    let mut app = demo();
+    let mut view = View::default();
+    view.follow(&app);
+    assert!(shown(&view, &app, 120, 40).contains("d explain"));
+    press(&mut view, &mut app, KeyCode::Char('G'));
+    // The notice is about another process, so the key does not belong to it.
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("FRAGMENTED MEMORY") && !text.contains("d explain"), "{text}");
+    press(&mut view, &mut app, KeyCode::Char('d'));
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("LABEL OUT OF RANGE  Xid 43  GPU 3  PID 877"), "{text}");
+    assert!(text.contains(" Also 21:43 GPU 2 fragment.py 881 FRAGMENTED MEMORY"), "{text}");
+    press(&mut view, &mut app, KeyCode::Char('d'));
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("FRAGMENTED MEMORY  GPU 2  fragment.py 881"), "{text}");
+}
+
+#[test]
+fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
+    let mut app = demo();
+    let recording = app.recording.as_mut().unwrap();
+    recording.guide = Some(Guide::Tour(0));
+    let mut view = View::default();
+    view.follow(&app);
+    let text = shown(&view, &app, 40, 6);
+    assert!(text.contains("1/7 Press d to see why."), "{text}");
+    for (key, next) in [
+        (KeyCode::Char('d'), "2/7 Press 1-9 to copy"),
+        (KeyCode::Char('1'), "3/7 Press Esc to go back"),
+        (KeyCode::Esc, "4/7 Press v to sort"),
+        (KeyCode::Char('v'), "5/7 Press Tab to go to it"),
+        (KeyCode::Tab, "6/7 Press M "),
+        (KeyCode::Char('M'), "7/7 Press ? for help"),
+    ] {
+        press(&mut view, &mut app, key);
+        app.message = None;
+        let text = shown(&view, &app, 40, 6);
+        assert!(text.contains(next), "{text}");
+    }
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("leak.py 1139"), "{text}");
+}
+
+#[test]
+fn a_wide_explanation_has_two_columns() {
+    let app = demo();
+    let text = text_of(&draw(&app, "incident", 200, 50));
+    let first = text.lines().find(|line| line.contains("FRAGMENTED MEMORY  GPU 2")).unwrap();
+    assert!(first.trim_end().chars().count() > 120, "{text}");
+    assert!(text.contains("WHEN  ") && !text.contains("more lines"), "{text}");
+}
+
+#[test]
+fn the_stack_of_an_incident_has_no_frames_of_the_hook() {
+    let text = text_of(&draw(&demo(), "incident", 120, 100));
+    let stack = text.find("STACK ").map(|at| &text[at..]).unwrap_or_default();
+    assert!(stack.contains("fragment.py") && !stack.contains("memory_snapshot"), "{text}");
+    assert!(!text.contains("gputop_hook.py"), "{text}");
+}
+
+#[test]
+fn an_incident_that_becomes_fatal_on_its_page_is_not_announced() {
+    let mut app = app_with(Severity::Caught);
+    let mut view = View::default();
+    press(&mut view, &mut app, KeyCode::Char('d'));
+    let mut all: Vec<ListedIncident> = app.incidents.newest_first().cloned().collect();
+    let newest = all.first_mut().unwrap();
+    Arc::make_mut(&mut newest.incident).severity = Severity::Fatal;
+    newest.is_read = false;
+    app.incidents.take_stored(all);
+    assert_eq!(app.incidents.unread(), 2);
+    view.follow(&app);
+    // Only the earlier one of another day is announced.
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains(" Also Jan 02 03:04 GPU 0 rank 3 "), "{text}");
+    press(&mut view, &mut app, KeyCode::Esc);
+    assert_eq!(app.incidents.unread(), 1);
 }

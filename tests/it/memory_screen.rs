@@ -723,3 +723,32 @@ fn memory_screens_draw_in_ascii_and_at_any_size() {
         let _ = drawn(&view, &coloured, 120, 40);
     }
 }
+
+#[test]
+fn fragmentation_has_a_verdict_that_agrees_with_what_fits() {
+    let text = text(&mut app(false, true), "M", 200, 60);
+    let line = text.lines().find(|line| line.contains("external fragmentation")).unwrap();
+    let fits = text.lines().find(|line| line.contains("no request above")).unwrap();
+    let size = fits.split("above ").nth(1).unwrap().split(" GiB").next().unwrap();
+    assert!(line.contains(&format!("no request above {size} GiB fits")), "{text}");
+}
+
+#[test]
+fn the_overview_marks_fits_that_may_be_larger() {
+    let row = |is_expandable: bool| {
+        let mut frame = frame(600);
+        if is_expandable {
+            let pools = frame.pools.as_mut().unwrap();
+            let mut list = pools.list.to_vec();
+            list[0].stats.inactive_split = Bytes(0);
+            list[0].stats.inactive_split_peak = Bytes(0);
+            pools.list = list.into();
+        }
+        let mut app = app(true, true);
+        app.update(Update::Frame(Arc::new(frame)));
+        let text = text(&mut app, "", 120, 40);
+        text.lines().find(|line| line.contains("train.py")).unwrap().to_owned()
+    };
+    assert!(!row(false).contains('+'), "{}", row(false));
+    assert!(row(true).contains("+ "), "{}", row(true));
+}

@@ -18,20 +18,22 @@ fn test_app() -> TestApp {
 }
 
 #[test]
-fn letters_in_the_sort_menu_select_a_column() {
+fn letters_in_the_sort_menu_sort_by_the_next_column_with_that_letter() {
     let mut test_app = test_app();
-    test_app.send("sv");
-    let sorted = test_app.text(140, 40);
-    assert!(sorted.contains("by VRAM") && !sorted.contains("Sort by"), "{sorted}");
-    // Several columns below VRAM begin with an R.
-    test_app.send("sr");
-    assert!(test_app.text(140, 40).contains("▸ RESV"));
-    test_app.send("r");
-    assert!(test_app.text(140, 40).contains("▸ RETRY"));
-    test_app.send("\n");
-    assert!(test_app.text(140, 40).contains("by RETRY"));
-    test_app.send("v");
-    assert!(test_app.text(140, 40).contains("sorted by VRAM"));
+    // Several columns begin with an R or a G. The letters g and o are keys elsewhere.
+    for (keys, sorted) in [
+        ("sv", "sorted by VRAM, descending"),
+        ("sr", "sorted by RESV, descending"),
+        ("sr", "sorted by RETRY, descending"),
+        ("so", "sorted by OOM, descending"),
+        ("sg", "sorted by GPU, ascending"),
+        ("I", "sorted by GPU, descending"),
+        (">", "sorted by PID, ascending"),
+    ] {
+        test_app.send(keys);
+        let text = test_app.text(140, 40);
+        assert!(text.contains(sorted) && !text.contains("Sort by"), "{keys}: {text}");
+    }
 }
 
 #[test]
@@ -117,6 +119,10 @@ fn columns_that_are_not_shown_state_the_reason() {
     let line = |title: &str| text.lines().find(|line| line.contains(title)).unwrap();
     assert!(line("] SHARE").contains("needs "), "{text}");
     assert!(line("] ALLOC").contains("no values; "), "{text}");
+    // A column that the user chose is not ticked while the table does not show it.
+    for (title, mark) in [("SHARE", "[-]"), ("ALLOC", "[-]"), ("USER", "[x]")] {
+        assert!(line(&format!("] {title}")).contains(&format!("{mark} {title}")), "{text}");
+    }
     assert!(!line("] USER").contains("needs "), "{text}");
     assert!(!test_app.text(300, 40).contains("needs "));
 }
@@ -150,5 +156,33 @@ fn main_keys_fit_80_columns_during_playback() {
     }
     for key in ["v by VRAM", "A theme", "Left -10s"] {
         assert!(footer(120).contains(key), "{}", footer(120));
+    }
+}
+
+#[test]
+fn a_gpu_screen_shows_what_fits_for_a_new_process() {
+    let mut app = TestApp::new(1, &[] as &[Member]);
+    app.send("\n");
+    let text = app.text(120, 60);
+    let fits = text.lines().find(|line| line.contains("FITS"));
+    assert!(fits.is_some_and(|line| line.contains("40.00 GiB  for a new process")), "{text}");
+    app.send("?/fits");
+    let help = app.text(120, 60);
+    assert!(help.contains("FREE") && help.contains("new process (FITS)"), "{help}");
+}
+
+#[test]
+fn recordings_do_not_offer_names_of_tensors_and_stacks() {
+    let app = |live| {
+        let palette = gputop::tui::theme::Palette::None;
+        screen_fixture::app_at(screen_fixture::DEMO, 118, palette, false, live)
+    };
+    let footer = |live| {
+        let text = text_of(&screen_fixture::draw(&app(live), "memory", 200, 40));
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    for key in ["o holders", "S read stack"] {
+        assert!(footer(true).contains(key), "{}", footer(true));
+        assert!(!footer(false).contains(key), "{}", footer(false));
     }
 }

@@ -103,10 +103,10 @@ fn click_chooses_in_menus_and_panes() {
     terminal.wait_text("▲PID");
     // Columns: one click hides a column, another shows it.
     terminal.send("C");
-    press(terminal_with(&terminal, "Process columns"), "[x] USER");
-    terminal.wait_text("[ ] USER");
-    press(&terminal, "[ ] USER");
-    terminal.wait_text("[x] USER");
+    press(terminal_with(&terminal, "Process columns"), "[x] VRAM");
+    terminal.wait_text("[ ] VRAM");
+    press(&terminal, "[ ] VRAM");
+    terminal.wait_text("[x] VRAM");
     terminal.send("q");
     // A click selects a signal but never sends it.
     press(&terminal, &a.pid().to_string());

@@ -252,7 +252,7 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
         6,
         2,
         |row, theme| bytes(row.memory().free.get(), theme),
-        "Memory in GiB that the driver can still allocate.",
+        "Memory in GiB that the driver can still allocate. It is also the largest tensor that fits into a new process (FITS).",
     ),
 ];
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
@@ -60,6 +60,10 @@ pub const DEF: ScreenDef = ScreenDef {
 
 /// Maximum width of the text. Longer lines are hard to read.
 const MAX_WIDTH: u16 = 110;
+/// Minimum width of each column if the text is drawn in two columns.
+const MIN_COLUMN_WIDTH: u16 = 80;
+/// Space between two columns of text.
+const COLUMN_GAP: u16 = 4;
 
 #[derive(Debug)]
 pub struct IncidentScreen {
@@ -145,17 +149,34 @@ impl IncidentScreen {
     }
 }
 
-/// Returns the width of the incident text. The text has no margin, so that text to copy starts in the first column.
-fn text_width(area: Rect) -> usize {
-    usize::from(area.width.min(MAX_WIDTH))
+/// Returns the columns of text in an area: two if each is wide enough, otherwise one. The text has no margin, so that
+/// text to copy starts in the first column.
+fn text_columns(area: Rect) -> Vec<Rect> {
+    if area.width < 2 * MIN_COLUMN_WIDTH + COLUMN_GAP {
+        let [text, _] = split_left(area, MAX_WIDTH);
+        return vec![text];
+    }
+    let equal = [Constraint::Fill(1); 2];
+    Layout::horizontal(equal).spacing(COLUMN_GAP).split(area).to_vec()
 }
 
-/// Returns the area for the lines of an incident, and a row for the number of hidden lines, which is empty if all lines
-/// fit.
-fn areas(lines: usize, area: Rect) -> [Rect; 2] {
-    let [text, _] = split_left(area, MAX_WIDTH);
-    let is_cut = lines > usize::from(text.height) && text.height > 2;
-    split_bottom(text, u16::from(is_cut))
+fn text_width(area: Rect) -> usize {
+    usize::from(text_columns(area)[0].width)
+}
+
+/// Returns the columns for the lines of an incident, and a row for the number of hidden lines, which is empty if all
+/// lines fit.
+fn areas(lines: usize, area: Rect) -> (Vec<Rect>, Rect) {
+    let is_cut = lines > capacity(&text_columns(area)) && area.height > 2;
+    let [text, last] = split_bottom(area, u16::from(is_cut));
+    let columns = text_columns(text);
+    let right = columns.last().map_or(text.right(), |column| column.right());
+    (columns, Rect { width: right - last.x, ..last })
+}
+
+/// Returns the number of lines that fit into the columns.
+fn capacity(columns: &[Rect]) -> usize {
+    columns.iter().map(|column| usize::from(column.height)).sum()
 }
 
 /// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
@@ -235,16 +256,17 @@ fn role_of(tone: Tone) -> Role {
 impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let lines = self.lines(app, text_width(area));
-        let [text, last] = areas(lines.len(), area);
-        let height = usize::from(text.height);
-        let first = self.scroll.first(lines.len(), height);
-        for (row, line) in text.rows().zip(lines.iter().skip(first)) {
+        let (columns, last) = areas(lines.len(), area);
+        let shown = capacity(&columns);
+        let first = self.scroll.first(lines.len(), shown);
+        let rows = columns.iter().flat_map(|column| column.rows());
+        for (row, line) in rows.zip(lines.iter().skip(first)) {
             let span = |(tone, text): &(Tone, String)| {
                 Span::styled(text.clone(), app.theme.style(role_of(*tone)))
             };
             Line::from_iter(line.0.iter().map(span)).render(row, buffer);
         }
-        let more = lines.len().saturating_sub(first + height);
+        let more = lines.len().saturating_sub(first + shown);
         if more > 0 && !last.is_empty() {
             let keys = [Action::Down, Action::PageDown].map(|action| app.keymap.label(action));
             let text = format!("{more} more lines  {} {}", keys[0], keys[1]);
@@ -259,10 +281,14 @@ impl Screen for IncidentScreen {
             Action::Log => self.log(app),
             action => {
                 let count = self.lines(app, text_width(body)).len();
-                let [text, _] = areas(count, body);
-                self.scroll.act(action, count, usize::from(text.height))
+                let (columns, _) = areas(count, body);
+                self.scroll.act(action, count, capacity(&columns))
             }
         }
+    }
+
+    fn incident(&self) -> Option<&Arc<Incident>> {
+        Some(&self.incident)
     }
 
     fn fix(&self, number: usize) -> Result<Copied, Option<usize>> {

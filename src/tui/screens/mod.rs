@@ -21,6 +21,8 @@ pub mod snapshot_comparison;
 pub mod unreadable;
 pub mod whatif;
 
+use std::sync::Arc;
+
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -31,6 +33,7 @@ use super::clipboard::Copied;
 use super::effect::Effect;
 use super::groups::Group;
 use super::rows::ProcessRow;
+use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 use crate::protocol::Request;
@@ -117,6 +120,11 @@ pub trait Screen {
 
     /// Returns the text to copy. If there is none, the caller copies the process or group under the cursor.
     fn copied(&self, _app: &App) -> Option<Copied> {
+        None
+    }
+
+    /// Returns the incident that this screen explains.
+    fn incident(&self) -> Option<&Arc<Incident>> {
         None
     }
 

@@ -330,6 +330,12 @@ impl Overview {
     }
 }
 
+/// Returns the cursor position of a process.
+fn process_position(app: &App, id: &RowId) -> Option<usize> {
+    let row = app.rows.iter().position(|row| row.id() == *id)?;
+    below_gpus(app, |line| line.row() == Some(row))
+}
+
 /// Returns the cursor position of the first matching line in the process table.
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     let line = app.lines.iter().position(matches)?;
@@ -519,18 +525,17 @@ impl Screen for Overview {
     fn follow(&mut self, app: &App) {
         let found = match &self.anchor {
             Some(Anchor::Gpu(uuid)) => app.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
-            Some(Anchor::Process(id)) => {
-                let row = app.rows.iter().position(|row| row.id() == *id);
-                let shows = |line: &TableRow| line.row().is_some() && line.row() == row;
-                below_gpus(app, shows)
-            }
+            Some(Anchor::Process(id)) => process_position(app, id)
+                .or_else(|| process_position(app, &app.nearest_listed(id)?)),
             Some(Anchor::Group(title)) => {
                 below_gpus(app, |line| line.group().is_some_and(|group| group.title == *title))
             }
             None => None,
         };
         match found {
-            Some(at) => self.cursor = at,
+            Some(at) => self.go(app, at),
+            // Keep the anchor while the filter hides all processes, as it may do during typing.
+            None if app.rows.is_empty() => self.cursor = self.cursor.min(app.frame.gpus.len()),
             None => self.go(app, self.cursor),
         }
         self.follow_memory(app);

@@ -455,7 +455,7 @@ impl Screen for ProcessScreen {
     }
 
     fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
-        if matches!(action, Action::Open | Action::Why)
+        if action == Action::Open
             && let Some(known) = app.incident_of(self.id.key)
         {
             return Effect::Explain(Arc::clone(&known.incident));

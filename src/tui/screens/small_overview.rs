@@ -13,7 +13,7 @@ use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
-use crate::tui::columns::{gib, gib_down};
+use crate::tui::columns::gib;
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
@@ -175,7 +175,7 @@ fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     };
     let (allocated, idle) = (size(row.allocated()), size(row.idle()));
     let fits = row.pool().map_or(String::new(), |_| {
-        let fits = row.fits().map_or(app.theme.glyphs.absent.into(), gib_down);
+        let fits = row.fits_text().unwrap_or_else(|| app.theme.glyphs.absent.into());
         format!("FITS {fits} ")
     });
     Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))

@@ -37,6 +37,10 @@ pub const DEF: ScreenDef = ScreenDef {
         marks::WORDS[0],
         marks::WORDS[1],
         marks::WORDS[2],
+        (
+            "FITS",
+            "Largest tensor that a new process can allocate: the free memory, less about 0.5 GiB for its CUDA context.",
+        ),
         ("every sample", "Read at every sampling interval."),
         ("10 s", "Read every 10 s, because it rarely changes or is expensive to query."),
         ("while shown", "Read only while this screen is open, because the call takes 2 to 40 ms."),

@@ -201,6 +201,19 @@ impl Figures {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
 
+    /// Says whether the fragmentation matters now: `harmless now: 79.44 GiB fits`.
+    pub fn fragmentation_verdict(&self) -> String {
+        let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
+            return String::new();
+        };
+        let fits = down_with_unit(largest);
+        match (is_harmless(largest, unused), self.fits.is_complete()) {
+            (true, _) => format!("harmless now: {fits} fits"),
+            (false, true) => format!("no request above {fits} fits"),
+            (false, false) => format!("a request above {fits} may fail"),
+        }
+    }
+
     /// Summarizes the unused memory in one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB
     /// is fragmented`.
     pub fn headline(&self) -> String {
@@ -214,8 +227,7 @@ impl Figures {
                 gib(unused)
             );
         }
-        // Do not warn about a difference below 10 %.
-        if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
+        if is_harmless(largest, unused) {
             return format!("{} GiB is unused, and requests of up to {fits} fit", gib(unused));
         }
         let why = match self.idle_parts {
@@ -232,6 +244,11 @@ impl Figures {
         };
         format!("{} GiB is unused, but no request above {fits} fits{why}", gib(unused))
     }
+}
+
+/// Returns true if the largest request that fits differs from the unused memory by less than 10 %.
+fn is_harmless(largest: Bytes, unused: Bytes) -> bool {
+    largest.0.saturating_add(largest.0 / 9) >= unused.0
 }
 
 fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&AnalysedMap>) -> Fits {

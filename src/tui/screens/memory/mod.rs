@@ -70,6 +70,11 @@ pub const DEF: ScreenDef = ScreenDef {
             "FITS",
             "The largest request that succeeds now: from the cache, from the driver, or after the cache is flushed.",
         ),
+        (
+            "external fragmentation",
+            "1 - largest free block / total free: 0 % means a single free block. It matters only for requests larger than \
+             FITS.",
+        ),
         ("RETRY", "Number of requests for which the allocator had to flush its cache."),
         marks::WORDS[0],
         marks::WORDS[1],

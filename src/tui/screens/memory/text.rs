@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::AnalysedMap;
 use super::Shown;
-use super::figures::{Card, STEP, down, gib};
+use super::figures::{Card, Figures, STEP, down, gib};
 use crate::allocator::fragmentation::StreamPool;
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
@@ -84,7 +84,7 @@ pub struct Metric {
 }
 
 /// Returns all metrics, with headings.
-fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
+fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Theme) -> Vec<Metric> {
     let of = &read.fragmentation;
     let metric = |name: &str, value: String, description: &str| Metric {
         name: name.into(),
@@ -97,7 +97,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, theme: &Theme) -> Vec<Metric> {
         metric(
             "external fragmentation",
             of.external().map_or_else(absent, percent),
-            "1 - largest free block / total free: 0 % means a single free block",
+            &figures.fragmentation_verdict(),
         ),
         metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
         metric("largest free block", small_gib(of.largest), "in any stream and pool"),
@@ -345,7 +345,7 @@ impl Shown<'_> {
         let Some(read) = &self.screen.analysed_map else {
             return Vec::new();
         };
-        let mut lines = metric_lines(self.pool, read, self.theme);
+        let mut lines = metric_lines(self.pool, read, &self.figures, self.theme);
         lines.extend(self.note_lines());
         lines
     }
