@@ -462,8 +462,12 @@ fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     if let Err(failure) = read_all(&recorder) {
         say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
+    save_dump(recorder, file)
+}
+
+/// Writes the recorded memory to a file that only this user can read, because the memory belongs to the process.
+pub(super) fn save_dump(recorder: Recorder<Live>, file: &Path) -> Result<u8> {
     let dump = recorder.into_dump().to_bytes()?;
-    // Make the file readable only by this user, because it contains the process's memory.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut out| out.write_all(&dump));
