@@ -1,8 +1,8 @@
 //! Names of tensors, read from dumps of real Python processes and compared with what the process itself reported.
 //!
-//! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. To record a dump for
-//! another Python or PyTorch without a GPU, run tests/fake_cuda/record_holders.py. The tests with
-//! corrupted dumps check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
+//! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. To record a dump
+//! of another Python or PyTorch without a GPU, run tests/fake_cuda/record_holders.py. The tests with corrupted dumps
+//! check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

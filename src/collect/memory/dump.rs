@@ -152,8 +152,8 @@ impl<M: Memory> Recorder<M> {
         Self { memory, dump: RefCell::default() }
     }
 
-    /// Returns the dump. Leaves out mappings that were not read, because replays do not need them, and the names of their
-    /// files describe the user's program.
+    /// Returns the dump. Leaves out mappings that were not read, because replays do not need them, and the names of
+    /// their files describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;

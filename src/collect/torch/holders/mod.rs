@@ -58,7 +58,7 @@ use crate::model::units::{Millis, Pid};
 /// Percentages of the time limit after which the heap scan and the search for names stop.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
-/// Maximum number of threads that scan the heaps. The scan is limited by copying memory, so more threads help little.
+/// Maximum number of threads that scan the heaps. The scan copies all heaps, which takes 0.3 ms of one CPU for each MiB.
 const MAX_SCAN_THREADS: usize = 4;
 /// Libraries with their own malloc, whose allocations lack the headers of glibc's malloc.
 const OTHER_MALLOCS: &[&str] = &["libjemalloc", "libtcmalloc", "libmimalloc", "libhoard"];

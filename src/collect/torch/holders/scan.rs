@@ -176,3 +176,65 @@ impl Filter {
         ((hash >> 6) as usize % FILTER_WORDS, 1 << (hash % 64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::collect::memory::MemoryError;
+    use crate::collect::torch::holders::limits::Options;
+
+    /// Heaps in which every word is its own address.
+    struct Addresses(Vec<Mapping>);
+
+    impl Memory for Addresses {
+        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+            for range in ranges {
+                let words = (range.address..range.address + range.len as u64).step_by(8);
+                into.extend(words.flat_map(u64::to_le_bytes));
+            }
+            Ok(())
+        }
+
+        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+            Ok(self.0.clone())
+        }
+    }
+
+    fn scanned(maps: &[(u64, u64)], wanted: &[u64], threads: usize, candidates: usize) -> Hits<u8> {
+        let heap = |&(start, end)| Mapping { start, end, is_heap: true, ..Mapping::default() };
+        let memory = Addresses(maps.iter().map(heap).collect());
+        let wanted = wanted.iter().map(|&word| (word, 7)).collect();
+        let mut options = Options::default();
+        options.maximums.candidates = candidates;
+        let (clock, is_cancelled) = (|| Duration::ZERO, AtomicBool::new(false));
+        let budget = Budget::new(&options, &clock, &is_cancelled);
+        let mut hits =
+            scan(&memory, &memory.0, &PresentPages::all(), &wanted, &budget, 60, threads);
+        hits.found.sort_unstable();
+        hits
+    }
+
+    #[test]
+    fn any_number_of_threads_finds_the_same_words() {
+        let maps = [(0x10_0004, 0x40_0000), (0x80_0000, 0x90_0000)];
+        let wanted = [0x10_0008, 0x17_fff8, 0x18_0000, 0x8f_fff8, 0x90_0000];
+        for threads in [1, 2, 5] {
+            let hits = scanned(&maps, &wanted, threads, 100);
+            let expected = [(0x10_0008, 7), (0x17_fff8, 7), (0x18_0000, 7), (0x8f_fff8, 7)];
+            assert_eq!(hits.found, expected);
+            assert!(!hits.is_incomplete);
+        }
+    }
+
+    #[test]
+    fn scan_stops_at_the_maximum_number_of_candidates() {
+        let wanted: Vec<u64> = (0x10_0000..0x10_1000).step_by(8).collect();
+        for threads in [1, 3] {
+            let hits = scanned(&[(0x10_0000, 0x1000_0000)], &wanted, threads, 10);
+            assert!(hits.is_incomplete);
+            assert!(hits.found.len() >= 10);
+        }
+    }
+}
