@@ -463,6 +463,11 @@ fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     if let Err(failure) = read_all(&recorder) {
         say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
+    save_dump(recorder, file)
+}
+
+/// Writes the recorded memory to a file that only this user can read, because the memory belongs to the process.
+pub(super) fn save_dump(recorder: Recorder<Live>, file: &Path) -> Result<u8> {
     let dump = recorder.into_dump().to_bytes()?;
     // Make the file readable only by this user, because it contains memory of the process.
     let mut options = OpenOptions::new();

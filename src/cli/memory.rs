@@ -8,18 +8,21 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr as _, bail, eyre};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::allocator::exit_code;
+use super::allocator::{exit_code, save_dump};
 use super::settings::watch_argument;
 use super::{say, width, write_out};
 use crate::collect::holders::read;
+use crate::collect::memory::dump::Recorder;
+use crate::collect::memory::live::Live;
 use crate::collect::torch::Failure;
+use crate::collect::torch::holders::{Options, read_recorded};
 use crate::export::explanation::wrapped;
 use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,
@@ -60,9 +63,14 @@ pub struct Args {
     /// Compare with an earlier reading of the same process, saved with --json
     #[arg(long, value_name = "FILE", conflicts_with = "watch")]
     since: Option<PathBuf>,
+    /// Save the memory that a reading uses, for tests
+    #[arg(long, value_name = "FILE", hide = true)]
+    dump: Option<PathBuf>,
 }
 
 const DEFAULT_TOP: usize = 20;
+/// A dump is read without a cache, one system call for each object.
+const DUMP_TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Maximum size of a saved reading, and of the memory used to parse it. The largest reading takes a few megabytes.
 const MAX_SAVED_BYTES: usize = 64 << 20;
 
@@ -99,6 +107,9 @@ struct Growth<'a> {
 
 pub fn run(args: &Args) -> Result<u8> {
     let (pid, proc_root) = (Pid(args.pid), Path::new("/proc"));
+    if let Some(file) = &args.dump {
+        return write_dump(proc_root, pid, file);
+    }
     let mut growth = HolderGrowth::default();
     let earlier = args.since.as_deref().map(saved_reading).transpose()?;
     if let Some(earlier) = &earlier {
@@ -132,6 +143,21 @@ pub fn run(args: &Args) -> Result<u8> {
         };
         std::thread::sleep(Duration::from_millis(interval.0));
     }
+}
+
+/// Reads the holders once, and saves the memory that this needed.
+fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
+    let recorder = Recorder::new(Live::new(proc_root, pid));
+    // Scans the heaps without the recorder, so that the dump contains only the objects found by the scan.
+    let heaps = Live::new(proc_root, pid);
+    let options = Options { time_limit: DUMP_TIME_LIMIT, ..Options::default() };
+    let started = Instant::now();
+    let clock = || started.elapsed();
+    let is_cancelled = AtomicBool::new(false);
+    if let Err(failure) = read_recorded(&recorder, &heaps, &options, &clock, &is_cancelled) {
+        say(&format!("gputop: cannot read the memory of PID {pid}: {failure}\n"));
+    }
+    save_dump(recorder, file)
 }
 
 /// Reads a document that `gputop memory --json` printed.

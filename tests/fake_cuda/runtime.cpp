@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <set>
@@ -120,13 +121,23 @@ EXPORT Error cudaDeviceGetAttribute(int* value, int, int) { *value = 1; return s
 EXPORT Error cudaDeviceCanAccessPeer(int* can, int, int) { *can = 1; return success; }
 EXPORT Error cudaDeviceEnablePeerAccess(int, unsigned) { return success; }
 
-// The one field that is read is the total memory; where it stands, no release has moved it: name[256], uuid[16],
-// luid[8], luidDeviceNodeMask and padding, totalGlobalMem. 720 bytes is the smallest struct of the releases used.
+// The first fields are the same in all releases: name[256], uuid[16], luid[8], luidDeviceNodeMask and padding,
+// totalGlobalMem. 720 bytes is the smallest struct of the releases used. Whole wheels (record_holders.py) also divide by
+// the sizes of a warp and of a block, and by the number of multiprocessors.
 EXPORT Error cudaGetDeviceProperties_v2(void* properties, int) {
   memset(properties, 0, 720);
   strcpy(static_cast<char*>(properties), "Fake GPU");
   const uint64_t total = capacity();
   memcpy(static_cast<char*>(properties) + 288, &total, sizeof total);
+  const auto set = [&](int offset, std::initializer_list<int> values) {
+    memcpy(static_cast<char*>(properties) + offset, values.begin(), values.size() * sizeof(int));
+  };
+  set(308, {32});                                              // warpSize
+  set(320, {1024, 1024, 1024, 64, 2147483647, 65535, 65535});  // maxThreadsPerBlock, maxThreadsDim, maxGridSize
+  set(360, {8, 0});                                            // major, minor
+  set(384, {108, 108});                                        // multiProcessorCount, up to CUDA 12 at 388
+  // maxThreadsPerMultiProcessor is at another place in each major release.
+  for (int offset = 600; offset < 640; offset += 4) set(offset, {2048});
   return success;
 }
 EXPORT Error cudaGetDeviceProperties(void* properties, int device) { return cudaGetDeviceProperties_v2(properties, device); }

@@ -31,7 +31,7 @@ fn the_dashboard_works_where_the_limit_is_lower_than_the_number_of_processes() {
         .envs(fake.env())
         .size(40, 120)
         .start();
-    terminal.wait_text(&format!("open-file limit {HARD_LIMIT}: exits of "));
+    terminal.wait_text(&format!("open-file limit {HARD_LIMIT} reached: "));
     // A quarter of the limit stays free for the terminal and the driver.
     // A file of /proc that is being read at this instant may be one more.
     wait_until("a quarter of the limit to be free", || {

@@ -1,12 +1,12 @@
 //! Names of tensors, read from dumps of real Python processes and compared with what the process itself reported.
 //!
-//! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. The tests with
-//! corrupted dumps check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
+//! Each folder of tests/data/holders has a dump and the names from benches/hardware/holders/target.py. To record a dump
+//! of another Python or PyTorch without a GPU, run tests/fake_cuda/record_holders.py. The tests with corrupted dumps
+//! check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gputop::collect::memory::dump::Dump;
@@ -32,12 +32,12 @@ struct Truth {
 /// Counts the reads of a dump.
 struct Counted {
     dump: Dump,
-    reads: Cell<usize>,
+    reads: AtomicUsize,
 }
 
 impl Memory for Counted {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
-        self.reads.set(self.reads.get() + 1);
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.dump.read(ranges, into)
     }
 
@@ -56,6 +56,12 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
+/// Returns the folder for the tests with limits and corrupted memory.
+fn intact_folder() -> PathBuf {
+    let mut folders = folders().into_iter();
+    folders.find(|folder| folder.ends_with("python3.12-torch2.8.0")).unwrap()
+}
+
 fn dump(folder: &Path) -> Dump {
     Dump::from_bytes(&std::fs::read(folder.join("dump.zst")).unwrap()).unwrap()
 }
@@ -72,10 +78,10 @@ fn read_with(
     options: &Options,
     clock: impl Fn(usize) -> Duration,
 ) -> (Result<Holders, Failure>, usize) {
-    let memory = Counted { dump, reads: Cell::new(0) };
-    let clock = || clock(memory.reads.get());
+    let memory = Counted { dump, reads: AtomicUsize::new(0) };
+    let clock = || clock(memory.reads.load(Ordering::Relaxed));
     let holders = read_recorded(&memory, &memory, options, &clock, &AtomicBool::new(false));
-    (holders, memory.reads.get())
+    (holders, memory.reads.into_inner())
 }
 
 fn sum(holders: &Holders) -> u64 {
@@ -89,7 +95,8 @@ fn names_and_sums_equal_those_of_the_program() {
         let truth: Truth = serde_json::from_str(&truth).unwrap();
         let (holders, _) = read_dump(dump(&folder), Duration::from_secs(120));
         let holders = holders.unwrap();
-        assert_eq!(holders.limit, None);
+        let pair = folder.file_name().unwrap().to_string_lossy();
+        assert_eq!(holders.limit, None, "{pair}");
         assert_eq!(holders.quality, Quality::Exact);
         assert_eq!(holders.allocated.0, truth.allocated);
         assert_eq!(sum(&holders), truth.allocated);
@@ -102,7 +109,7 @@ fn names_and_sums_equal_those_of_the_program() {
         for (class, names) in &truth.names {
             for (name, (address, _)) in names {
                 let (found_class, tensor) = found[address];
-                assert_eq!((found_class, &tensor.name), (*class, name));
+                assert_eq!((found_class, &tensor.name), (*class, name), "{pair}");
                 assert!(!tensor.shape.is_empty() || name.starts_with("losses"));
             }
         }
@@ -122,7 +129,7 @@ fn names_and_sums_equal_those_of_the_program() {
 #[test]
 fn limits_have_a_sentence() {
     type Limit = fn(&mut Maximums);
-    let folder = folders().remove(0);
+    let folder = intact_folder();
     let dump = dump(&folder);
     let limited = |limit: Limit| {
         let mut options = Options { time_limit: Duration::from_secs(120), ..Options::default() };
@@ -160,7 +167,7 @@ fn limits_have_a_sentence() {
 /// The clock advances with each read, so each time limit ends the reading at another place.
 #[test]
 fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
-    let folder = folders().remove(0);
+    let folder = intact_folder();
     let dump = dump(&folder);
     let clock = |reads: usize| Duration::from_micros(reads as u64);
     let at_limit = |reads: usize| {
@@ -209,7 +216,7 @@ impl Random {
 
 #[test]
 fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
-    let folder = folders().remove(0);
+    let folder = intact_folder();
     let intact = dump(&folder);
     let pointers: Vec<u64> = intact.clone().bytes_mut().map(|(at, _)| at).collect();
     let mut read = 0;
@@ -245,7 +252,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
 
 #[test]
 fn unreadable_interpreter_leaves_storages_without_names() {
-    let folder = folders().remove(0);
+    let folder = intact_folder();
     let mut dump = dump(&folder);
     let (holders, _) = read_dump(dump.clone(), Duration::from_secs(120));
     let allocated = holders.unwrap().allocated;

@@ -68,7 +68,7 @@ fn ten_thousand_processes_are_counted_sorted_and_filtered() {
     assert_eq!(desk.pids(), [10_999]);
     desk.send("\x1b");
     // Group, tag all, and draw again and again: retained state does not grow with the number of frames.
-    desk.send("tt");
+    desk.send("ttg");
     assert!(desk.text(120, 40).contains("user cleo (3333)"), "{}", desk.text(120, 40));
     for _ in 0..3 {
         desk.update(update(&members));

@@ -97,7 +97,7 @@ except ValueError as error:
 
 
 def storage(tensor):
-    held = tensor.untyped_storage()
+    held = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()  # before torch 2.0
     return [held.data_ptr(), held.nbytes()]
 
 
@@ -126,21 +126,26 @@ def truth():
     parameters = dict(model.named_parameters())
     hidden = closure.__closure__[0].cell_contents
     frame = failure.__traceback__.tb_next.tb_frame
+    # Python 3.8 lacks the operator | for dictionaries.
     names = {
-        "parameter": {f"model.{name}": storage(value) for name, value in parameters.items()}
-        | {f"ema.{name}": storage(value) for name, value in ema.named_parameters()},
+        "parameter": {
+            **{f"model.{name}": storage(value) for name, value in parameters.items()},
+            **{f"ema.{name}": storage(value) for name, value in ema.named_parameters()},
+        },
         "gradient": {f"model.{name}.grad": storage(value.grad) for name, value in parameters.items()},
-        "buffer": {f"model.{name}": storage(value) for name, value in model.named_buffers()}
-        | {f"ema.{name}": storage(value) for name, value in ema.named_buffers()},
+        "buffer": {
+            **{f"model.{name}": storage(value) for name, value in model.named_buffers()},
+            **{f"ema.{name}": storage(value) for name, value in ema.named_buffers()},
+        },
         "optimizer_state": {
             f"optimizer.state[model.{name}]['{key}']": storage(value)
             for name, parameter in parameters.items()
             for key, value in optimizer.state[parameter].items()
             if isinstance(value, torch.Tensor) and value.is_cuda
         },
-        "variable": {f"losses[{number}]": storage(value) for number, value in enumerate(losses)}
-        | {f"cache['{key}']": storage(value) for key, value in cache.items()}
-        | {
+        "variable": {
+            **{f"losses[{number}]": storage(value) for number, value in enumerate(losses)},
+            **{f"cache['{key}']": storage(value) for key, value in cache.items()},
             "closure.__closure__[0]": storage(hidden),
             "failure.__traceback__.tb_next.tb_frame.kept_by_exception": storage(frame.f_locals["kept_by_exception"]),
         },

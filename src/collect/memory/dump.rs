@@ -130,8 +130,14 @@ impl Memory for Dump {
         Ok(())
     }
 
+    /// Returns the recorded mappings. Of a heap, returns only the parts that were read, so that a replayed scan reads
+    /// only these parts.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
-        Ok(self.maps.clone())
+        let parts = |map: &Mapping| match map.is_heap {
+            true => recorded_parts(map, &self.ranges),
+            false => vec![map.clone()],
+        };
+        Ok(self.maps.iter().flat_map(parts).collect())
     }
 }
 
@@ -147,37 +153,39 @@ impl<M: Memory> Recorder<M> {
         Self { memory, dump: RefCell::default() }
     }
 
-    /// Returns the dump. Omits files whose mappings were not read, because replays do not need them and their names
-    /// describe the user's program.
+    /// Returns the dump. Leaves out mappings that were not read, because replays do not need them, and the names of
+    /// their files describe the user's program.
     pub fn into_dump(self) -> Dump {
         let mut dump = self.dump.into_inner();
         let ranges = &dump.ranges;
-        let is_used = |file: &str| {
-            dump.maps.iter().filter(|map| map.file == file).any(|map| {
-                let before = ranges.range(..map.end).next_back();
-                before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
-            })
+        let is_read = |map: &Mapping| {
+            let before = ranges.range(..map.end).next_back();
+            before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
         };
-        let is_kept = |map: &&Mapping| map.is_heap || !map.file.is_empty() && is_used(&map.file);
+        let is_used = |file: &str| dump.maps.iter().any(|map| map.file == file && is_read(map));
+        let is_kept = |map: &&Mapping| match map.is_heap {
+            true => is_read(map),
+            false => !map.file.is_empty() && is_used(&map.file),
+        };
         let used = dump.maps.iter().filter(is_kept);
         // Remove directories from file names, because the directories of the user's programs are private.
         let without_directory =
             |map: &Mapping| Mapping { file: format!("/{}", map.file_name()), ..map.clone() };
-        let parts = |map: &Mapping| match map.is_heap {
-            true => recorded_parts(map, ranges),
-            false => vec![without_directory(map)],
+        let kept = |map: &Mapping| match map.is_heap {
+            true => map.clone(),
+            false => without_directory(map),
         };
-        dump.maps = used.flat_map(parts).collect();
+        dump.maps = used.map(kept).collect();
         dump
     }
 }
 
-/// Returns the parts of a heap that were read. A replayed scan of the heap reads only these parts.
+/// Returns the parts of a heap that were read.
 fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mapping> {
     let before = ranges.range(..heap.start).next_back();
     let touching = before.into_iter().chain(ranges.range(heap.start..heap.end));
     let part = |(&at, bytes): (&u64, &Vec<u8>)| Mapping {
-        start: at.max(heap.start).next_multiple_of(8),
+        start: at.max(heap.start),
         end: heap.end.min(at + bytes.len() as u64),
         ..heap.clone()
     };

@@ -17,6 +17,7 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range, is_pointer};
 
 const CHUNK_BYTES: u64 = 16 << 10;
+const RECENT_CHUNKS: usize = 64;
 /// Maximum length of one memory read in bytes. Longer arrays are read in parts.
 const MAX_READ_BYTES: usize = 1 << 20;
 /// Number of time limit checks for each read of the clock.
@@ -110,6 +111,10 @@ struct Chunk {
     bytes: Rc<[u8]>,
 }
 
+fn no_chunks() -> Vec<Chunk> {
+    vec![Chunk { start: 0, bytes: Rc::from([]) }; RECENT_CHUNKS]
+}
+
 /// Memory of the target process, with a cache. Every method returns `None` if the memory is not readable.
 #[derive(Debug)]
 pub struct Reader<'a, M> {
@@ -118,7 +123,11 @@ pub struct Reader<'a, M> {
     /// Start and end address of each mapping, in ascending order.
     mappings: Vec<(u64, u64)>,
     chunks: RefCell<AddressMap<Chunk>>,
-    last: RefCell<Chunk>,
+    /// Chunks that were used recently, at the remainder of their number. Finding one here needs neither a search for the
+    /// mapping nor the hash map.
+    recent: RefCell<Vec<Chunk>>,
+    /// Buffer for the next chunk.
+    buffer: RefCell<Vec<u8>>,
     cached_bytes: Cell<usize>,
     /// Maximum cache size in bytes. If 0, only the requested bytes are read, which keeps a recorded dump small.
     max_cached_bytes: usize,
@@ -133,13 +142,13 @@ impl<'a, M: Memory> Reader<'a, M> {
     ) -> Self {
         // Skip mapped device memory of a driver, which may be slow to read.
         let readable = maps.iter().filter(|map| !map.file.starts_with("/dev/"));
-        let empty = Chunk { start: 0, bytes: Rc::from([]) };
         Self {
             memory,
             budget,
             mappings: readable.map(|map| (map.start, map.end)).collect(),
             chunks: RefCell::default(),
-            last: RefCell::new(empty),
+            recent: RefCell::new(no_chunks()),
+            buffer: RefCell::default(),
             cached_bytes: Cell::new(0),
             max_cached_bytes,
         }
@@ -151,7 +160,8 @@ impl<'a, M: Memory> Reader<'a, M> {
             budget: self.budget,
             mappings: self.mappings.clone(),
             chunks: RefCell::default(),
-            last: RefCell::new(Chunk { start: 0, bytes: Rc::from([]) }),
+            recent: RefCell::new(no_chunks()),
+            buffer: RefCell::default(),
             cached_bytes: Cell::new(0),
             max_cached_bytes: 0,
         }
@@ -161,7 +171,7 @@ impl<'a, M: Memory> Reader<'a, M> {
     pub fn forget(&self) {
         self.chunks.borrow_mut().clear();
         self.cached_bytes.set(0);
-        self.last.borrow_mut().bytes = Rc::from([]);
+        *self.recent.borrow_mut() = no_chunks();
     }
 
     pub fn memory(&self) -> &'a M {
@@ -186,8 +196,9 @@ impl<'a, M: Memory> Reader<'a, M> {
             return None;
         }
         let end = map_end.min(aligned.saturating_add(CHUNK_BYTES));
-        let bytes = self.read_now(start, usize::try_from(end - start).ok()?);
-        let chunk = Chunk { start, bytes: bytes.into() };
+        let mut buffer = self.buffer.borrow_mut();
+        self.read_into(start, usize::try_from(end - start).ok()?, &mut buffer);
+        let chunk = Chunk { start, bytes: Rc::from(&buffer[..]) };
         if self.cached_bytes.get() + chunk.bytes.len() > self.max_cached_bytes {
             self.chunks.borrow_mut().clear();
             self.cached_bytes.set(0);
@@ -199,9 +210,15 @@ impl<'a, M: Memory> Reader<'a, M> {
 
     fn read_now(&self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        match self.memory.read(&[Range { address, len }], &mut bytes) {
-            Ok(()) => bytes,
-            Err(_) => Vec::new(),
+        self.read_into(address, len, &mut bytes);
+        bytes
+    }
+
+    /// Replaces the buffer's content with memory of the target, which is empty if it cannot be read.
+    fn read_into(&self, address: u64, len: usize, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        if self.memory.read(&[Range { address, len }], buffer).is_err() {
+            buffer.clear();
         }
     }
 
@@ -211,13 +228,18 @@ impl<'a, M: Memory> Reader<'a, M> {
             let skipped = usize::try_from(address.checked_sub(chunk.start)?).ok()?;
             (skipped < chunk.bytes.len()).then_some(skipped)
         };
-        if let Some(skipped) = after(&self.last.borrow()) {
-            return take(self.last.borrow().bytes.get(skipped..)?);
+        let slot = usize::try_from(address / CHUNK_BYTES).ok()? % RECENT_CHUNKS;
+        if let Some(chunk) = self.recent.borrow().get(slot)
+            && let Some(skipped) = after(chunk)
+        {
+            return take(chunk.bytes.get(skipped..)?);
         }
         let chunk = self.chunk(address)?;
         let skipped = after(&chunk)?;
         let taken = take(chunk.bytes.get(skipped..)?);
-        *self.last.borrow_mut() = chunk;
+        if let Some(recent) = self.recent.borrow_mut().get_mut(slot) {
+            *recent = chunk;
+        }
         taken
     }
 
