@@ -209,7 +209,7 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
 }
 
 /// Returns the frame that launched a Triton kernel: the innermost frame outside Triton and torch.
-fn launching_frame<'c>(frames: &'c [Frame]) -> Option<&'c Frame> {
+fn launching_frame(frames: &[Frame]) -> Option<&Frame> {
     let is_tool = |frame: &Frame| {
         let mut parts = frame.file.split(['/', '\\']);
         parts.any(|part| ["triton", "torch"].contains(&part))
