@@ -17,7 +17,6 @@
 //! - `run`: runs a command and explains its failure.
 //! - `incident`: diagnoses updates, and merges and saves the resulting incidents.
 //! - `summary`: summarizes one recording, or compares two.
-//! - `source_lines`: reads the function around a failing line from the user's source files.
 //! - `user_files`: opens files and directories of this user.
 //! - `open_files`: raises the limit on open files and divides it among gputop's long-lived files.
 //! - `cli`: connects the modules.
@@ -45,7 +44,6 @@ pub mod redact;
 pub mod run;
 pub mod snapshot;
 pub mod source;
-mod source_lines;
 pub mod summary;
 pub mod tui;
 pub mod user_files;

@@ -21,11 +21,11 @@ use crate::diagnose::{
 };
 use crate::export::cards;
 use crate::export::explanation::{self, Detail};
+use crate::incident::source_lines;
 use crate::model::incident::Incident;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
 use crate::redact;
-use crate::source_lines;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

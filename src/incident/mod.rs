@@ -30,6 +30,7 @@ mod merge;
 mod on_incident;
 mod save;
 mod saver;
+pub mod source_lines;
 mod state;
 mod store;
 mod store_changes;

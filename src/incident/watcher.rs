@@ -20,10 +20,12 @@ use tokio::sync::mpsc as channel;
 
 use super::activity::ActivityWatcher;
 use super::saver::IncidentSaver;
+use super::source_lines;
 use super::{Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::Observation;
+use crate::model::host::Hello;
 use crate::model::incident_record::{Record, Track};
 use crate::model::units::Millis;
 use crate::protocol::Update;
@@ -191,6 +193,12 @@ impl RecordingDiagnosis {
     }
 }
 
+/// Returns true if the processes run on this machine, where their source files can be read.
+fn is_this_machine(hello: &Hello) -> bool {
+    let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    own.is_ok_and(|own| own.trim() == hello.boot_id)
+}
+
 /// Lets only one thread diagnose at a time. The catalogue's regular expressions retain scratch memory for each thread
 /// that matches concurrently, and when a job on a hundred hosts fails, all threads would match at once.
 fn diagnosis_lock() -> MutexGuard<'static, ()> {
@@ -281,7 +289,10 @@ impl Thread {
 
     fn prepare(&mut self, update: &Update) {
         match update {
-            Update::Hello(hello) => self.saver.hello(hello),
+            Update::Hello(hello) => {
+                self.observer.source_reader = is_this_machine(hello).then_some(source_lines::add);
+                self.saver.hello(hello);
+            }
             Update::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.saver.retry(frame.mono);
@@ -353,6 +364,37 @@ mod tests {
         watcher.see(&log_update(419, FAILED));
         let found = watcher.finish(Duration::from_secs(60));
         assert_eq!(ids(&found), ["xid-31-mmu-fault", "assert-unknown-device-side"]);
+    }
+
+    #[test]
+    fn reads_the_failing_function_of_a_program_on_this_machine() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let file = folder.path().join("evaluate.py");
+        let source = "def evaluate(net, batches):\n    outputs = []\n    for batch in batches:\n        \
+                      output = net(batch)\n        outputs.append(output)\n";
+        std::fs::write(&file, source).expect("a file");
+        let log = format!(
+            "Traceback (most recent call last):\n  File \"{}\", line 4, in evaluate\n    output = net(batch)\n\
+             torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of \
+             79.18 GiB of which 168.19 MiB is free. Including non-PyTorch memory, this process has 79.01 GiB memory in \
+             use. Of the allocated memory 78.34 GiB is allocated by PyTorch, and 960.00 KiB is reserved by PyTorch but \
+             unallocated.\n",
+            file.display()
+        );
+        let evidence = |boot_id: &str| {
+            let watcher = Watcher::start(None).expect("a thread");
+            let boot_id = boot_id.trim().to_owned();
+            watcher.see(&Update::Hello(Arc::new(Hello { boot_id, ..Hello::default() })));
+            watcher.see(&log_update(418, &log));
+            let found = watcher.finish(Duration::from_secs(60));
+            let Some(WatchResult::Incident(record)) = found.last() else {
+                panic!("no incident: {found:?}");
+            };
+            record.incident.causes.iter().flat_map(|cause| cause.r#for.clone()).collect::<String>()
+        };
+        let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot ID");
+        assert!(evidence(&own).contains("outputs.append(output)"), "{}", evidence(&own));
+        assert!(!evidence("another machine").contains("outputs.append(output)"));
     }
 
     #[test]

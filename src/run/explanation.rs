@@ -16,7 +16,7 @@ use crate::diagnose::hook_report::name_source;
 use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, diagnose};
-use crate::incident::with_timeout;
+use crate::incident::{source_lines, with_timeout};
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::incident_key::IncidentKey;
@@ -25,7 +25,6 @@ use crate::model::process::{ProcessKey, Variable};
 use crate::model::text::visible;
 use crate::model::trace_replay::TraceReplay;
 use crate::redact;
-use crate::source_lines;
 
 /// Text to print after a command failed.
 #[derive(Debug)]

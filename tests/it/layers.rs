@@ -65,23 +65,17 @@ const RULES: &[Rule] = &[
     Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
     Rule { place: "export", may: &["model"] },
     // Judges a stream, and merges and saves the incidents.
+    // Quotes lines of the user's source files in incidents.
+    Rule {
+        place: "incident/source_lines.rs",
+        may: &["diagnose", "incident", "redact", "user_files"],
+    },
     Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
     Rule { place: "user_files.rs", may: &["model"] },
-    // Adds the user's source code to the tracebacks of a log.
-    Rule { place: "source_lines.rs", may: &["diagnose", "user_files"] },
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
-        may: &[
-            "collect",
-            "diagnose",
-            "export",
-            "incident",
-            "model",
-            "redact",
-            "source_lines",
-            "user_files",
-        ],
+        may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
     },
     Rule {
         place: "tui",
@@ -122,7 +116,6 @@ const RULES: &[Rule] = &[
             "run",
             "snapshot",
             "source",
-            "source_lines",
             "summary",
             "tui",
             "user_files",

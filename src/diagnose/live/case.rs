@@ -9,7 +9,7 @@ use super::figures::Figures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
 use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
-use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
+use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW, SourceReader};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::diagnose;
@@ -69,6 +69,7 @@ pub struct Case {
 struct ProcessFacts<'a> {
     known: &'a HashMap<ProcessKey, ProcessInfo>,
     gpu_indices: &'a HashMap<ProcessKey, u32>,
+    source_reader: Option<SourceReader>,
 }
 
 impl ProcessFacts<'_> {
@@ -375,8 +376,9 @@ impl Case {
         gpu_indices: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
+        source_reader: Option<SourceReader>,
     ) -> Option<Record> {
-        let facts = ProcessFacts { known, gpu_indices };
+        let facts = ProcessFacts { known, gpu_indices, source_reader };
         let mut incident =
             self.by_text(catalogue, facts, gpus).or_else(|| self.by_figures(catalogue, facts))?;
         let program = self.key.process.and_then(|key| known.get(&key));
@@ -711,6 +713,9 @@ impl Member {
                 }
                 None => logs.push(found),
             }
+        }
+        if let Some(add_source) = facts.source_reader {
+            add_source(&mut logs);
         }
         logs
     }

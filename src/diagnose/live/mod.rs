@@ -31,6 +31,7 @@ use self::group::Group;
 use self::process_info::ProcessInfo;
 use self::recent_history::RecentHistory;
 use super::catalogue::Catalogue;
+use super::log::LogFindings;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
 use crate::model::holders::summary::HolderSummary;
@@ -59,9 +60,14 @@ const MAX_CASES: usize = 200;
 /// If two consecutive frames are further apart than this, the history is not continuous.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 
+/// Adds the user's source code to the tracebacks of logs.
+pub type SourceReader = fn(&mut [LogFindings]);
+
 /// Detects the incidents in a stream of frames and events.
 #[derive(Debug, Default)]
 pub struct Observer {
+    /// Set if the user's source files may be on this machine.
+    pub source_reader: Option<SourceReader>,
     hello: Arc<Hello>,
     history: RecentHistory,
     /// Sample history from before a jump in a recording, stored until the first frame after the jump arrives.
@@ -89,7 +95,12 @@ impl Observer {
     pub fn forget(&mut self) {
         let histories = [self.before_jump.take(), Some(std::mem::take(&mut self.history))];
         let before_jump = histories.into_iter().flatten().max_by_key(|h| h.newest().mono);
-        *self = Self { hello: Arc::clone(&self.hello), before_jump, ..Self::default() };
+        *self = Self {
+            source_reader: self.source_reader,
+            hello: Arc::clone(&self.hello),
+            before_jump,
+            ..Self::default()
+        };
     }
 
     /// Adds a frame. Returns new revisions of the cases whose diagnosis depends on the elapsed time.
@@ -330,6 +341,7 @@ impl Observer {
             &self.gpu_indices,
             gpus,
             self.now,
+            self.source_reader,
         )?;
         Some(self.counted(index, revision))
     }

@@ -1,12 +1,16 @@
 //! Reads the function around the failing line from the user's file, as evidence. Only regular files of this user are
-//! read, and only if they still contain the line that the traceback printed.
+//! read, and only if they still contain the line that the traceback printed. Secrets are removed, because saved incidents
+//! quote the lines.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::with_timeout;
 use crate::diagnose::LogFindings;
 use crate::diagnose::traceback::Frame;
+use crate::redact;
 use crate::user_files;
 
 /// Maximum number of source files to read.
@@ -16,18 +20,36 @@ const MAX_FILE_BYTES: u64 = 2 << 20;
 const MAX_BEFORE: usize = 60;
 const MAX_AFTER: usize = 4;
 
+/// Maximum time for reading the files. One of them may be on a file system that does not respond.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Adds source code to the user's innermost frame in each traceback.
 pub fn add(logs: &mut [LogFindings]) {
-    let mut files = HashMap::new();
+    let mut frames = Vec::new();
+    let mut wanted = Vec::new();
     for log in logs {
         let folder = Path::new(&log.file).parent().map(Path::to_owned);
         let of_errors = log.sightings.iter_mut().map(|sighting| &mut sighting.frames);
         let plain = log.tracebacks.iter_mut().map(|traceback| &mut traceback.frames);
-        for frames in of_errors.chain(plain) {
-            if let Some(frame) = frames.iter_mut().rev().find(|frame| frame.is_users()) {
-                frame.source = function(frame, folder.as_deref(), &mut files);
+        for all in of_errors.chain(plain) {
+            if let Some(frame) = all.iter_mut().rev().find(|frame| frame.is_users()) {
+                wanted.push((frame.clone(), folder.clone()));
+                frames.push(frame);
             }
         }
+    }
+    if wanted.is_empty() {
+        return;
+    }
+    let read = with_timeout(TIMEOUT, move || {
+        let mut files = HashMap::new();
+        let read = |(frame, folder): &(Frame, Option<PathBuf>)| {
+            function(frame, folder.as_deref(), &mut files)
+        };
+        wanted.iter().map(read).collect::<Vec<_>>()
+    });
+    for (frame, source) in frames.into_iter().zip(read.into_iter().flatten()) {
+        frame.source = source;
     }
 }
 
@@ -46,7 +68,7 @@ fn function(
         }
         let read = |path: &PathBuf| {
             let bytes = user_files::read(path, MAX_FILE_BYTES).ok()?;
-            String::from_utf8(bytes).ok()
+            String::from_utf8(redact::text(&bytes)).ok()
         };
         let text = files.entry(path.clone()).or_insert_with(|| read(&path));
         excerpt(text.as_deref()?, frame.line, code)
