@@ -22,7 +22,7 @@ NOTHING = ()
 HOLE = "measured at the failure by the hook"
 CASES = {
     "activations": (("oom-capacity",), "activations", None),
-    "large_buffer": (("oom-capacity",), "one-large-buffer", None),
+    "large_buffer": (("oom-capacity",), "attention-scores", None),
     "beyond_card": (("oom-absurd-request",), None, None),
     "fragmentation": (("oom-fragmentation",), "pieces", "the largest free block was 7.00 GiB, " + HOLE),
     "leak": (("oom-capacity", "oom-leak-growth"), None, None),
@@ -32,9 +32,9 @@ CASES = {
     "first_step": (("oom-first-step-states",), "states-created", "no optimizer step had finished"),
     "eval_no_grad": (("oom-eval-no-grad",), "graph-recorded", None),
     "eval_keeps_outputs": (("oom-capacity", "oom-leak-growth", "oom-eval-no-grad"), "results-kept", None),
-    "running_loss": (("oom-capacity", "oom-leak-growth"), None, None),
+    "running_loss": (("oom-capacity", "oom-leak-growth"), "leak", None),
     "pinned_memory": (("host-pinned-exhaustion", "cuda-invalid-argument", "oom-raw-cuda-alloc"), None, None),
-    "attention_matrix": (("oom-capacity",), "one-large-buffer", None),
+    "attention_matrix": (("oom-capacity",), "unfused-attention", None),
     "ranks_on_one_gpu": (("oom-other-process",), None, None),
     "growing_kv_cache": (("oom-capacity", "oom-leak-growth", "oom-fragmentation"), None, None),
     "swallowed_oom": (("oom-capacity",), None, None),

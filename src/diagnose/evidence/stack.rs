@@ -161,6 +161,12 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         name: "code-collects-outputs",
         evaluate: |case| code_collects(case, |line| !line.contains("loss")),
     },
+    Evidence {
+        name: "code-sums",
+        evaluate: |case| {
+            code_collects(case, |line| line.contains("loss += ") || line.contains("_loss + "))
+        },
+    },
     Evidence { name: "code-concatenates", evaluate: code_concatenates },
     Evidence { name: "in-kv-cache", evaluate: in_kv_cache },
     Evidence {
