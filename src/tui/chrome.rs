@@ -305,9 +305,13 @@ pub fn filter_text(app: &App) -> String {
     format!("filter: {} ({} hidden)", app.filter, app.hidden)
 }
 
-/// Describes the settings in effect for the process table: filter, grouping, tags and sort order.
-fn arrangement(app: &App) -> String {
+/// Describes the settings in effect for the process table: filter, grouping, tags and sort order. Empty on screens
+/// without that table.
+fn arrangement(app: &App, screen: &dyn Screen) -> String {
     let mut words = Vec::new();
+    if !screen.shows_all_processes() {
+        return String::new();
+    }
     if !app.filter.is_empty() {
         words.push(filter_text(app));
     }
@@ -397,7 +401,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
         }
     }
     let arrangement_end = right;
-    let width = u16::try_from(columns(&arrangement(app))).unwrap_or(u16::MAX);
+    let width = u16::try_from(columns(&arrangement(app, screen))).unwrap_or(u16::MAX);
     right -= width.min(right.saturating_sub(area.x));
     // While the display is rewound, first list the keys that return to the current time. List playback keys after the
     // screen's main keys.
@@ -436,7 +440,7 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     }
     let (hints, end) = hints(app, screen, is_first, area);
     let warn = theme.style(Role::Warn);
-    put_right(buffer, area.x, end, area.y, &arrangement(app), warn);
+    put_right(buffer, area.x, end, area.y, &arrangement(app, screen), warn);
     for hint in hints {
         let key = if hint.is_right { dim } else { theme.style(Role::Key) };
         let pieces = [(hint.key.as_str(), key), (" ", dim), (hint.word, dim)];

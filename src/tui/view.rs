@@ -220,18 +220,30 @@ impl View {
     }
 
     /// Returns the incident that the explain key opens: that of the process under the cursor, or else the newest unread
-    /// one, or else the newest one.
+    /// one, or else the newest one. The screen of a process opens only the incident of that process.
     fn incident_to_explain<'a>(&self, app: &'a App) -> Option<&'a Arc<Incident>> {
         let row = self.top().process(app);
         let of_process = row.and_then(|row| app.incident_of(row.id().key));
         let newest = || app.shown_incidents().next().filter(|_| self.top().incident().is_none());
         let of_process = of_process.map(|known| &known.incident);
+        if self.is_process_screen(app) {
+            return of_process;
+        }
         of_process.or_else(|| news(self.unread(app))).or_else(|| Some(&newest()?.incident))
+    }
+
+    /// Returns true if the screen on top shows one process.
+    fn is_process_screen(&self, app: &App) -> bool {
+        !self.top().shows_all_processes() && self.top().process(app).is_some()
     }
 
     pub(super) fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
             Some(incident) => Effect::Explain(incident),
+            None if self.is_process_screen(app) => Effect::Message(
+                "this process has no incident; the overview explains those of other processes"
+                    .into(),
+            ),
             None if self.top().incident().is_some() => {
                 Effect::Message("no other unread incidents".into())
             }

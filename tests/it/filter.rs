@@ -169,6 +169,24 @@ fn the_cursor_moves_to_the_nearest_process_that_the_filter_shows() {
 }
 
 #[test]
+fn the_cursor_returns_to_a_process_that_one_frame_lacks() {
+    let member = |n: u32| Member::new(400 + n, "ana", &format!("job{n}.py"), &[(0, 20 - n as u64)]);
+    let members: Vec<Member> = (0..3).map(member).collect();
+    let mut app = TestApp::new(1, &members);
+    app.send("\tj");
+    let is_selected = |app: &TestApp| {
+        let text = app.text(120, 40);
+        text.lines().any(|line| line.starts_with('\u{25b8}') && line.contains("job1.py"))
+    };
+    assert!(is_selected(&app), "{}", app.text(120, 40));
+    let update = |members: &[Member]| Update::Frame(std::sync::Arc::new(frame(1, members)));
+    app.update(update(&[member(0), member(2)]));
+    assert!(!is_selected(&app), "{}", app.text(120, 40));
+    app.update(update(&members));
+    assert!(is_selected(&app), "{}", app.text(120, 40));
+}
+
+#[test]
 fn u_asks_for_a_user_and_lists_them() {
     let mut app = TestApp::new(2, &members());
     app.send("u");

@@ -379,6 +379,25 @@ fn the_explain_key_prefers_the_process_under_the_cursor() {
 }
 
 #[test]
+fn the_screen_of_a_process_explains_no_other_process() {
+    let mut app = demo();
+    let mut view = View::default();
+    view.follow(&app);
+    for key in [KeyCode::Tab, KeyCode::Char('M'), KeyCode::Char('d')] {
+        app.message = None;
+        press(&mut view, &mut app, key);
+    }
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("this process has no incident"), "{text}");
+    // The sort order of the process table is of no interest here.
+    app.message = None;
+    press(&mut view, &mut app, KeyCode::Char('v'));
+    app.message = None;
+    let text = shown(&view, &app, 120, 40);
+    assert!(!text.contains("sorted by"), "{text}");
+}
+
+#[test]
 fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
     let mut app = demo();
     let recording = app.recording.as_mut().unwrap();

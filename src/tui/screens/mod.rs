@@ -50,6 +50,11 @@ pub trait Screen {
         false
     }
 
+    /// Returns true if the screen shows the table of all processes, with its filter, grouping and sort order.
+    fn shows_all_processes(&self) -> bool {
+        false
+    }
+
     /// Returns the actions available on a screen that does not show a host. All other actions have no effect there.
     fn standalone_actions(&self) -> Option<&'static [Action]> {
         None

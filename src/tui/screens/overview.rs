@@ -154,8 +154,12 @@ impl Overview {
     }
 
     fn go(&mut self, app: &App, at: usize) {
-        self.cursor = at.min((app.frame.gpus.len() + app.lines.len()).saturating_sub(1));
+        self.cursor = at.min(Self::last_row(app));
         self.anchor = Self::anchor_at(app, self.cursor);
+    }
+
+    fn last_row(app: &App) -> usize {
+        (app.frame.gpus.len() + app.lines.len()).saturating_sub(1)
     }
 
     /// Returns the process table line under the cursor.
@@ -534,9 +538,10 @@ impl Screen for Overview {
         };
         match found {
             Some(at) => self.go(app, at),
-            // Keep the anchor while the filter hides all processes, as it may do during typing.
-            None if app.rows.is_empty() => self.cursor = self.cursor.min(app.frame.gpus.len()),
-            None => self.go(app, self.cursor),
+            None if self.anchor.is_none() => self.go(app, self.cursor),
+            // Keep the anchor: the filter may hide all processes during typing, and a process may be missing from one
+            // frame of a recording.
+            None => self.cursor = self.cursor.min(Self::last_row(app)),
         }
         self.follow_memory(app);
     }
@@ -550,6 +555,10 @@ impl Screen for Overview {
             Some(Below::Memory(rows)) => self.memory.as_ref()?.map(app, rows),
             _ => None,
         }
+    }
+
+    fn shows_all_processes(&self) -> bool {
+        true
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
