@@ -301,12 +301,12 @@ impl Screen for MemoryScreen {
         &[
             Action::Back,
             Action::Holders,
-            Action::Right,
             Action::NextPane,
             Action::NextGpu,
             Action::Stack,
             Action::Copy,
             Action::Probe,
+            Action::Right,
             Action::ZoomOut,
             Action::ScrollBack,
         ]
