@@ -37,7 +37,7 @@ pub struct FitConditions {
     /// no limit.
     pub allowed_more: Option<Bytes>,
     pub max_split: Option<Bytes>,
-    /// Whether `expandable_segments` is on. If `None`, the option is assumed to be on if the map contains an expandable
+    /// Value of `expandable_segments`. If `None`, the option is assumed to be on if the map contains an expandable
     /// segment.
     pub expandable: Option<bool>,
 }

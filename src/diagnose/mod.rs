@@ -6,7 +6,7 @@
 //!       ─► model::Incident ─► explain, run, tui
 //! ```
 //!
-//! What gputop knows about an error is in the error's card (`assets/cards`); rules that draw conclusions from numbers
+//! The card of an error (`assets/cards`) holds what gputop knows about it; rules that draw conclusions from numbers
 //! are in [`evidence`]. To add a card, add a card file; to add evidence, add an entry to an evidence table.
 
 pub mod card;

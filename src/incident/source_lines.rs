@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::with_timeout;
@@ -38,7 +39,9 @@ pub fn add(logs: &mut [LogFindings]) {
             }
         }
     }
-    if wanted.is_empty() {
+    // Each attempt on a file system that does not respond leaves a thread behind, so do not try again.
+    static TIMED_OUT: AtomicBool = AtomicBool::new(false);
+    if wanted.is_empty() || TIMED_OUT.load(Ordering::Relaxed) {
         return;
     }
     let read = with_timeout(TIMEOUT, move || {
@@ -48,6 +51,9 @@ pub fn add(logs: &mut [LogFindings]) {
         };
         wanted.iter().map(read).collect::<Vec<_>>()
     });
+    if read.is_none() {
+        TIMED_OUT.store(true, Ordering::Relaxed);
+    }
     for (frame, source) in frames.into_iter().zip(read.into_iter().flatten()) {
         frame.source = source;
     }

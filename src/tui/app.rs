@@ -618,8 +618,12 @@ impl App {
         keyed.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// Returns the listed process nearest to a process that the filter hides.
+    /// Returns the listed process nearest to a process that the filter hides. Returns `None` if that process is not in the
+    /// frame.
     pub fn nearest_listed(&self, hidden: &RowId) -> Option<RowId> {
+        if !self.all_rows.iter().any(|row| row.id() == *hidden) {
+            return None;
+        }
         let all = self.sorted(self.all_rows.clone());
         let at = all.iter().position(|row| row.id() == *hidden)?;
         let listed = all.iter().enumerate();

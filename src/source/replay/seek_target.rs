@@ -13,7 +13,7 @@ pub enum Target {
     Frame(u64),
 }
 
-/// Where playback stops within a minute of the recording: earlier frames are shown, later ones are not.
+/// Position within a minute of the recording. Earlier frames are shown, later ones are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     Time(Mono),

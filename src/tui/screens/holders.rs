@@ -1,4 +1,4 @@
-//! What holds one process's GPU memory: groups of tensors by name, largest first, with their growth. Opening a group
+//! Holders of one process's GPU memory: groups of tensors by name, largest first, with their growth. Opening a group
 //! lists its tensors.
 
 use ratatui::buffer::Buffer;
