@@ -10,20 +10,11 @@ use std::path::{Path, PathBuf};
 use super::Runtime;
 
 /// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
+#[rustfmt::skip]
 const LIBRARY_DIRECTORIES: &[&str] = &[
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "lib/x86_64-linux-gnu",
-    "lib64",
-    "usr/lib/wsl/lib",
-    "usr/lib/nvidia",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",
-    "usr/lib64-nvidia",
-    "usr/local/nvidia/lib64",
-    "usr/local/nvidia/lib",
-    "home/kubernetes/bin/nvidia/lib64",
+    "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "lib/x86_64-linux-gnu",
+    "lib64", "usr/lib/wsl/lib", "usr/lib/nvidia", "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib64-nvidia", "usr/local/nvidia/lib64", "usr/local/nvidia/lib", "home/kubernetes/bin/nvidia/lib64",
     "run/opengl-driver/lib",
 ];
 const LIBRARY: &str = "libnvidia-ml.so.1";
