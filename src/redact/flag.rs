@@ -8,11 +8,16 @@ use super::name::{self, Sensitivity};
 struct ShortFlag {
     programs: &'static [&'static str],
     flag: &'static str,
+    value: ValuePosition,
     hides: HiddenPart,
-    /// True if the value can be attached: `-pSECRET`.
-    attached: bool,
-    /// True if the value can be the next word. False for mysql, where the word after a bare `-p` is the database.
-    separate: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValuePosition {
+    /// `-pSECRET` only, as for mysql, where the word after a bare `-p` is the database.
+    Attached,
+    NextWord,
+    Either,
 }
 
 #[derive(Clone, Copy)]
@@ -22,127 +27,37 @@ enum HiddenPart {
     After(u8),
 }
 
+const fn short(
+    programs: &'static [&'static str],
+    flag: &'static str,
+    value: ValuePosition,
+    hides: HiddenPart,
+) -> ShortFlag {
+    ShortFlag { programs, flag, value, hides }
+}
+
+use HiddenPart::{After, Whole};
+use ValuePosition::{Attached, Either, NextWord};
+
 const SHORT_FLAGS: &[ShortFlag] = &[
-    ShortFlag {
-        programs: &["mysql", "mysqldump", "mysqladmin", "mariadb"],
-        flag: "-p",
-        hides: HiddenPart::Whole,
-        attached: true,
-        separate: false,
-    },
-    ShortFlag {
-        programs: &["sshpass"],
-        flag: "-p",
-        hides: HiddenPart::Whole,
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["login"],
-        flag: "-p",
-        hides: HiddenPart::Whole,
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["redis-cli"],
-        flag: "-a",
-        hides: HiddenPart::Whole,
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["ldapsearch", "ldapadd", "ldapmodify"],
-        flag: "-w",
-        hides: HiddenPart::Whole,
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["curl", "wget"],
-        flag: "-u",
-        hides: HiddenPart::After(b':'),
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["curl", "wget"],
-        flag: "-U",
-        hides: HiddenPart::After(b':'),
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["curl", "wget"],
-        flag: "--user",
-        hides: HiddenPart::After(b':'),
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["curl", "wget"],
-        flag: "--proxy-user",
-        hides: HiddenPart::After(b':'),
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["http", "https"],
-        flag: "-a",
-        hides: HiddenPart::After(b':'),
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["7z", "7za", "7zr", "7zz", "rar", "unrar"],
-        flag: "-p",
-        hides: HiddenPart::Whole,
-        attached: true,
-        separate: false,
-    },
-    ShortFlag {
-        programs: &["mongo", "mongosh", "mongodump", "mongorestore", "rdesktop"],
-        flag: "-p",
-        hides: HiddenPart::Whole,
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["bcp", "ipmitool", "sqlcmd", "unzip", "zip"],
-        flag: "-P",
-        hides: HiddenPart::Whole,
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["openssl"],
-        flag: "-k",
-        hides: HiddenPart::Whole,
-        attached: false,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["smbclient", "smbget", "rpcclient"],
-        flag: "-U",
-        hides: HiddenPart::After(b'%'),
-        attached: true,
-        separate: true,
-    },
-    ShortFlag {
-        programs: &["lftp"],
-        flag: "-u",
-        hides: HiddenPart::After(b','),
-        attached: true,
-        separate: true,
-    },
+    short(&["mysql", "mysqldump", "mysqladmin", "mariadb"], "-p", Attached, Whole),
+    short(&["sshpass"], "-p", Either, Whole),
+    short(&["login"], "-p", NextWord, Whole),
+    short(&["redis-cli"], "-a", NextWord, Whole),
+    short(&["ldapsearch", "ldapadd", "ldapmodify"], "-w", Either, Whole),
+    short(&["curl", "wget"], "-u", Either, After(b':')),
+    short(&["curl", "wget"], "-U", Either, After(b':')),
+    short(&["curl", "wget"], "--user", NextWord, After(b':')),
+    short(&["curl", "wget"], "--proxy-user", NextWord, After(b':')),
+    short(&["http", "https"], "-a", NextWord, After(b':')),
+    short(&["7z", "7za", "7zr", "7zz", "rar", "unrar"], "-p", Attached, Whole),
+    short(&["mongo", "mongosh", "mongodump", "mongorestore", "rdesktop"], "-p", NextWord, Whole),
+    short(&["bcp", "ipmitool", "sqlcmd", "unzip", "zip"], "-P", Either, Whole),
+    short(&["openssl"], "-k", NextWord, Whole),
+    short(&["smbclient", "smbget", "rpcclient"], "-U", Either, After(b'%')),
+    short(&["lftp"], "-u", Either, After(b',')),
     // `wandb login KEY`: the subcommand acts as the flag.
-    ShortFlag {
-        programs: &["wandb"],
-        flag: "login",
-        hides: HiddenPart::Whole,
-        attached: false,
-        separate: true,
-    },
+    short(&["wandb"], "login", NextWord, Whole),
 ];
 
 /// Returns, for each argument, the start of the part to hide, if any.
@@ -253,16 +168,16 @@ fn after_named_flag(flag: &[u8], word: &[u8]) -> Option<usize> {
 impl ShortFlag {
     fn hidden_from(&self, before: &[u8], word: &[u8]) -> Option<usize> {
         let flag = self.flag.as_bytes();
-        let value_at = if self.separate && before == flag && !is_flag_like(word) {
+        let value_at = if self.value != Attached && before == flag && !is_flag_like(word) {
             0
-        } else if self.attached && word.len() > flag.len() && word.starts_with(flag) {
+        } else if self.value != NextWord && word.len() > flag.len() && word.starts_with(flag) {
             flag.len()
         } else {
             return None;
         };
         match self.hides {
-            HiddenPart::Whole => Some(value_at),
-            HiddenPart::After(separator) => {
+            Whole => Some(value_at),
+            After(separator) => {
                 let at = word[value_at..].iter().position(|&b| b == separator)?;
                 Some(value_at + at + 1)
             }

@@ -18,24 +18,18 @@ pub enum Throttle {
     Unknown,
 }
 
-/// Throttle reasons in the bit order of nvmlClocksEventReason… in nvml.h.
-const THROTTLE_BITS: [Throttle; 9] = [
-    Throttle::Idle,
-    Throttle::ApplicationsClocks,
-    Throttle::SwPowerCap,
-    Throttle::HwSlowdown,
-    Throttle::SyncBoost,
-    Throttle::SwThermal,
-    Throttle::HwThermal,
-    Throttle::HwPowerBrake,
-    Throttle::DisplayClocks,
-];
-
 impl Throttle {
+    /// Throttle reasons in the bit order of nvmlClocksEventReason… in nvml.h.
+    #[rustfmt::skip]
+    const BY_BIT: [Self; 9] = [
+        Self::Idle, Self::ApplicationsClocks, Self::SwPowerCap, Self::HwSlowdown, Self::SyncBoost,
+        Self::SwThermal, Self::HwThermal, Self::HwPowerBrake, Self::DisplayClocks,
+    ];
+
     /// Returns the throttle reasons in an NVML bit mask. Ignores unknown bits.
     pub fn of_mask(mask: u64) -> Vec<Self> {
-        let bits = THROTTLE_BITS.into_iter().enumerate();
-        bits.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason).collect()
+        let reasons = Self::BY_BIT.into_iter().enumerate();
+        reasons.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, reason)| reason).collect()
     }
 
     /// Returns the throttle reason as a noun phrase for a narrow column: `power cap`.
