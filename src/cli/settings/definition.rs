@@ -20,129 +20,48 @@ pub struct SettingDef {
     pub help: &'static str,
 }
 
-pub const INTERVAL: SettingDef = SettingDef {
-    name: "interval",
-    kind: Kind::Text,
-    variable: "GPUTOP_INTERVAL",
-    flag: "--interval",
-    default: "1s",
-    example: "\"1s\"",
-    help: "Time between samples, from 100ms to 1h: `1s`, `500ms`, `2m`",
-};
+/// Defines the settings and [`SETTINGS`], the list of all of them.
+macro_rules! settings {
+    ($($constant:ident = $kind:ident($name:literal, $variable:literal, $flag:literal),
+        default $default:literal, example $example:literal: $help:literal;)*) => {
+        $(pub const $constant: SettingDef = SettingDef {
+            name: $name,
+            kind: Kind::$kind,
+            variable: $variable,
+            flag: $flag,
+            default: $default,
+            example: $example,
+            help: $help,
+        };)*
 
-pub const THEME: SettingDef = SettingDef {
-    name: "theme",
-    kind: Kind::Text,
-    variable: "GPUTOP_THEME",
-    flag: "--theme",
-    default: "auto",
-    example: "\"light\"",
-    help: "Colour theme; `auto` chooses from NO_COLOR, COLORTERM and TERM",
-};
+        pub const SETTINGS: &[&SettingDef] = &[$(&$constant),*];
+    };
+}
 
-pub const DENSITY: SettingDef = SettingDef {
-    name: "density",
-    kind: Kind::Text,
-    variable: "GPUTOP_DENSITY",
-    flag: "--density",
-    default: "normal",
-    example: "\"compact\"",
-    help: "Overview density: `normal`, or `compact` without the host line, charts and blank lines",
-};
-
-pub const ASCII: SettingDef = SettingDef {
-    name: "ascii",
-    kind: Kind::Switch,
-    variable: "GPUTOP_ASCII",
-    flag: "--ascii",
-    default: "from the locale",
-    example: "true",
-    help: "Draw with ASCII characters only (`true`), or with Unicode regardless of the locale (`false`)",
-};
-
-pub const MOUSE: SettingDef = SettingDef {
-    name: "mouse",
-    kind: Kind::Switch,
-    variable: "GPUTOP_MOUSE",
-    flag: "--no-mouse",
-    default: "true",
-    example: "false",
-    help: "Handle mouse clicks and the wheel (`true`), or leave the mouse to the terminal for selecting text (`false`)",
-};
-
-pub const READONLY: SettingDef = SettingDef {
-    name: "readonly",
-    kind: Kind::Switch,
-    variable: "GPUTOP_READONLY",
-    flag: "--readonly",
-    default: "false",
-    example: "true",
-    help: "Disable signals and GPU probes",
-};
-
-pub const ON_INCIDENT: SettingDef = SettingDef {
-    name: "on_incident",
-    kind: Kind::Text,
-    variable: "GPUTOP_ON_INCIDENT",
-    flag: "--on-incident",
-    default: "not set",
-    example: "\"jq -r .title | mail -s gputop ana\"",
-    help: "Command to run with `sh -c`, once for each incident; it gets the incident's JSON on standard input and is stopped after 10 s",
-};
-
-pub const ON_IDLE: SettingDef = SettingDef {
-    name: "on_idle",
-    kind: Kind::Text,
-    variable: "GPUTOP_ON_IDLE",
-    flag: "--on-idle",
-    default: "off",
-    example: "\"10m\"",
-    help: "Time after which the command of `on_incident` is also run for a process that holds GPU memory without using the GPU, from 10s to 24h, or `off`",
-};
-
-pub const ON_EXIT: SettingDef = SettingDef {
-    name: "on_exit",
-    kind: Kind::Switch,
-    variable: "GPUTOP_ON_EXIT",
-    flag: "--on-exit",
-    default: "false",
-    example: "true",
-    help: "Also run the command of `on_incident` for each GPU process that exits",
-};
-
-pub const RECORD_NAMES: SettingDef = SettingDef {
-    name: "record_names",
-    kind: Kind::Switch,
-    variable: "GPUTOP_RECORD_NAMES",
-    flag: "--record-names",
-    default: "false",
-    example: "true",
-    help: "In incidents and recordings, store the names of the tensors that hold memory",
-};
-
-pub const PROBE_INTERVAL: SettingDef = SettingDef {
-    name: "probe_interval",
-    kind: Kind::Text,
-    variable: "GPUTOP_PROBE_INTERVAL",
-    flag: "--probe-interval",
-    default: "off",
-    example: "\"5m\"",
-    help: "Time between repeated probes while the probe screen is open, from 10s to 24h, or `off`",
-};
-
-pub const SETTINGS: &[&SettingDef] = &[
-    &INTERVAL,
-    &THEME,
-    &DENSITY,
-    &ASCII,
-    &MOUSE,
-    &READONLY,
-    &ON_INCIDENT,
-    &ON_IDLE,
-    &ON_EXIT,
-    &RECORD_NAMES,
-    &PROBE_INTERVAL,
-];
+settings! {
+    INTERVAL = Text("interval", "GPUTOP_INTERVAL", "--interval"), default "1s", example "\"1s\"":
+        "Time between samples, from 100ms to 1h: `1s`, `500ms`, `2m`";
+    THEME = Text("theme", "GPUTOP_THEME", "--theme"), default "auto", example "\"light\"":
+        "Colour theme; `auto` chooses from NO_COLOR, COLORTERM and TERM";
+    DENSITY = Text("density", "GPUTOP_DENSITY", "--density"), default "normal", example "\"compact\"":
+        "Overview density: `normal`, or `compact` without the host line, charts and blank lines";
+    ASCII = Switch("ascii", "GPUTOP_ASCII", "--ascii"), default "from the locale", example "true":
+        "Draw with ASCII characters only (`true`), or with Unicode regardless of the locale (`false`)";
+    MOUSE = Switch("mouse", "GPUTOP_MOUSE", "--no-mouse"), default "true", example "false":
+        "Handle mouse clicks and the wheel (`true`), or leave the mouse to the terminal for selecting text (`false`)";
+    READONLY = Switch("readonly", "GPUTOP_READONLY", "--readonly"), default "false", example "true":
+        "Disable signals and GPU probes";
+    ON_INCIDENT = Text("on_incident", "GPUTOP_ON_INCIDENT", "--on-incident"), default "not set", example "\"jq -r .title | mail -s gputop ana\"":
+        "Command to run with `sh -c`, once for each incident; it gets the incident's JSON on standard input and is stopped after 10 s";
+    ON_IDLE = Text("on_idle", "GPUTOP_ON_IDLE", "--on-idle"), default "off", example "\"10m\"":
+        "Time after which the command of `on_incident` is also run for a process that holds GPU memory without using the GPU, from 10s to 24h, or `off`";
+    ON_EXIT = Switch("on_exit", "GPUTOP_ON_EXIT", "--on-exit"), default "false", example "true":
+        "Also run the command of `on_incident` for each GPU process that exits";
+    RECORD_NAMES = Switch("record_names", "GPUTOP_RECORD_NAMES", "--record-names"), default "false", example "true":
+        "In incidents and recordings, store the names of the tensors that hold memory";
+    PROBE_INTERVAL = Text("probe_interval", "GPUTOP_PROBE_INTERVAL", "--probe-interval"), default "off", example "\"5m\"":
+        "Time between repeated probes while the probe screen is open, from 10s to 24h, or `off`";
+}
 
 /// TOML table whose keys are chosen by the user.
 #[derive(Debug)]
