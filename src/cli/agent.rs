@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::connect::AllowedActions;
 use super::settings::agent_options;
 use super::{incident_sync, runtime};
 use crate::collect::agent::Options;
-use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 use crate::source::local;
 use crate::source::remote::serve::serve;
@@ -39,21 +39,17 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
+    let allowed = AllowedActions {
+        signals: args.allow_signals,
+        probe: args.allow_probe,
+        watch: args.allow_watch,
+    };
     let source = local::start(Options {
-        permissions: Permissions {
-            signals: args
-                .allow_signals
-                .then_some(())
-                .ok_or("the remote agent runs without --allow-signals"),
-            probes: args
-                .allow_probe
-                .then_some(())
-                .ok_or("the remote agent runs without --allow-probe"),
-            watches: args
-                .allow_watch
-                .then_some(())
-                .ok_or("the remote agent runs without --allow-watch"),
-        },
+        permissions: allowed.permissions([
+            "the remote agent runs without --allow-signals",
+            "the remote agent runs without --allow-probe",
+            "the remote agent runs without --allow-watch",
+        ]),
         is_remote: true,
         ..agent_options(DEFAULT_INTERVAL)
     })?;

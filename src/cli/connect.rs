@@ -10,6 +10,7 @@ use color_eyre::eyre::{Context, bail, eyre};
 
 use super::pushed_program::Program;
 use super::say;
+use crate::model::permissions::Permissions;
 use crate::model::text::visible;
 use crate::model::units::Millis;
 use crate::source::remote::greeting::{GREETING, fits};
@@ -43,6 +44,19 @@ pub struct AllowedActions {
     /// Allow the `w` key to watch log files on remote hosts
     #[arg(long = "allow-watch")]
     pub watch: bool,
+}
+
+impl AllowedActions {
+    /// Returns the permissions for signals, probes and watched logs, with the reasons for denied ones.
+    pub fn permissions(self, why_denied: [&'static str; 3]) -> Permissions {
+        let permission = |is_allowed: bool, why| is_allowed.then_some(()).ok_or(why);
+        let [signals, probes, watches] = why_denied;
+        Permissions {
+            signals: permission(self.signals, signals),
+            probes: permission(self.probe, probes),
+            watches: permission(self.watch, watches),
+        }
+    }
 }
 
 /// True if this program can run as an agent.

@@ -21,6 +21,7 @@ use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::link::Link;
+#[cfg(local)]
 use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
@@ -127,23 +128,11 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
-    app.permissions = app.permissions.and(Permissions {
-        signals: args
-            .allowed
-            .signals
-            .then_some(())
-            .ok_or("signals on a remote host require --allow-signals"),
-        probes: args
-            .allowed
-            .probe
-            .then_some(())
-            .ok_or("probes on a remote host require --allow-probe"),
-        watches: args
-            .allowed
-            .watch
-            .then_some(())
-            .ok_or("naming a log on a remote host requires --allow-watch"),
-    });
+    app.permissions = app.permissions.and(args.allowed.permissions([
+        "signals on a remote host require --allow-signals",
+        "probes on a remote host require --allow-probe",
+        "naming a log on a remote host requires --allow-watch",
+    ]));
     app.hello = Arc::new(pending_hello(&connection.target));
     let way_in = interactive_login(&connection);
     Ok(Host { login: way_in, ..Host::new(app, remote::start(connection)?) })
