@@ -22,6 +22,7 @@ use std::sync::Arc;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use self::map_line::{MapLine, MapLineError};
 use crate::model::bounded_json;
@@ -273,13 +274,14 @@ impl Serialize for Reply<'_> {
 }
 
 /// The wire form of a reply about one process.
+#[skip_serializing_none]
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Answer<T> {
     process: ProcessKey,
-    #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "is")]
     value: Option<T>,
-    #[serde(default, rename = "why_not", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "why_not")]
     missing: Option<Missing>,
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::on_incident::{NOTICE_LIMIT, run};
@@ -28,16 +29,15 @@ const MAX_COMMAND_CHARS: usize = 60;
 const FOREVER: Millis = Millis(u64::MAX);
 
 /// JSON document passed to the notification command.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Activity {
     kind: &'static str,
     title: String,
     host: String,
     time: UnixMillis,
-    #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<Process>,
     gpus: Vec<GpuUuid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<Exit>,
     /// Unique ID of the process across hosts and boots.
     #[serde(skip)]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 use super::event::Exit;
 use super::frame::{Frame, SCHEMA};
@@ -26,15 +27,14 @@ pub struct Document {
 }
 
 /// Screen state that is not part of a frame.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct Shown {
     /// Name of the screen: `overview`, `memory`.
     pub id: &'static str,
     /// Name of the recording being played; absent for live data.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<String>,
     /// Segments and blocks of the pool shown on the screen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<Arc<PoolMap>>,
     /// Exited processes still shown on the screen.
     #[serde(skip_serializing_if = "Vec::is_empty")]

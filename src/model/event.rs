@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use super::gpu::{GpuProcess, HealthState, Memory};
 use super::pool::PoolStats;
@@ -15,6 +16,7 @@ use super::remote_incident::RemoteIncident;
 use super::trace_replay::TraceReplay;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
@@ -26,10 +28,8 @@ pub struct Event {
     pub seq: u64,
     pub time: UnixMillis,
     pub mono: Mono,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     /// UUID of the physical GPU, even if the event happened on a MIG device.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     pub observation: Observation,
 }
@@ -227,6 +227,7 @@ pub enum LogTrigger {
 }
 
 /// A report from the Python hook inside a program. `what` determines whether `oom` or `exception` is set.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookEvent {
@@ -235,11 +236,8 @@ pub struct HookEvent {
     /// Time of the reported failure, by the clock of the program's host.
     pub time: UnixMillis,
     /// Number of optimizer steps, if the hook can count them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub oom: Option<Box<HookOom>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exception: Option<Box<HookException>>,
     /// The complete hook report, if this version does not know its kind.
     #[serde(skip_serializing_if = "Value::is_null")]

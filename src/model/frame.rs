@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::bounded_json;
 use super::gpu::Gpu;
@@ -25,6 +26,7 @@ pub const MAX_GPUS: usize = 256;
 
 /// The latest state of one host. Each collector sets its own field and timestamp, so slow collectors do not delay fast
 /// ones.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Frame {
@@ -35,18 +37,14 @@ pub struct Frame {
     pub mono: Mono,
     /// Requested time between frames.
     pub interval: Millis,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Driver>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     #[serde(
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded_json::list::<_, _, MAX_GPUS>"
     )]
     pub gpus: Vec<Gpu>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessList>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pools: Option<Pools>,
 }
 

@@ -14,6 +14,7 @@ mod throttle;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 use self::figure::figure;
 pub use self::figure::{Field, GpuFigure, Period, SLOW_INTERVAL, Section, Value};
@@ -24,6 +25,8 @@ use super::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent,
 };
 
+#[skip_serializing_none]
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
@@ -39,56 +42,38 @@ pub struct Gpu {
     pub board: Arc<Board>,
     pub memory: Memory,
     /// Share of the last sample period during which a kernel was running.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub sm: Reading<Percent>,
     /// Share of the last sample period during which device memory was read or written.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_bandwidth: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub encoder: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub decoder: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power: Reading<MilliWatts>,
     /// Power limit currently in force (NVML's enforced limit).
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power_cap: Reading<MilliWatts>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub temperature: Reading<Celsius>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_temperature: Reading<Celsius>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub fan: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub sm_clock: Reading<MegaHertz>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_clock: Reading<MegaHertz>,
     /// Performance state: 0 is the fastest, 15 the slowest.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pstate: Reading<u8>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub throttle: Reading<Vec<Throttle>>,
     pub ecc: Ecc,
     pub pcie: Pcie,
     /// True if MIG mode is on. Memory and processes then belong to the MIG instances.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub mig_enabled: Reading<bool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
     /// Every process listed by the driver on this GPU, in the driver's PID namespace.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub processes: Reading<Vec<GpuProcess>>,
     /// Used memory not held by any visible process, in parts with their likely causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unattributed: Vec<Unattributed>,
     /// Time of the last read of `processes`, which is not read at every sampling interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
     /// Time of the last read of the processes' utilization, which is read even less often than `processes`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_at: Option<Mono>,
     /// PCIe and NVLink traffic, read only while a screen shows it, because the calls are expensive.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
@@ -101,15 +86,14 @@ impl Gpu {
     }
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
     pub state: HealthState,
     /// Time when the GPU stopped responding, if it did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Mono>,
     /// The driver's description of the error, a phrase without a period.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
@@ -127,38 +111,26 @@ pub enum HealthState {
 }
 
 /// Properties of a GPU that do not change while the driver is loaded.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Board {
     /// PCI address as in the kernel log's Xid lines: `0000:3b:00`.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pci_bus: Reading<String>,
     /// The number N of /dev/nvidiaN.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub minor: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub serial: Reading<String>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub vbios: Reading<String>,
     /// `9.0`
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_capability: Reading<String>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub architecture: Reading<String>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub persistence: Reading<bool>,
     /// Compute mode: `default`, `exclusive process` or `prohibited`.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_mode: Reading<String>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_sm_clock: Reading<MegaHertz>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_memory_clock: Reading<MegaHertz>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub power_cap_default: Reading<MilliWatts>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub slowdown_temperature: Reading<Celsius>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub shutdown_temperature: Reading<Celsius>,
 }
 
@@ -180,16 +152,13 @@ impl Board {
 /// Device memory as split by `nvmlDeviceGetMemoryInfo_v2`: total = used + reserved + free.
 ///
 /// Drivers before 510 offer only version 1, whose `used` includes the reserved part; `reserved` is then missing.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub total: Reading<Bytes>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub used: Reading<Bytes>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub reserved: Reading<Bytes>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub free: Reading<Bytes>,
 }
 
@@ -218,78 +187,62 @@ impl Memory {
 }
 
 /// ECC error counters of a GPU. A healthy GPU has only zeros and no pending row remapping.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ecc {
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub enabled: Reading<bool>,
     /// Corrected errors since the driver was loaded.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub corrected: Reading<u64>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub uncorrected: Reading<u64>,
     /// Memory rows remapped after correctable errors, over the GPU's lifetime.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_correctable: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remapped_uncorrectable: Reading<u32>,
     /// True if a memory row will be remapped at the next GPU reset.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_pending: Reading<bool>,
     /// True if a memory row could not be remapped, so the GPU should be replaced.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub remap_failed: Reading<bool>,
 }
 
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pcie {
     /// Current PCIe generation. An idle GPU lowers it to save power.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub generation: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub width: Reading<u32>,
     /// Maximum PCIe generation that the GPU, the slot and the mainboard all support.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_generation: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub max_width: Reading<u32>,
 }
 
 /// PCIe and NVLink traffic of one GPU, read only while its screen is open, because the calls take 2 to 40 ms.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Traffic {
     pub at: Mono,
     /// Traffic from the GPU to the host, measured over NVML's 20 ms window.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_tx: Reading<BytesPerSecond>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_rx: Reading<BytesPerSecond>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub pcie_replays: Reading<u32>,
     /// NVLink traffic summed over all links, from the difference between two counter reads.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvlink_tx: Reading<BytesPerSecond>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvlink_rx: Reading<BytesPerSecond>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub energy: Reading<MilliJoules>,
 }
 
 /// A MIG device: a GPU instance with its compute instance.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MigInstance {
     /// NVML's index of the MIG device on its parent GPU.
     pub index: u32,
     pub uuid: GpuUuid,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpu_instance: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub compute_instance: Reading<u32>,
     /// MIG profile name as shown by nvidia-smi: `3g.71gb`.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub profile: Reading<String>,
     pub memory: Memory,
 }

@@ -1,34 +1,30 @@
 //! Data about the host that contains the GPUs.
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::reading::Reading;
 use super::units::{Bytes, Mono, Percent};
 
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Host {
     pub at: Mono,
     /// CPU usage across all cores. 100 means that every core is busy.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cores: Reading<u32>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_total: Reading<Bytes>,
     /// Total memory minus the memory that programs can still allocate without swapping.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_used: Reading<Bytes>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub swap_total: Reading<Bytes>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub swap_used: Reading<Bytes>,
     /// Load average over 1, 5 and 15 minutes.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub load: Reading<Vec<f64>>,
 }
 
 /// Properties that stay the same while an agent runs. Sent once, before the first frame.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hello {
@@ -46,11 +42,9 @@ pub struct Hello {
     pub reduced: bool,
     /// The kernel's boot ID. Together with a PID and a start time, it uniquely identifies a process.
     pub boot_id: String,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub kernel: Reading<String>,
     pub namespace: PidNamespace,
     /// Inode of the PID namespace that all [`ProcessKey`](super::process::ProcessKey)s refer to.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub namespace_id: Reading<u64>,
     /// Frequency of [`StartTicks`](super::units::StartTicks) in Hz.
     pub ticks_per_second: u64,
@@ -73,17 +67,15 @@ pub enum PidNamespace {
 }
 
 /// Driver versions, or the reason why no driver was found.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Driver {
     /// `580.159.03`
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub version: Reading<String>,
     /// Newest CUDA version supported by the driver: `13.0`.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cuda: Reading<String>,
     /// Number of GPUs reported by the driver. If it reports none or no driver is found, contains the reason as a
     /// sentence.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub gpus: Reading<u32>,
 }

@@ -3,10 +3,12 @@
 //! An incident contains only data that was read from text or measured. Unknown values are omitted, never guessed.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::trace_replay::SettingResult;
 use super::units::Pid;
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Incident {
@@ -18,15 +20,11 @@ pub struct Incident {
     /// Probability from 0 to 1 that the explanation `id` is correct.
     pub confidence: f64,
     pub count: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Time of the incident in RFC 3339 format.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     pub detected_by: DetectedBy,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LogLocation>,
     pub fields: Fields,
     pub causes: Vec<Cause>,
@@ -40,10 +38,8 @@ pub struct Incident {
     #[serde(skip_serializing_if = "Quote::is_empty")]
     pub quote: Quote,
     /// Location in the user's program: `train.py:57  loss.backward()`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// Sentence that explains why this incident is listed first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub why_first: Option<String>,
     /// Checks that would increase the confidence, with instructions, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -135,66 +131,39 @@ pub struct LogLocation {
 }
 
 /// Values of an incident under standard names. Sizes are in bytes.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fields {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_index: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub free_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_unallocated_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_processes: Vec<OtherProcess>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda_error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda_error_code: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub api_call: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub assertion: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub xid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub source_line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub python_file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub python_line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<Pid>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_bus: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Additional fields that an explanation extracts under nonstandard names.
     #[serde(flatten)]
@@ -234,20 +203,18 @@ pub enum Verdict {
     Unknown,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Fix {
     pub title: String,
     /// ID of the cause addressed by the fix.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub for_cause: Option<String>,
     /// Exact text of the change to apply.
     pub change: String,
     pub kind: FixKind,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
     /// Result of replaying the program's allocation trace with the setting that the fix changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<SettingResult>,
 }
 

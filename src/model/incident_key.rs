@@ -2,6 +2,7 @@
 //! observers of the same incident match.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::process::ProcessKey;
 use super::units::{GpuUuid, Millis, Mono, UnixMillis};
@@ -10,18 +11,16 @@ use super::units::{GpuUuid, Millis, Mono, UnixMillis};
 /// example, sample at different times.
 const MAX_DISTANCE: Millis = Millis(5_000);
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IncidentKey {
     pub boot_id: String,
     /// First process that failed, or `None` if the failure of a GPU is not attributed to a process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     /// The `gputop run` command that started the process. It is the subject of that run's incident record.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
     /// GPU of an incident that does not involve a process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
     /// Monotonic time of the first observation, for comparisons.
     pub first: Mono,

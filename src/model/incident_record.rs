@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::event::Event;
 use super::history::Span;
@@ -27,6 +28,7 @@ const MAX_TRACKS: usize = 64;
 const MAX_VALUES: usize = 720;
 const MAX_VARIABLES: usize = 256;
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
@@ -37,16 +39,12 @@ pub struct Record {
     pub key: IncidentKey,
     /// Agent that sent the first event on which the diagnosis is based. `None` for `gputop run`, which watches the
     /// command itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub concluded_by: Option<String>,
     /// Command line of the process, without secrets.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
     /// State of the machine at the time of the incident, recorded only by observers of the process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scene: Option<Arc<Scene>>,
     /// Values measured before and after the incident, one track per series.
     #[serde(skip_serializing_if = "Vec::is_empty")]

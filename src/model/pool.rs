@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::process::ProcessKey;
 use super::reading::Reading;
@@ -96,6 +97,7 @@ impl Sampled {
 ///
 /// Fields ending in `_peak` are PyTorch's own peaks since the program started or last called `reset_peak_memory_stats`.
 /// Counters restart at 0 after `reset_accumulated_memory_stats`.
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PoolStats {
@@ -110,7 +112,6 @@ pub struct PoolStats {
     pub inactive_split: Bytes,
     pub inactive_split_peak: Bytes,
     /// Bytes requested by the program, before rounding. Available in torch 2.0 and later.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub requested: Reading<Bytes>,
     pub segments: u64,
     pub segments_peak: u64,
@@ -118,7 +119,6 @@ pub struct PoolStats {
     pub num_ooms: u64,
     /// Size of the largest free block in any stream, read from the last node of each tree of free blocks. Only the pool
     /// map has the exact value.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub largest_free_block: Reading<Bytes>,
 }
 

@@ -5,6 +5,7 @@
 //! *process*. A probe that was refused or could not create a CUDA context has a reason and no histograms.
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 use super::frame::SCHEMA;
 use super::process::ProcessKey;
@@ -50,6 +51,8 @@ pub struct ProbeRequest {
     pub policies: Vec<Policy>,
 }
 
+#[skip_serializing_none]
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probe {
@@ -59,28 +62,21 @@ pub struct Probe {
     /// Wall-clock start time of the probe.
     pub time: UnixMillis,
     /// Start time as time since boot, used for the history of probes.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub at: Reading<Mono>,
     pub outcome: Outcome,
     /// Reason why the probe's outcome is not `done`: a phrase without a period.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Total memory of the GPU as counted by CUDA.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub total_bytes: Reading<Bytes>,
     /// Free GPU memory as counted by CUDA after the probe created its own context.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub free_bytes: Reading<Bytes>,
     /// Free GPU memory as counted by NVML, before the probe created a CUDA context.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub nvml_free_bytes: Reading<Bytes>,
     /// Memory that the probe left free at all times.
     pub headroom_bytes: Bytes,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Fill>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<PatternResult>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessFragmentation>,
     pub cost: Cost,
 }
@@ -205,6 +201,7 @@ impl Policy {
 }
 
 /// Result of running a pattern of requests in a fresh allocator.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PatternResult {
@@ -226,16 +223,15 @@ pub struct PatternResult {
     pub free_bytes: Bytes,
     pub largest_free_block: Bytes,
     /// 1 − largest free block / free bytes. 0 if all free memory is one block. Absent if no memory is free.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
     pub us: u64,
     /// Reason why the pattern was not run or not completed, as a phrase without a period.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
 /// Free blocks in a process's own allocator, for comparison with the policies.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessFragmentation {
@@ -245,11 +241,9 @@ pub struct ProcessFragmentation {
     pub reserved_bytes: Bytes,
     pub free_bytes: Bytes,
     pub largest_free_block: Bytes,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub external_fragmentation: Option<f64>,
     pub free_histogram: Vec<Bin>,
     /// Reason why no pool map is available: a phrase without a period.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 

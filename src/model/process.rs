@@ -2,6 +2,7 @@
 //! views by PID, but only if the PID namespaces are the same.
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 use super::container::Runtime;
 use super::reading::Reading;
@@ -26,6 +27,8 @@ impl ProcessKey {
 /// Data about a GPU process, as shown in a table row.
 ///
 /// All text in a process is already escaped for display, limited in length, and free of secrets.
+#[skip_serializing_none]
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Process {
@@ -33,47 +36,32 @@ pub struct Process {
     pub started: UnixMillis,
     /// The kernel's short process name, at most 15 bytes.
     pub name: String,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub command: Reading<String>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub user: Reading<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     pub state: RunState,
     /// CPU usage over the last interval. 100 is one core.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub cpu: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rss: Reading<Bytes>,
     /// RANK from the process's environment, or SLURM_PROCID if RANK is not set.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub rank: Reading<u32>,
     /// LOCAL_RANK from the process's environment, or SLURM_LOCALID if LOCAL_RANK is not set.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub local_rank: Reading<u32>,
     /// The batch system's job ID.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub job: Reading<String>,
     /// CUDA_VISIBLE_DEVICES at the start of the process, split into entries. The program may change it later.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
     /// Value of PYTORCH_CUDA_ALLOC_CONF when the process started. If it was not set, the value of PYTORCH_ALLOC_CONF.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
     /// Process that started this process or later adopted it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// The `gputop run` command to which the process belongs, unless the process is that command.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<ProcessKey>,
     /// Container of the process: a short ID, or the name if the runtime has no IDs. `81234.0` for a Slurm step.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<Runtime>,
     /// User-chosen container name: `train`, `POD/CONTAINER` for Kubernetes, the image for Apptainer. Not read if the
     /// container ID is already a name.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container_name: Reading<String>,
     /// GPUs whose device file the process has open. Set only inside a container, where the driver's process list cannot
     /// be matched.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::frame::Frame;
 use super::holders::summary::HolderSummary;
@@ -22,6 +23,7 @@ pub const MAX_STACKS: usize = 8;
 /// Maximum number of segments and blocks in a complete map. Each takes about 60 bytes as JSON.
 pub const MAX_PARTS: u64 = 4_096;
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scene {
@@ -36,13 +38,11 @@ pub struct Scene {
     /// Number of unlisted processes on the incident's GPUs. Only the largest processes are listed.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<SceneMap>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stacks: Vec<PythonStack>,
     /// Memory holders of the process whose allocation failed, read after the failure, or earlier, when the GPU's memory
     /// was nearly full.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,
 }
 

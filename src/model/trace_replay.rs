@@ -3,9 +3,11 @@
 //! failure.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::units::Bytes;
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TraceReplay {
@@ -16,11 +18,9 @@ pub struct TraceReplay {
     /// The program's peak reserved memory up to the failure, with its own settings.
     pub peak_reserved_bytes: Bytes,
     /// Number of operations in the trace, if the trace does not reach back to the program's start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operations: Option<u64>,
     pub tried: Vec<SettingResult>,
     /// Reason why the replay has no result, as a sentence. No settings were tried in this case.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 

@@ -17,6 +17,7 @@ mod subject;
 mod totals;
 
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 
 pub use self::compare::{ComparedSubject, Comparison, Difference, compare};
 pub use self::distribution::Percentiles;
@@ -173,6 +174,7 @@ pub struct WarningSummary {
     pub text: String,
 }
 
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IncidentSummary {
     pub id: String,
@@ -182,13 +184,10 @@ pub struct IncidentSummary {
     /// Time of the incident, as an offset from the start of the recording.
     #[serde(rename = "after_ms")]
     pub after: Millis,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     /// Index of the GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
     pub count: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_fix: Option<FixSummary>,
 }
 

@@ -1,12 +1,15 @@
 //! The driver's process list for one GPU, and the used memory that is not attributed to any listed process.
 
 use serde::{Deserialize, Serialize};
+use serde_with::{apply, skip_serializing_none};
 
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, Percent, Pid};
 
 /// An entry in the driver's process list of one GPU.
+#[skip_serializing_none]
+#[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuProcess {
@@ -15,20 +18,14 @@ pub struct GpuProcess {
     /// The matching kernel process, if it was found when the driver's list was read. Only this field links a driver
     /// entry to a [`Process`](crate::model::process::Process). Absent inside a container, where the driver's PIDs do
     /// not match the kernel's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
     pub kind: ContextKind,
     /// The process's device memory as counted by the driver. NVML under-reports managed memory.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub vram: Reading<Bytes>,
     /// Share of the GPU's SM time used by the process since the last sample.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub sm: Reading<Percent>,
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub memory_bandwidth: Reading<Percent>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_instance: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_instance: Option<u32>,
 }
 
