@@ -8,7 +8,6 @@
 mod input;
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use color_eyre::Result;
@@ -66,9 +65,42 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let stdin = [PathBuf::from("-")];
     let paths = if args.paths.is_empty() { &stdin[..] } else { &args.paths };
-    let mut incidents = Vec::new();
-    let mut logs = Vec::new();
-    let mut unread = 0;
+    let Explained { mut incidents, logs, unread } = explained(catalogue, paths);
+    fatal_first(&mut incidents);
+    // Redact the output instead of the log, because a log may be gigabytes long.
+    if !args.raw {
+        incidents.iter_mut().for_each(redact::incident);
+    }
+    if args.json {
+        print_json(&explanation::json(&incidents)?)?;
+    } else if args.markdown {
+        print(&explanation::markdown(&incidents, args.all))?;
+    } else if !incidents.is_empty() {
+        let detail = match (args.all, args.verbose) {
+            (true, _) => Detail::All,
+            (false, true) => Detail::Full,
+            (false, false) => Detail::Short,
+        };
+        print_styled(&explanation::text(&incidents, detail, &super::style()))?;
+    }
+    if incidents.is_empty() && !args.json {
+        say(&no_incident(catalogue, &logs, args.raw));
+    }
+    Ok(exit_code(&incidents, unread))
+}
+
+/// Logs and the incidents found in them.
+#[derive(Default)]
+struct Explained {
+    incidents: Vec<Incident>,
+    logs: Vec<LogFindings>,
+    /// Number of inputs, and of logs, that could not be read.
+    unread: usize,
+}
+
+/// Reads and diagnoses all logs, and prints what could not be read.
+fn explained(catalogue: &Catalogue, paths: &[PathBuf]) -> Explained {
+    let mut explained = Explained::default();
     let mut progress = Progress::new("", None);
     for path in paths {
         let (mut found, faults) = input::logs(catalogue, path, &mut progress);
@@ -83,11 +115,11 @@ pub fn run(args: &Args) -> Result<u8> {
                 Bytes(log.skipped_bytes)
             ));
         }
-        unread += faults.len();
+        explained.unread += faults.len();
         source_lines::add(&mut found);
         for job in jobs(catalogue, found) {
-            incidents.extend(diagnose(catalogue, &job, &Measured::default()));
-            logs.extend(job);
+            explained.incidents.extend(diagnose(catalogue, &job, &Measured::default()));
+            explained.logs.extend(job);
         }
     }
     drop(progress);
@@ -95,33 +127,8 @@ pub fn run(args: &Args) -> Result<u8> {
     for failure in &failures {
         say(&format!("gputop: {failure}\n"));
     }
-    unread += failures.len();
-    fatal_first(&mut incidents);
-    // Redact the output instead of the log, because a log may be gigabytes long.
-    if !args.raw {
-        incidents.iter_mut().for_each(redact::incident);
-    }
-    if args.json {
-        print_json(&explanation::json(&incidents)?)?;
-    } else if args.markdown {
-        print(&explanation::markdown(&incidents, args.all))?;
-    } else if !incidents.is_empty() {
-        let style = explanation::Style {
-            width: super::width(),
-            colour: std::io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-        };
-        let detail = match (args.all, args.verbose) {
-            (true, _) => Detail::All,
-            (false, true) => Detail::Full,
-            (false, false) => Detail::Short,
-        };
-        print_styled(&explanation::text(&incidents, detail, &style))?;
-    }
-    if incidents.is_empty() && !args.json {
-        say(&no_incident(catalogue, &logs, args.raw));
-    }
-    Ok(exit_code(&incidents, unread))
+    explained.unread += failures.len();
+    explained
 }
 
 fn exit_code(incidents: &[Incident], unread: usize) -> u8 {

@@ -156,11 +156,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
     if json {
         print_json(&document(record)?)?;
     } else {
-        let style = Style {
-            width: super::width(),
-            colour: std::io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-        };
+        let style = super::style();
         let incident = Incident { time: None, ..record.incident.clone() };
         let text = explanation::text(&[incident], Detail::Full, &style);
         print_styled(&format!(

@@ -62,6 +62,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use color_eyre::Result;
 
 use self::settings::{Flags, Settings, SettingsArgs};
+use crate::export::explanation::Style;
 use crate::model::text::{Escaped, json_escaped};
 use crate::tui::CloseReason;
 
@@ -195,29 +196,11 @@ pub fn check_config(text: &str) -> Result<(), String> {
 
 /// Runs the subcommand, or the dashboard, and returns the exit code. Errors are messages for the user.
 pub fn run(cli: &Cli) -> Result<u8> {
-    #[cfg(local)]
-    let is_agent = matches!(cli.command, Some(Command::Agent(_)));
-    #[cfg(not(local))]
-    let is_agent = false;
-    // Keep the original limit on open files for `gputop run`, because the command inherits the limit.
-    #[cfg(local)]
-    if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
-        crate::open_files::raise();
-    }
-    // Do not write a log as an agent, because an agent must not create files on its host.
-    if !is_agent {
-        log::start();
-    }
+    prepare(cli.command.as_ref());
     // Also apply options given before the subcommand: `gputop --config FILE once`.
     let before = || cli.settings.flags();
     // Read settings only in subcommands that use them, so that `gputop explain` works with a broken configuration.
-    let settings = |flags: Flags| {
-        let settings = Settings::read(&flags.or(before()))?;
-        if let Some(why) = &settings.unread {
-            say(&format!("gputop: your settings, incidents and log are not used: {why}\n"));
-        }
-        Ok::<_, color_eyre::Report>(settings)
-    };
+    let settings = |flags: Flags| read_settings(&flags.or(before()));
     match &cli.command {
         None => dashboard::run(&cli.dashboard, &settings(Flags::default())?),
         #[cfg(local)]
@@ -259,6 +242,32 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(not(local))]
         Some(Command::Unavailable(command)) => color_eyre::eyre::bail!(command.message()),
     }
+}
+
+/// Raises the limit on open files and starts the log, where the command allows it.
+#[cfg(local)]
+fn prepare(command: Option<&Command>) {
+    // Keep the original limit for `gputop run`, because the command inherits the limit.
+    if !matches!(command, Some(Command::Run(_) | Command::ProbeChild)) {
+        crate::open_files::raise();
+    }
+    // Do not write a log as an agent, because an agent must not create files on its host.
+    if !matches!(command, Some(Command::Agent(_))) {
+        log::start();
+    }
+}
+
+#[cfg(not(local))]
+fn prepare(_: Option<&Command>) {
+    log::start();
+}
+
+fn read_settings(flags: &Flags) -> Result<Settings> {
+    let settings = Settings::read(flags)?;
+    if let Some(why) = &settings.unread {
+        say(&format!("gputop: your settings, incidents and log are not used: {why}\n"));
+    }
+    Ok(settings)
 }
 
 /// Prints text to standard output, escaped so that file names, arguments and stored text cannot control the terminal.
@@ -373,6 +382,16 @@ fn width() -> usize {
 fn width_of(is_terminal: bool) -> usize {
     let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
     size.map_or(80, |(width, _)| if width == 0 { 80 } else { usize::from(width).clamp(40, 120) })
+}
+
+/// Returns the style of explanations on standard output.
+fn style() -> Style {
+    style_of(settings::has_terminal())
+}
+
+fn style_of(is_terminal: bool) -> Style {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Style { width: width_of(is_terminal), colour: is_terminal && !is_plain }
 }
 
 fn exit_code(left: CloseReason) -> u8 {

@@ -87,21 +87,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result<u8> {
-    let mut source = match target {
-        #[cfg(local)]
-        None => local::start(agent_options(settings.interval))?,
-        #[cfg(not(local))]
-        None => bail!(
-            "cannot record this host: {}. Name a host: `gputop record HOST`",
-            super::NO_COLLECTORS
-        ),
-        Some(target) => remote::start(prepare(
-            target,
-            settings.interval,
-            &args.push,
-            AllowedActions::default(),
-        )?)?,
-    };
+    let mut source = source(target, args, settings)?;
     let hello = first_hello(&mut source).await?;
     let path = args.output.clone().unwrap_or_else(|| default_name(&hello.host));
     let recorder = recorder(&path, &hello, args.force)?;
@@ -138,6 +124,23 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
     clear_progress();
     say(&format!("gputop: recorded {frames} frames to {} ({bytes})\n", path.display()));
     Ok(0)
+}
+
+fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<Source> {
+    let interval = settings.interval;
+    match target {
+        Some(target) => {
+            let connection = prepare(target, interval, &args.push, AllowedActions::default())?;
+            Ok(remote::start(connection)?)
+        }
+        #[cfg(local)]
+        None => Ok(local::start(agent_options(interval))?),
+        #[cfg(not(local))]
+        None => bail!(
+            "cannot record this host: {}. Name a host: `gputop record HOST`",
+            super::NO_COLLECTORS
+        ),
+    }
 }
 
 fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordError> {
@@ -235,15 +238,11 @@ impl HostRecording {
                 }
             }
             Update::Map(map) if self.rounds.takes(&map) => {
-                let before = recorder.bytes();
-                recorder.map(&map)?;
-                self.rounds.wrote(recorder.bytes() - before);
+                self.rounds.wrote(recorder.map(&map)?);
                 self.source.send(self.rounds.ask_next());
             }
             Update::FailureMap(failed) if self.rounds.takes_failed(&failed.map) => {
-                let before = recorder.bytes();
-                recorder.failure_map(&failed)?;
-                self.rounds.wrote(recorder.bytes() - before);
+                self.rounds.wrote(recorder.failure_map(&failed)?);
             }
             Update::HolderSummary(mut summary) => {
                 if !self.record_names {

@@ -16,9 +16,10 @@ use super::background_recorder::BackgroundRecorder;
 use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
-use crate::export::explanation::{self, Detail, Style};
+use crate::export::explanation::{self, Detail};
 use crate::incident::{save, with_timeout};
 use crate::model::incident_record::Record;
+use crate::model::process::ProcessKey;
 use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -104,13 +105,19 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     if let Some(recorder) = recorder {
         let traces = hook.as_ref().map(Hook::traces).unwrap_or_default();
         let traces = args.trace_allocs.then_some(&*traces);
-        report(|| {
-            if let Err(why) = recorder.and_then(|recorder| recorder.summarize(process, traces)) {
-                say(&format!("gputop: no summary: {why}\n"));
-            }
-        });
+        report(|| summarize(recorder, process, traces));
     }
     Ok(code)
+}
+
+fn summarize(
+    recorder: Result<BackgroundRecorder>,
+    process: Option<ProcessKey>,
+    traces: Option<&[PathBuf]>,
+) {
+    if let Err(why) = recorder.and_then(|recorder| recorder.summarize(process, traces)) {
+        say(&format!("gputop: no summary: {why}\n"));
+    }
 }
 
 /// Runs `explain` and reports its failures. A panic in `explain` does not change the exit code.
@@ -125,11 +132,7 @@ fn report(explain: impl FnOnce()) {
 fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: &Flags) {
     match run::explain(finished, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
-            let is_terminal = std::io::stderr().is_terminal();
-            let style = Style {
-                width: super::width_of(is_terminal),
-                colour: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-            };
+            let style = super::style_of(std::io::stderr().is_terminal());
             let text = explanation::text(std::slice::from_ref(&*incident), Detail::Short, &style);
             say_styled(&format!("\n{text}"));
             let fault = run::run_until_cancelled(|is_cancelled| {

@@ -58,23 +58,11 @@ fn take(
                 fill.cut_short = true;
                 break;
             }
-            let start = device.now_us();
-            let result = device.alloc(size);
-            let us = device.now_us().saturating_sub(start);
-            latency.total_us += us;
-            latency.longest_us = latency.longest_us.max(us);
-            match result {
-                Ok(address) => {
-                    latency.count += 1;
-                    taken.push((address, size));
-                    fill.held_bytes.0 += size;
-                }
-                Err(DeviceError::OutOfMemory) => {
-                    latency.failed += 1;
-                    break;
-                }
-                Err(other) => return Err(other),
-            }
+            let Some(address) = timed_alloc(device, size, &mut latency)? else {
+                break;
+            };
+            taken.push((address, size));
+            fill.held_bytes.0 += size;
         }
         if latency.count + latency.failed > 0 {
             fill.latency.push(latency);
@@ -85,4 +73,28 @@ fn take(
         size /= 2;
     }
     Ok(())
+}
+
+/// Allocates `size` bytes and adds the time to `latency`. Returns `None` if the driver refuses.
+fn timed_alloc(
+    device: &mut impl Device,
+    size: u64,
+    latency: &mut Latency,
+) -> Result<Option<u64>, DeviceError> {
+    let start = device.now_us();
+    let result = device.alloc(size);
+    let us = device.now_us().saturating_sub(start);
+    latency.total_us += us;
+    latency.longest_us = latency.longest_us.max(us);
+    match result {
+        Ok(address) => {
+            latency.count += 1;
+            Ok(Some(address))
+        }
+        Err(DeviceError::OutOfMemory) => {
+            latency.failed += 1;
+            Ok(None)
+        }
+        Err(other) => Err(other),
+    }
 }

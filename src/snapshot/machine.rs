@@ -208,24 +208,6 @@ impl<R: Read> Machine<R> {
                 newer if newer > NEWEST => Err(SnapshotError::Protocol(newer)),
                 _ => Ok(()),
             },
-            BINUNICODE | BINBYTES | BINSTRING => {
-                let size = u32::from_le_bytes(self.input.array()?);
-                self.text(size.into())
-            }
-            BINUNICODE8 | BINBYTES8 | BYTEARRAY8 => {
-                let size = u64::from_le_bytes(self.input.array()?);
-                self.text(size)
-            }
-            UNICODE => {
-                let text = unescaped(self.input.line()?);
-                self.push_text(&text)
-            }
-            STRING => {
-                let line = self.input.line()?;
-                let quoted = line.len() >= 2 && line.first() == line.last();
-                let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
-                self.push_text(&text)
-            }
             INT | LONG => self.decimal(),
             FLOAT => {
                 let number = ascii(self.input.line()?).and_then(|text| text.parse().ok());
@@ -261,6 +243,30 @@ impl<R: Read> Machine<R> {
                 let key = u32::from_le_bytes(self.input.array()?);
                 self.memoize(key.into())
             }
+            _ => self.rare_text(opcode),
+        }
+    }
+
+    fn rare_text(&mut self, opcode: u8) -> Result<()> {
+        match opcode {
+            BINUNICODE | BINBYTES | BINSTRING => {
+                let size = u32::from_le_bytes(self.input.array()?);
+                self.text(size.into())
+            }
+            BINUNICODE8 | BINBYTES8 | BYTEARRAY8 => {
+                let size = u64::from_le_bytes(self.input.array()?);
+                self.text(size)
+            }
+            UNICODE => {
+                let text = unescaped(self.input.line()?);
+                self.push_text(&text)
+            }
+            STRING => {
+                let line = self.input.line()?;
+                let quoted = line.len() >= 2 && line.first() == line.last();
+                let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
+                self.push_text(&text)
+            }
             _ => self.rare_on_stack(opcode),
         }
     }
@@ -294,14 +300,12 @@ impl<R: Read> Machine<R> {
                 let from = self.unmark()?;
                 self.tuple(self.stack.len() - from)
             }
-            POP => match self.marks.last() {
-                // As in Python, POP also removes a mark on top of the stack.
-                Some(&mark) if mark == self.stack.len() => {
-                    self.marks.pop();
-                    Ok(())
-                }
-                _ => self.pop().map(drop),
-            },
+            // As in Python, POP also removes a mark on top of the stack.
+            POP if self.marks.last() == Some(&self.stack.len()) => {
+                self.marks.pop();
+                Ok(())
+            }
+            POP => self.pop().map(drop),
             POP_MARK => {
                 let from = self.unmark()?;
                 self.stack.truncate(from);

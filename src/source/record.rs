@@ -197,16 +197,18 @@ impl<W: Write> Recorder<W> {
         line.and_then(|line| self.write_line(summary.at, &line).map(drop)).map_err(write_failed)
     }
 
-    pub fn map(&mut self, map: &PoolMap) -> Result<(), RecordError> {
+    /// Writes a pool map and returns the number of bytes written.
+    pub fn map(&mut self, map: &PoolMap) -> Result<u64, RecordError> {
         self.write_map(map, None)
     }
 
-    /// Writes a pool map captured because of a failed allocation.
-    pub fn failure_map(&mut self, failed: &FailureMap) -> Result<(), RecordError> {
+    /// Writes a pool map captured because of a failed allocation, like [`map`](Self::map).
+    pub fn failure_map(&mut self, failed: &FailureMap) -> Result<u64, RecordError> {
         self.write_map(&failed.map, Some(failed.since))
     }
 
-    fn write_map(&mut self, map: &PoolMap, since: Option<Mono>) -> Result<(), RecordError> {
+    fn write_map(&mut self, map: &PoolMap, since: Option<Mono>) -> Result<u64, RecordError> {
+        let before = self.offset;
         let line = MapLine::new(map, since).map_err(io::Error::from);
         let line = line.and_then(|line| json_line(&line));
         line.and_then(|line| {
@@ -215,7 +217,7 @@ impl<W: Write> Recorder<W> {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;
             }
-            Ok(())
+            Ok(self.offset - before)
         })
         .map_err(write_failed)
     }

@@ -33,17 +33,14 @@ pub(super) fn text(record: &Record) -> String {
         incident.confidence,
         incident.title
     );
+    let evidence = |list: &[String]| match list {
+        [] => "–".to_owned(),
+        list => list.join("; "),
+    };
     for cause in &incident.causes {
-        let evidence = [cause.r#for.join("; "), cause.against.join("; ")];
-        let [pro, con] = evidence;
-        let _ = writeln!(
-            out,
-            "- {}: {} (for: {}; against: {})",
-            verdict(cause.verdict),
-            cause.id,
-            if pro.is_empty() { "–" } else { &pro },
-            if con.is_empty() { "–" } else { &con }
-        );
+        let (pro, con) = (evidence(&cause.r#for), evidence(&cause.against));
+        let verdict = verdict(cause.verdict);
+        let _ = writeln!(out, "- {verdict}: {} (for: {pro}; against: {con})", cause.id);
     }
     for one in &incident.secondary {
         let _ = writeln!(out, "- then {}: {}", one.id, one.title);

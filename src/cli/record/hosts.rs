@@ -56,20 +56,7 @@ struct PendingHost {
 pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result<u8> {
     let folder = args.output.clone();
     let folder = folder.unwrap_or_else(|| PathBuf::from(format!("gputop-{}", date())));
-    if folder.exists() && !folder.is_dir() {
-        bail!(
-            "cannot record to {}: it is a file, but several hosts need a directory. Choose another name",
-            folder.display()
-        );
-    }
-    let names = file_names(&targets);
-    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-    if let Some(existing) = paths.iter().find(|path| path.exists() && !args.force) {
-        bail!(
-            "cannot record to {}: the file exists. Choose another directory, or overwrite it with --force",
-            existing.display()
-        );
-    }
+    let paths = paths(&folder, &targets, args.force)?;
     let host_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
     let connections =
@@ -96,6 +83,47 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
         });
     }
     drop(stopped);
+    let show_progress = || progress(&progress_text(&folder, count, &total));
+    let is_complete = finish(recordings, stop, args, show_progress).await?;
+    remote::end_all();
+    clear_progress();
+    let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
+    let (hosts, frames) = (total.hosts.load(Ordering::Relaxed), load(&total.frames));
+    say(&format!(
+        "gputop: recorded {frames} frames from {hosts} of {count} hosts to {} ({})\n",
+        folder.display(),
+        Bytes(load(&total.bytes))
+    ));
+    Ok(if is_complete && hosts == count { 0 } else { 2 })
+}
+
+/// Returns the file of each host. Fails if one exists that must not be replaced.
+fn paths(folder: &Path, targets: &[Target], force: bool) -> Result<Vec<PathBuf>> {
+    if folder.exists() && !folder.is_dir() {
+        bail!(
+            "cannot record to {}: it is a file, but several hosts need a directory. Choose another name",
+            folder.display()
+        );
+    }
+    let names = file_names(targets);
+    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    if let Some(existing) = paths.iter().find(|path| path.exists() && !force) {
+        bail!(
+            "cannot record to {}: the file exists. Choose another directory, or overwrite it with --force",
+            existing.display()
+        );
+    }
+    Ok(paths)
+}
+
+/// Waits until all recordings are finished, and asks them to finish when the user or the time limit ends them. Returns
+/// true if all succeeded.
+async fn finish(
+    mut recordings: JoinSet<bool>,
+    stop: watch::Sender<()>,
+    args: &Args,
+    show_progress: impl Fn(),
+) -> Result<bool> {
     let mut end = std::pin::pin!(stop_requested(args.length, args.until_eof));
     let mut clock = tokio::time::interval(PROGRESS_INTERVAL);
     let (mut is_complete, mut stop) = (true, Some(stop));
@@ -110,19 +138,10 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
                 // Dropping the sender tells each recording to close its file.
                 stop = None;
             }
-            _ = clock.tick() => progress(&progress_text(&folder, count, &total)),
+            _ = clock.tick() => show_progress(),
         }
     }
-    remote::end_all();
-    clear_progress();
-    let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    let (hosts, frames) = (total.hosts.load(Ordering::Relaxed), load(&total.frames));
-    say(&format!(
-        "gputop: recorded {frames} frames from {hosts} of {count} hosts to {} ({})\n",
-        folder.display(),
-        Bytes(load(&total.bytes))
-    ));
-    Ok(if is_complete && hosts == count { 0 } else { 2 })
+    Ok(is_complete)
 }
 
 fn progress_text(folder: &Path, count: usize, total: &Total) -> String {

@@ -100,14 +100,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result<u8> {
-    let listen = match (&args.listen, &args.textfile) {
-        (Some(address), _) => Some(address.as_str()),
-        (None, None) if !args.once => Some(DEFAULT_ADDRESS),
+    let listener = match (&args.listen, &args.textfile) {
+        (Some(address), _) => Some(bind(address).await?),
+        (None, None) if !args.once => Some(bind(DEFAULT_ADDRESS).await?),
         _ => None,
-    };
-    let listener = match listen {
-        Some(address) => Some(bind(address).await?),
-        None => None,
     };
     let interval = if args.once { ONCE_INTERVAL } else { settings.interval };
     let (stop, stopped) = watch::channel(());

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use thiserror::Error;
-use toml::de::{DeTable, Error as TomlError};
+use toml::de::{DeTable, Error as TomlError, ValueDeserializer};
 use toml::{Spanned, Value};
 
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
@@ -120,6 +120,15 @@ enum KeyNames {
     Several(Vec<String>),
 }
 
+impl KeyNames {
+    fn list(self) -> Vec<String> {
+        match self {
+            Self::One(key) => vec![key],
+            Self::Several(keys) => keys,
+        }
+    }
+}
+
 /// Unparsed setting values from flags, environment variables and the configuration file.
 #[derive(Debug, Default)]
 pub struct Written {
@@ -174,12 +183,7 @@ impl Written {
                     .map_err(wrong_type(KEYS.example))?;
                 let binding = |(action, keys): (Spanned<String>, KeyNames)| {
                     let origin = at(action.span());
-                    let keys = match keys {
-                        KeyNames::One(key) => vec![key],
-                        KeyNames::Several(keys) => keys,
-                    };
-                    let action = action.into_inner();
-                    (Binding { action, keys }, origin)
+                    (Binding { action: action.into_inner(), keys: keys.list() }, origin)
                 };
                 written.bindings = keys.into_iter().map(binding).collect();
             } else if name == HOSTS.name {
@@ -192,17 +196,10 @@ impl Written {
                     written.groups.push(group(name.into_inner(), &hosts, origin)?);
                 }
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
-                let raw = match def.kind {
-                    Kind::Text => String::deserialize(value).map(Value::from),
-                    Kind::Switch => bool::deserialize(value).map(Value::from),
-                };
-                let raw = raw.map_err(wrong_type(def.example))?;
+                let raw = raw_value(def.kind, value).map_err(wrong_type(def.example))?;
                 written.values.push((def, raw, at(span)));
             } else {
-                let names = SETTINGS.iter().map(|def| def.name);
-                let names = names.chain(TABLES.iter().map(|def| def.name));
-                let instead = instead_of(name, names);
-                return Err(at(span).error(format!("unknown key `{}`; {instead}", quoted(name))));
+                return Err(at(span).error(unknown_key(name)));
             }
         }
         Ok(written)
@@ -268,6 +265,19 @@ impl Written {
 
 /// Parses a host group from its hosts and their origins. Fails if a host is invalid. Also fails if the group has the
 /// name of a subcommand, because such a group could never be selected on the command line.
+fn raw_value(kind: Kind, value: ValueDeserializer<'_>) -> Result<Value, TomlError> {
+    match kind {
+        Kind::Text => String::deserialize(value).map(Value::from),
+        Kind::Switch => bool::deserialize(value).map(Value::from),
+    }
+}
+
+fn unknown_key(name: &str) -> String {
+    let names = SETTINGS.iter().map(|def| def.name);
+    let names = names.chain(TABLES.iter().map(|def| def.name));
+    format!("unknown key `{}`; {}", quoted(name), instead_of(name, names))
+}
+
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
     // Reject names of subcommands, because gputop looks for a subcommand before it looks for a group.

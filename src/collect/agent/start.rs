@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::collectors::{Collectors, Context, job_thread, start_collectors};
 use super::gpu_at_oom::AtOom;
-use super::kernel::Kernel;
+use super::kernel::{Kernel, ReadRequest};
 use super::last_seen::LastSeen;
 use super::workers::Workers;
 use super::xids::Xids;
@@ -40,22 +40,11 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
     let (hello, feed) = (Arc::new(hello()), Arc::new(feed));
 
     let to_agent = sections.clone();
-    thread("requests").spawn(move || {
-        while let Ok(request) = requests.recv() {
-            if to_agent.send(Section::Request(request)).is_err() {
-                return;
-            }
-        }
-        let _ = to_agent.send(Section::Closed);
-    })?;
+    thread("requests").spawn(move || forward(&requests, &to_agent))?;
 
     let library = Arc::new(Library::new(options.library.clone()));
     let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
     thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
-
-    let (kernel_requests, read_requests) = mpsc::channel();
-    let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
-    thread("host").spawn(move || kernel.run(&read_requests, &to_agent))?;
 
     let collectors =
         start_collectors(&Context { options: &options, sections: &sections, feed: &feed })?;
@@ -71,8 +60,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
         reported: ReportedPools::default(),
         watched: Vec::new(),
         map_wanted: None,
-        hello,
-        kernel: kernel_requests,
+        kernel: start_kernel(&options, hello.namespace, sections.clone())?,
         replays: start_replays(sections.clone())?,
         workers: Workers::new(library, sections.clone()),
         sections,
@@ -85,12 +73,35 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
         last_seen: LastSeen::default(),
         awaited: Vec::new(),
         at_oom: AtOom::default(),
+        hello,
         options,
         frame_seq: 0,
         event_seq: 0,
     };
     thread("agent").spawn(move || agent.run(&inbox))?;
     Ok(())
+}
+
+/// Forwards requests until the reader drops the source.
+fn forward(requests: &Receiver<Request>, sections: &Sender<Section>) {
+    while let Ok(request) = requests.recv() {
+        if sections.send(Section::Request(request)).is_err() {
+            return;
+        }
+    }
+    let _ = sections.send(Section::Closed);
+}
+
+fn start_kernel(
+    options: &Options,
+    namespace: PidNamespace,
+    sections: Sender<Section>,
+) -> io::Result<Sender<ReadRequest>> {
+    let (requests, inbox) = mpsc::channel();
+    let kernel = Kernel::new(options, namespace);
+    let thread = std::thread::Builder::new().name("host".into());
+    thread.spawn(move || kernel.run(&inbox, &sections))?;
+    Ok(requests)
 }
 
 fn start_sampler(

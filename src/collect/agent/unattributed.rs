@@ -188,10 +188,30 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         );
         return Some(part(bytes, UnattributedCause::NotRead, Vec::new(), sentence));
     };
-    let minor = gpu.board.minor.get();
-    let has_open =
-        |leftover: &&Leftover| minor.is_some_and(|minor| leftover.minors.contains(&minor));
-    let was_listed = |leftover: &&Leftover| {
+    let found = zombie_holder(gpu, context, leftovers, bytes);
+    let found = found.or_else(|| running_holder(gpu, leftovers, bytes));
+    Some(found.unwrap_or_else(|| {
+        let hint = match nix::unistd::geteuid().is_root() {
+            true => "gputop found no other holder",
+            false => "run gputop as root to see more of other users' processes",
+        };
+        let sentence = format!("{bytes} is not used by any process that the driver lists; {hint}.");
+        part(bytes, UnattributedCause::Unknown, Vec::new(), sentence)
+    }))
+}
+
+fn has_open(gpu: &Gpu, leftover: &Leftover) -> bool {
+    gpu.board.minor.get().is_some_and(|minor| leftover.minors.contains(&minor))
+}
+
+/// Explains memory by a zombie that has the GPU open, or that the driver listed earlier.
+fn zombie_holder(
+    gpu: &Gpu,
+    context: &GpuContext<'_>,
+    leftovers: &[Leftover],
+    bytes: Bytes,
+) -> Option<Unattributed> {
+    let was_listed = |leftover: &Leftover| {
         let of_pid = context.peaks.iter().find(|(key, _)| key.pid == leftover.pid);
         of_pid.is_some_and(|(_, peak)| peak.gpus.contains(&gpu.uuid))
     };
@@ -199,15 +219,17 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let zombie = leftovers
         .iter()
         .filter(|leftover| leftover.threads().is_some() && !is_listed(leftover.pid))
-        .find(|leftover| has_open(leftover) || was_listed(leftover));
-    if let Some(zombie) = zombie {
-        let sentence = zombie_sentence(bytes, zombie.pid, &zombie.name, zombie.threads());
-        return Some(part(bytes, UnattributedCause::Zombie, vec![zombie.pid], sentence));
-    }
+        .find(|leftover| has_open(gpu, leftover) || was_listed(leftover))?;
+    let sentence = zombie_sentence(bytes, zombie.pid, &zombie.name, zombie.threads());
+    Some(part(bytes, UnattributedCause::Zombie, vec![zombie.pid], sentence))
+}
+
+/// Explains memory by a process that has the GPU open, or by an MPS server.
+fn running_holder(gpu: &Gpu, leftovers: &[Leftover], bytes: Bytes) -> Option<Unattributed> {
     let of = |what: LeftoverKind| {
         let found = leftovers.iter().filter(move |leftover| leftover.what == what);
         found
-            .filter(move |leftover| what == LeftoverKind::MpsServer || has_open(leftover))
+            .filter(move |leftover| what == LeftoverKind::MpsServer || has_open(gpu, leftover))
             .map(|l| l.pid)
     };
     let open: Vec<Pid> = of(LeftoverKind::HoldsOpen).collect();
@@ -219,20 +241,13 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
         return Some(part(bytes, UnattributedCause::HeldOpen, open, sentence));
     }
     let servers: Vec<Pid> = of(LeftoverKind::MpsServer).collect();
-    if !servers.is_empty() {
+    (!servers.is_empty()).then(|| {
         let sentence = format!(
             "{bytes} may be held by clients of the MPS server, {}: the driver does not list all of their memory.",
             named(&servers)
         );
-        return Some(part(bytes, UnattributedCause::MpsServer, servers, sentence));
-    }
-    let hint = if nix::unistd::geteuid().is_root() {
-        "gputop found no other holder"
-    } else {
-        "run gputop as root to see more of other users' processes"
-    };
-    let sentence = format!("{bytes} is not used by any process that the driver lists; {hint}.");
-    Some(part(bytes, UnattributedCause::Unknown, Vec::new(), sentence))
+        part(bytes, UnattributedCause::MpsServer, servers, sentence)
+    })
 }
 
 fn part(bytes: Bytes, cause: UnattributedCause, pids: Vec<Pid>, sentence: String) -> Unattributed {

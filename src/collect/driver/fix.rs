@@ -17,12 +17,8 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
         DriverTrouble::NoLibrary => user.install(),
         DriverTrouble::LibraryNotOnPath { path } => on_path(path, &user),
         DriverTrouble::LibraryBroken(_) => {
-            let mut fixes = vec![
-                "check which dependency is missing: ldd $(ldconfig -p | grep -m1 -o '/.*libnvidia-ml.so.1')"
-                    .into(),
-            ];
-            fixes.extend(user.install());
-            fixes
+            let check = "check which dependency is missing: ldd $(ldconfig -p | grep -m1 -o '/.*libnvidia-ml.so.1')";
+            [vec![check.to_owned()], user.install()].concat()
         }
         DriverTrouble::ModuleNotLoaded { nouveau } => load_module(*nouveau, &user),
         DriverTrouble::ModuleNotBuilt { kernel } => vec![
@@ -36,27 +32,12 @@ pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
             user.step("create the device files", "nvidia-modprobe -c 0 -u"),
             user.step("or let nvidia-smi create them", "nvidia-smi"),
         ],
-        DriverTrouble::Mismatch { .. } => vec![
-            user.step("finish the upgrade with a reboot", "reboot"),
-            user.step(
-                "or load the new module, after all programs that use a GPU have exited",
-                "rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && modprobe nvidia",
-            ),
-            "in a container: restart the container, so that it gets the host's current library"
-                .into(),
-        ],
+        DriverTrouble::Mismatch { .. } => load_new_module(&user),
         DriverTrouble::NoPermission { path, mode, group } => permission(path, *mode, group, &user),
         DriverTrouble::Refused => {
             vec![user.step("check the driver's messages", "dmesg | grep -i nvrm")]
         }
-        DriverTrouble::NoGpus { slurm: true } => {
-            vec!["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop".into()]
-        }
-        DriverTrouble::NoGpus { slurm: false } => vec![
-            "check whether the driver still lists the GPUs: cat /proc/driver/nvidia/gpus/*/information"
-                .into(),
-            user.step("look for the reason in the kernel log", "dmesg | grep -iE 'nvrm|xid'"),
-        ],
+        DriverTrouble::NoGpus { slurm } => no_gpus(*slurm, &user),
         DriverTrouble::NotPassedIn { runtime } => vec![
             container_fixes(*runtime).access.into(),
             "or run gputop on the host, which shows the processes of every container".into(),
@@ -141,6 +122,28 @@ fn load_module(nouveau: bool, user: &User) -> Vec<String> {
             "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf",
         ),
         user.step("reboot afterwards", "reboot"),
+    ]
+}
+
+fn load_new_module(user: &User) -> Vec<String> {
+    vec![
+        user.step("finish the upgrade with a reboot", "reboot"),
+        user.step(
+            "or load the new module, after all programs that use a GPU have exited",
+            "rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && modprobe nvidia",
+        ),
+        "in a container: restart the container, so that it gets the host's current library".into(),
+    ]
+}
+
+fn no_gpus(is_slurm_job: bool, user: &User) -> Vec<String> {
+    if is_slurm_job {
+        return vec!["request a GPU from Slurm: srun --gres=gpu:1 --pty gputop".into()];
+    }
+    vec![
+        "check whether the driver still lists the GPUs: cat /proc/driver/nvidia/gpus/*/information"
+            .into(),
+        user.step("look for the reason in the kernel log", "dmesg | grep -iE 'nvrm|xid'"),
     ]
 }
 

@@ -228,33 +228,39 @@ impl<'a> Process<'a> {
             return found.or_else(|why| Ok(vec![self.slurm().ok_or(why)?]));
         }
         if is_terminal {
-            if let Some(logs) = self.screen() {
-                return Ok(logs);
-            }
-            let (device, number) = (metadata.dev(), metadata.rdev());
-            let pane = Pane::find(self.settings, (device, number))?;
-            return Ok(vec![FoundLog {
-                id: LogId::Terminal(device, number),
-                name: pane.name(),
-                origin: LogOrigin::Pane,
-                content: Box::new(Stream::of_pane(pane)),
-                from: None,
-            }]);
+            return match self.screen() {
+                Some(logs) => Ok(logs),
+                None => Ok(vec![self.pane(metadata.dev(), metadata.rdev())?]),
+            };
         }
         if kind.is_socket() && is_journal(&self.environ(), metadata.dev(), metadata.ino()) {
-            let journal = Journal::follow(self.settings, self.pid).map_err(|error| {
-                let why = format!("cannot read the journal: {error}");
-                Missing::new(Reason::Unsupported, why)
-            })?;
-            return Ok(vec![FoundLog {
-                id: LogId::Journal(self.pid),
-                name: "journal".into(),
-                origin: LogOrigin::Journal,
-                content: Box::new(Stream::of_journal(journal)),
-                from: None,
-            }]);
+            return Ok(vec![self.journal()?]);
         }
         Err(unreadable(stream, &target, &error))
+    }
+
+    fn pane(&self, device: u64, number: u64) -> Result<FoundLog, Missing> {
+        let pane = Pane::find(self.settings, (device, number))?;
+        Ok(FoundLog {
+            id: LogId::Terminal(device, number),
+            name: pane.name(),
+            origin: LogOrigin::Pane,
+            content: Box::new(Stream::of_pane(pane)),
+            from: None,
+        })
+    }
+
+    fn journal(&self) -> Result<FoundLog, Missing> {
+        let journal = Journal::follow(self.settings, self.pid).map_err(|error| {
+            Missing::new(Reason::Unsupported, format!("cannot read the journal: {error}"))
+        })?;
+        Ok(FoundLog {
+            id: LogId::Journal(self.pid),
+            name: "journal".into(),
+            origin: LogOrigin::Journal,
+            content: Box::new(Stream::of_journal(journal)),
+            from: None,
+        })
     }
 
     fn through_pipe(

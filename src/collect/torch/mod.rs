@@ -249,12 +249,11 @@ impl<M: Memory> Attached<M> {
                 break;
             }
             before.clone_from(&self.buffer);
-            if attempt < QUICK_TRIES {
-                std::hint::spin_loop();
-            } else {
-                // Pause, because the thread that holds the lock may be descheduled, so immediate attempts would also
-                // fail.
-                std::thread::sleep(STATS_RETRY_INTERVAL);
+            // Pause after some attempts, because the thread that holds the lock may be descheduled, so immediate attempts
+            // would also fail.
+            match attempt < QUICK_TRIES {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(STATS_RETRY_INTERVAL),
             }
         }
         Ok(stats.into_iter().flatten().collect())

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
-use crate::model::incident::{FixKind, Incident};
+use crate::model::incident::{Cause, Fix, FixKind, Incident};
 
 /// Width of the code block with a log excerpt, in characters.
 const WIDTH: usize = 100;
@@ -44,37 +44,9 @@ fn write_full(out: &mut String, incident: &Incident) {
     if !parts.is_empty() {
         let _ = writeln!(out, "{}\n", plain(&parts.join(" | ")));
     }
-    if !incident.fixes.is_empty() {
-        out.push_str("### Fix\n\n");
-        for (n, fix) in incident.fixes.iter().enumerate() {
-            let effect =
-                fix.effect.as_ref().map_or_else(String::new, |e| format!(" ({})", plain(e)));
-            let language = match fix.kind {
-                FixKind::Code => "python",
-                FixKind::Env | FixKind::Command => "sh",
-                _ => "",
-            };
-            let _ = writeln!(out, "{}. {}{effect}:\n", n + 1, plain(&fix.title));
-            let _ = writeln!(out, "{}\n", indented(&fenced(language, &fix.change)));
-        }
-    }
+    write_fixes(out, &incident.fixes);
     list(out, "Avoid", &incident.not_helpful);
-    if !incident.causes.is_empty() {
-        out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
-        for cause in &incident.causes {
-            let cells = [cause.title.as_str(), &cause.r#for.join("; "), &cause.against.join("; ")]
-                .map(cell);
-            let _ = writeln!(
-                out,
-                "| {} | {} | {} | {} |",
-                verdict(cause.verdict),
-                cells[0],
-                cells[1],
-                cells[2]
-            );
-        }
-        out.push('\n');
-    }
+    write_causes(out, &incident.causes);
     list(out, "Check", &incident.needs);
     if !incident.quote.is_empty() {
         let excerpt: String = rows(&incident.quote, WIDTH)
@@ -93,16 +65,44 @@ fn write_full(out: &mut String, incident: &Incident) {
     if let Some(at) = &incident.at {
         let _ = writeln!(out, "Where: `{}`\n", at.replace('`', "'"));
     }
-    let then: Vec<String> =
-        incident.secondary.iter().map(|one| format!("{}: {}", one.id, one.title)).collect();
-    list(out, "Then", &then);
-    if !incident.references.is_empty() {
-        out.push_str("### References\n\n");
-        for reference in &incident.references {
-            let _ = writeln!(out, "- [{}]({})", plain(&reference.title), reference.url);
-        }
-        out.push('\n');
+    let then = incident.secondary.iter().map(|one| format!("{}: {}", one.id, one.title));
+    list(out, "Then", &then.collect::<Vec<_>>());
+    let references = incident.references.iter();
+    let links = references.map(|one| format!("- [{}]({})\n", plain(&one.title), one.url));
+    let links: String = links.collect();
+    if !links.is_empty() {
+        let _ = writeln!(out, "### References\n\n{links}");
     }
+}
+
+fn write_fixes(out: &mut String, fixes: &[Fix]) {
+    if fixes.is_empty() {
+        return;
+    }
+    out.push_str("### Fix\n\n");
+    for (n, fix) in fixes.iter().enumerate() {
+        let effect = fix.effect.as_ref().map_or_else(String::new, |e| format!(" ({})", plain(e)));
+        let language = match fix.kind {
+            FixKind::Code => "python",
+            FixKind::Env | FixKind::Command => "sh",
+            _ => "",
+        };
+        let _ = writeln!(out, "{}. {}{effect}:\n", n + 1, plain(&fix.title));
+        let _ = writeln!(out, "{}\n", indented(&fenced(language, &fix.change)));
+    }
+}
+
+fn write_causes(out: &mut String, causes: &[Cause]) {
+    if causes.is_empty() {
+        return;
+    }
+    out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
+    for cause in causes {
+        let cells = [cause.title.as_str(), &cause.r#for.join("; "), &cause.against.join("; ")];
+        let cells = cells.map(cell).join(" | ");
+        let _ = writeln!(out, "| {} | {cells} |", verdict(cause.verdict));
+    }
+    out.push('\n');
 }
 
 fn list(out: &mut String, title: &str, items: &[String]) {

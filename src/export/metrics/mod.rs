@@ -324,8 +324,7 @@ fn write_health(out: &mut Families<'_>, hosts: &[HostMetrics]) -> fmt::Result {
     )
 }
 
-fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
-    let gpus = || hosts.iter().flat_map(|host| &host.gpus);
+fn write_info(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
     let drivers = hosts.iter().filter_map(|host| {
         let driver = host.frame.driver.as_ref()?;
         let version = |name, version: &'_ Reading<String>| {
@@ -336,7 +335,8 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         Some((with(&host.labels, versions.into_iter().flatten()), 1.0))
     });
     out.gauge("gputop_driver_info", "Versions of the driver", drivers)?;
-    let info = gpus().map(|(labels, gpu)| {
+    let gpus = hosts.iter().flat_map(|host| &host.gpus);
+    let info = gpus.map(|(labels, gpu)| {
         let own = [("UUID", label(&gpu.uuid.0)), ("model", label(&gpu.name))];
         let texts = GPU_FIGURES.iter().filter_map(|figure| {
             let Ok(Value::Text(text)) = figure.field.read(gpu) else {
@@ -346,7 +346,12 @@ fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
         });
         (with(labels, own.into_iter().chain(texts)), 1.0)
     });
-    out.gauge("gputop_gpu_info", "Identity of the GPU", info)?;
+    out.gauge("gputop_gpu_info", "Identity of the GPU", info)
+}
+
+fn write_gpus(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
+    let gpus = || hosts.iter().flat_map(|host| &host.gpus);
+    write_info(out, hosts)?;
     for figure in GPU_FIGURES {
         let Some(name) = figure.dcgm else { continue };
         let values = gpus().filter_map(|(labels, gpu)| {

@@ -336,16 +336,8 @@ impl RemoteHost {
                 self.writer.use_script();
                 return self.follow_nvidia_smi(&mut from, frames);
             }
-            Ok(Err(NoAgent::Other(version))) => {
-                let why = format!(
-                    "gputop {version} on the remote host uses a different protocol from {} on this host. Update the older one",
-                    env!("CARGO_PKG_VERSION")
-                );
-                self.state().other_version = Some(version);
-                return Some(why);
-            }
-            Ok(Err(NoAgent::Silent(line))) if !line.is_empty() => return Some(line),
-            _ => return None,
+            Ok(Err(why)) => return self.no_agent(why),
+            Err(_) => return None,
         }
         self.writer.resend_settings();
         known.incidents.connect();
@@ -358,33 +350,52 @@ impl RemoteHost {
                 Err(error) => return Some(error.to_string()),
             };
             self.mark_received(&mut is_connected);
-            match update {
-                Update::IncidentList(list) => {
-                    let next = known.incidents.receive_list(list, Instant::now());
-                    next.into_iter().for_each(|uid| self.writer.request_incident(uid));
+            self.receive(update, known, frames);
+        }
+    }
+
+    /// Returns the reason for ending a connection whose remote command is not a compatible agent.
+    fn no_agent(&self, why: NoAgent) -> Option<String> {
+        match why {
+            NoAgent::Other(version) => {
+                let why = format!(
+                    "gputop {version} on the remote host uses a different protocol from {} on this host. Update the older one",
+                    env!("CARGO_PKG_VERSION")
+                );
+                self.state().other_version = Some(version);
+                Some(why)
+            }
+            NoAgent::Silent(line) => Some(line).filter(|line| !line.is_empty()),
+        }
+    }
+
+    fn receive(&self, update: Update, known: &mut ReceivedState, frames: &mut u64) {
+        match update {
+            Update::IncidentList(list) => {
+                let next = known.incidents.receive_list(list, Instant::now());
+                next.into_iter().for_each(|uid| self.writer.request_incident(uid));
+            }
+            Update::Event(event) if !known.events.is_new(&event) => {}
+            Update::RemoteIncident(incident) => {
+                let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
+                next.into_iter().for_each(|uid| self.writer.request_incident(uid));
+                if is_wanted {
+                    self.feed.push(Update::RemoteIncident(incident));
                 }
-                Update::Event(event) if !known.events.is_new(&event) => {}
-                Update::RemoteIncident(incident) => {
-                    let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
-                    next.into_iter().for_each(|uid| self.writer.request_incident(uid));
-                    if is_wanted {
-                        self.feed.push(Update::RemoteIncident(incident));
-                    }
+            }
+            Update::Frame(frame) => {
+                let missed = known.counters.frame(&frame);
+                self.feed.push(Update::Frame(frame));
+                let missed = missed.into_iter().map(Update::Event);
+                missed.for_each(|event| self.feed.push(event));
+                *frames += 1;
+                self.writer.acknowledge(*frames);
+            }
+            update => {
+                if let Update::Hello(hello) = &update {
+                    known.counters.hello(hello);
                 }
-                Update::Frame(frame) => {
-                    let missed = known.counters.frame(&frame);
-                    self.feed.push(Update::Frame(frame));
-                    let missed = missed.into_iter().map(Update::Event);
-                    missed.for_each(|event| self.feed.push(event));
-                    *frames += 1;
-                    self.writer.acknowledge(*frames);
-                }
-                update => {
-                    if let Update::Hello(hello) = &update {
-                        known.counters.hello(hello);
-                    }
-                    self.feed.push(update);
-                }
+                self.feed.push(update);
             }
         }
     }

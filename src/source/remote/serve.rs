@@ -74,13 +74,8 @@ pub async fn serve(
                 update => update,
             },
             () = acknowledged.grew.notified() => None,
-            reply = next_reply(&mut stored_replies), if has_sent_hello => {
-                output.line(&reply)?;
-                output.flush()?;
-                continue;
-            }
+            reply = next_reply(&mut stored_replies), if has_sent_hello => Some(reply),
         };
-        let mut wrote = false;
         let more = std::iter::from_fn(|| source.try_next());
         for update in update.into_iter().chain(more) {
             if let Update::Frame(frame) = update {
@@ -90,12 +85,10 @@ pub async fn serve(
                 frames.write(&mut output, &acknowledged)?;
                 output.line(&update)?;
                 has_sent_hello |= matches!(update, Update::Hello(_));
-                wrote = true;
             }
         }
-        if frames.write(&mut output, &acknowledged)? || wrote {
-            output.flush()?;
-        }
+        frames.write(&mut output, &acknowledged)?;
+        output.flush()?;
     }
     output.flush()?;
     output.encoder.finish()?.flush()
@@ -148,17 +141,16 @@ impl Frames {
         &mut self,
         to: &mut CompressedLines<impl Write>,
         acknowledged: &Acknowledged,
-    ) -> io::Result<bool> {
+    ) -> io::Result<()> {
         let acknowledged = acknowledged.frames.load(Ordering::Acquire).min(self.sent);
         if self.sent - acknowledged >= MAX_UNACKNOWLEDGED_FRAMES {
-            return Ok(false);
+            return Ok(());
         }
         let Some(frame) = self.newest.take() else {
-            return Ok(false);
+            return Ok(());
         };
         self.sent += 1;
-        to.line(&Update::Frame(frame))?;
-        Ok(true)
+        to.line(&Update::Frame(frame))
     }
 }
 
