@@ -4,67 +4,56 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub $inner);
-    };
-}
-
-macro_rules! whole_quantity {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+macro_rules! whole_quantities {
+    ($($(#[$doc:meta])* $name:ident($inner:ty),)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
         #[serde(transparent)]
         pub struct $name(pub $inner);
-    };
+    )*};
 }
 
-whole_quantity!(Bytes(u64));
-whole_quantity!(MilliWatts(u32));
-whole_quantity!(
+whole_quantities! {
+    Bytes(u64),
+    MilliWatts(u32),
     /// Energy in millijoules since the driver was loaded.
-    MilliJoules(u64)
-);
-whole_quantity!(
+    MilliJoules(u64),
     /// Degrees Celsius.
-    Celsius(i32)
-);
-whole_quantity!(MegaHertz(u32));
-whole_quantity!(BytesPerSecond(u64));
-quantity!(
-    /// Share in percent: 0 to 100 for a GPU. For a process's CPU usage, 100 is one core.
-    Percent(f64)
-);
-whole_quantity!(
+    Celsius(i32),
+    MegaHertz(u32),
+    BytesPerSecond(u64),
     /// Process ID, in the PID namespace of the host that reported it.
-    Pid(u32)
-);
-whole_quantity!(Millis(u64));
-whole_quantity!(
+    Pid(u32),
+    Millis(u64),
     /// Milliseconds since the host booted, including suspended time (CLOCK_BOOTTIME). Ages and charts use this clock
     /// because it never jumps.
-    Mono(u64)
-);
-whole_quantity!(
+    Mono(u64),
     /// Milliseconds since 1970 by the host's wall clock. For display only, because the wall clock may be set back.
-    UnixMillis(i64)
-);
-whole_quantity!(
+    UnixMillis(i64),
     /// Start time of a process in clock ticks since boot (`/proc/PID/stat`, field 22). Together with the PID and the
     /// boot ID, the start time uniquely identifies a process.
-    StartTicks(u64)
-);
+    StartTicks(u64),
+}
+
+/// Share in percent: 0 to 100 for a GPU. For a process's CPU usage, 100 is one core.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Percent(pub f64);
 
 impl Percent {
     /// Rounds a percentage to a tenth. More digits are noise and take space in every recording.
     pub fn rounded(value: f64) -> Self {
         Self((value * 10.0).round() / 10.0)
+    }
+}
+
+impl From<Duration> for Millis {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

@@ -80,7 +80,7 @@ fn probe_with(mut command: Command, request: &ChildRequest, start_timeout: Durat
     probe.schema = crate::model::frame::SCHEMA;
     probe.gpu = request.gpu.clone();
     probe.nvml_free_bytes = request.nvml_free.clone();
-    probe.cost.total_ms = millis(start.elapsed()).0;
+    probe.cost.total_ms = Millis::from(start.elapsed()).0;
     probe
 }
 
@@ -200,8 +200,4 @@ pub fn process_side(map: &PoolMap) -> ProcessFragmentation {
         free_histogram: bins(&found.histogram),
         missing: None,
     }
-}
-
-fn millis(time: Duration) -> Millis {
-    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -23,9 +23,9 @@ use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
 use super::request::ChildRequest;
-use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, millis, policy};
+use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, policy};
 use crate::model::probe::{Cost, Outcome, PatternResult, Policy, Probe, default_headroom};
-use crate::model::units::Bytes;
+use crate::model::units::{Bytes, Millis};
 
 /// Divisor for the policies' share of the time limit. All policies together may use half of the time, and the fill uses
 /// the rest.
@@ -97,7 +97,7 @@ fn run_request(request: &ChildRequest) -> Probe {
         Err(ContextError::NoContext) => return without_context(request),
         Err(ContextError::Refused(why)) => return unfinished(Outcome::Refused, why),
     };
-    let start_ms = millis(start.elapsed()).0;
+    let start_ms = Millis::from(start.elapsed()).0;
     let mut probe = Probe::default();
     if let Err(why) = measure(&mut card, request, &mut probe) {
         probe.outcome = Outcome::Failed;

@@ -260,9 +260,9 @@ impl RemoteHost {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             self.feed.push(Update::Link(Link::Lost {
-                since: millis(lost.map_or(Duration::ZERO, |lost| lost.elapsed())),
+                since: lost.map_or(Duration::ZERO, |lost| lost.elapsed()).into(),
                 why: outcome.why.clone(),
-                again_in: millis(left),
+                again_in: left.into(),
                 asks: outcome.asks,
             }));
             if left.is_zero() {
@@ -486,8 +486,7 @@ impl RemoteHost {
         } else if since > expected {
             state.is_silent = true;
             drop(state);
-            let since = millis(since);
-            self.feed.push(Update::Link(Link::Silent { since }));
+            self.feed.push(Update::Link(Link::Silent { since: since.into() }));
         }
     }
 }
@@ -498,10 +497,6 @@ impl State {
             let _ = killpg(group, Signal::SIGTERM);
         }
     }
-}
-
-fn millis(duration: Duration) -> Millis {
-    Millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Randomizes the pause, so that clients of one host do not reconnect at the same time.

@@ -137,11 +137,10 @@ impl View {
         (frame.seq, frame.time, frame.mono) = (frame.seq + 1, clocks.time, clocks.mono);
         frame.interval = interval;
         let detail = format!("nvidia-smi has not responded for {} s", since.as_secs());
-        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         for gpu in &mut frame.gpus {
             gpu.health = Health {
                 state: HealthState::Silent,
-                since: Some(Mono(clocks.mono.0.saturating_sub(millis))),
+                since: Some(Mono(clocks.mono.0.saturating_sub(Millis::from(since).0))),
                 detail: Some(detail.clone()),
             };
         }
