@@ -59,8 +59,8 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
     }
     Ok(Snapshot {
         devices: devices.into_values().collect(),
-        stacks: stacks(&mut store),
-        lanes: store.lanes,
+        stacks: Stacks { frames: frames(&store), stacks: store.stacks.into_iter().collect() },
+        lanes: store.lanes.into_iter().collect(),
         settings,
     })
 }
@@ -265,11 +265,11 @@ fn shown(store: &Store, text: TextId) -> String {
     visible(store.texts.get(text), MAX_TEXT)
 }
 
-fn stacks(store: &mut Store) -> Stacks {
+fn frames(store: &Store) -> Vec<StackFrame> {
     let frames = store.distinct.iter().map(|frame| StackFrame {
         function: shown(store, frame.function),
         file: shown(store, frame.file),
         line: frame.line,
     });
-    Stacks { frames: frames.collect(), stacks: std::mem::take(&mut store.stacks) }
+    frames.collect()
 }

@@ -3,7 +3,7 @@
 //! Stacks match if all of their frames match. Editing a program changes line numbers. A stack without a match is
 //! therefore compared with the stack that differs only in line numbers, if the other snapshot contains exactly one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -148,7 +148,7 @@ struct DeviceMemory {
 /// The parts of a snapshot that a comparison needs.
 #[derive(Debug)]
 pub struct SnapshotMemory {
-    devices: Vec<(u32, DeviceMemory)>,
+    devices: BTreeMap<u32, DeviceMemory>,
     stacks: Stacks,
 }
 
@@ -164,89 +164,58 @@ impl SnapshotMemory {
         });
         Self { devices: devices.collect(), stacks: snapshot.stacks }
     }
-
-    fn take(&mut self, ordinal: u32) -> DeviceMemory {
-        let mut devices = self.devices.iter_mut();
-        let device = devices.find(|(number, _)| *number == ordinal);
-        device.map_or_else(DeviceMemory::default, |(_, memory)| std::mem::take(memory))
-    }
 }
 
 pub fn compare(mut first: SnapshotMemory, mut second: SnapshotMemory) -> Comparison {
-    let all = first.devices.iter().chain(&second.devices);
-    let mut ordinals: Vec<u32> = all.map(|(ordinal, _)| *ordinal).collect();
-    ordinals.sort_unstable();
-    ordinals.dedup();
-    let mut devices = Vec::new();
-    for ordinal in ordinals {
-        let (before, after) = (first.take(ordinal), second.take(ordinal));
-        devices.push(DeviceChange {
+    let ordinals: BTreeSet<u32> =
+        first.devices.keys().chain(second.devices.keys()).copied().collect();
+    let devices = ordinals.into_iter().map(|ordinal| {
+        let before = first.devices.remove(&ordinal).unwrap_or_default();
+        let after = second.devices.remove(&ordinal).unwrap_or_default();
+        DeviceChange {
             ordinal,
             figures: [before.figures, after.figures],
             changes: changes((&before.stacks, &first.stacks), (&after.stacks, &second.stacks)),
-        });
-    }
-    Comparison { devices, stacks: [first.stacks, second.stacks] }
+        }
+    });
+    Comparison { devices: devices.collect(), stacks: [first.stacks, second.stacks] }
 }
 
 type Holders<'s> = (&'s [ByStack], &'s Stacks);
 
 fn changes(before: Holders<'_>, after: Holders<'_>) -> Vec<StackChange> {
-    let mut pairs = Vec::new();
-    let (first, second) = matched(
-        before.0.iter().collect(),
-        after.0.iter().collect(),
-        |by| key(before.1, by.stack, true),
-        |by| key(after.1, by.stack, true),
-        &mut pairs,
-    );
-    let (first, second) = matched(
-        first,
-        second,
-        |by| key(before.1, by.stack, false),
-        |by| key(after.1, by.stack, false),
-        &mut pairs,
-    );
-    let vanished = first.into_iter().map(|by| (Some(by), None));
-    let new = second.into_iter().map(|by| (None, Some(by)));
-    let all = pairs.into_iter().chain(vanished).chain(new);
-    let mut changes: Vec<StackChange> =
-        all.filter_map(|(first, second)| change((first, before.1), (second, after.1))).collect();
+    let mut changes = Vec::new();
+    let mut add = |first: Option<&ByStack>, second: Option<&ByStack>| {
+        changes.extend(change((first, before.1), (second, after.1)));
+    };
+    // The second pass matches stacks that differ only in line numbers.
+    let (mut first, mut second): (Vec<_>, Vec<_>) =
+        (before.0.iter().collect(), after.0.iter().collect());
+    for has_lines in [true, false] {
+        let mut by_key: HashMap<String, (Vec<&ByStack>, Vec<&ByStack>)> = HashMap::new();
+        for by in first.drain(..) {
+            by_key.entry(key(before.1, by.stack, has_lines)).or_default().0.push(by);
+        }
+        for by in second.drain(..) {
+            by_key.entry(key(after.1, by.stack, has_lines)).or_default().1.push(by);
+        }
+        for (a, b) in by_key.into_values() {
+            match (&a[..], &b[..]) {
+                ([a], [b]) => add(Some(a), Some(b)),
+                _ => {
+                    first.extend(a);
+                    second.extend(b);
+                }
+            }
+        }
+    }
+    first.into_iter().for_each(|by| add(Some(by), None));
+    second.into_iter().for_each(|by| add(None, Some(by)));
     changes.sort_by_cached_key(|change| {
         let size = change.bytes().unsigned_abs();
         (std::cmp::Reverse(size), change.kind, change.words.clone())
     });
     changes
-}
-
-type Pair<'s> = (Option<&'s ByStack>, Option<&'s ByStack>);
-
-/// Moves stacks to `pairs` if their key occurs exactly once in each list, and returns the other stacks.
-fn matched<'s>(
-    first: Vec<&'s ByStack>,
-    second: Vec<&'s ByStack>,
-    first_key: impl Fn(&ByStack) -> String,
-    second_key: impl Fn(&ByStack) -> String,
-    pairs: &mut Vec<Pair<'s>>,
-) -> (Vec<&'s ByStack>, Vec<&'s ByStack>) {
-    let mut by_key: HashMap<String, (Vec<&ByStack>, Vec<&ByStack>)> = HashMap::new();
-    for by in first {
-        by_key.entry(first_key(by)).or_default().0.push(by);
-    }
-    for by in second {
-        by_key.entry(second_key(by)).or_default().1.push(by);
-    }
-    let (mut first, mut second) = (Vec::new(), Vec::new());
-    for (a, b) in by_key.into_values() {
-        match (&a[..], &b[..]) {
-            ([a], [b]) => pairs.push((Some(*a), Some(*b))),
-            _ => {
-                first.extend(a);
-                second.extend(b);
-            }
-        }
-    }
-    (first, second)
 }
 
 fn key(stacks: &Stacks, stack: StackId, has_lines: bool) -> String {

@@ -14,7 +14,7 @@ use super::error::{Result, SnapshotError};
 use super::input::Input;
 use super::opcode::*;
 use super::record::{ObjectId, Value};
-use super::store::{Object, Store};
+use super::store::{Fault, Object, Store};
 use super::text::TextId;
 
 /// Maximum number of values on the stack. Picklers push at most 1000 per level before they add them to a container.
@@ -48,6 +48,9 @@ enum MemoValue {
     /// Any other value, as an index into [`Machine::others`].
     Other(u32),
 }
+
+/// [`Store::set`] or [`Store::append`].
+type AddItems = fn(&mut Store, Value, &[Value]) -> std::result::Result<(), Fault>;
 
 pub struct Machine<R> {
     input: Input<R>,
@@ -137,28 +140,20 @@ impl<R: Read> Machine<R> {
             match opcode {
                 STOP => return self.pop(),
                 MARK => self.mark()?,
-                BINGET => {
-                    let key = self.input.byte()?;
-                    self.recall(u64::from(key))?;
+                BINGET | LONG_BINGET => {
+                    let key = match opcode {
+                        BINGET => self.input.byte()?.into(),
+                        _ => u32::from_le_bytes(self.input.array()?),
+                    };
+                    self.recall(key.into())?;
                 }
-                LONG_BINGET => {
-                    let key = u32::from_le_bytes(self.input.array()?);
-                    self.recall(u64::from(key))?;
-                }
-                MEMOIZE => {
-                    let key = self.memo.len() + self.sparse.len();
-                    self.memoize(key as u64)?;
-                }
-                BININT => {
-                    let n = i32::from_le_bytes(self.input.array()?);
-                    self.push(Value::Int(n.into()))?;
-                }
-                BININT1 => {
-                    let n = self.input.byte()?;
-                    self.push(Value::Int(n.into()))?;
-                }
-                BININT2 => {
-                    let n = u16::from_le_bytes(self.input.array()?);
+                MEMOIZE => self.memoize((self.memo.len() + self.sparse.len()) as u64)?,
+                BININT | BININT1 | BININT2 => {
+                    let n = match opcode {
+                        BININT => i32::from_le_bytes(self.input.array()?),
+                        BININT1 => self.input.byte()?.into(),
+                        _ => u16::from_le_bytes(self.input.array()?).into(),
+                    };
                     self.push(Value::Int(n.into()))?;
                 }
                 LONG1 => {
@@ -166,15 +161,12 @@ impl<R: Read> Machine<R> {
                     self.long(usize::from(size))?;
                 }
                 EMPTY_DICT => self.push_new(Object::EmptyDict)?,
-                SETITEMS => self.set_items()?,
+                SETITEMS => self.add_marked(Store::set)?,
                 EMPTY_LIST | EMPTY_SET => self.push_new(Object::EmptyList)?,
-                APPENDS | ADDITEMS => self.appends()?,
-                TUPLE1 => self.tuple(1)?,
-                TUPLE2 => self.tuple(2)?,
-                TUPLE3 => self.tuple(3)?,
+                APPENDS | ADDITEMS => self.add_marked(Store::append)?,
+                TUPLE1 | TUPLE2 | TUPLE3 => self.tuple(usize::from(opcode - TUPLE1) + 1)?,
                 NONE => self.push(Value::None)?,
-                NEWTRUE => self.push(Value::Bool(true))?,
-                NEWFALSE => self.push(Value::Bool(false))?,
+                NEWTRUE | NEWFALSE => self.push(Value::Bool(opcode == NEWTRUE))?,
                 SHORT_BINUNICODE | SHORT_BINBYTES | SHORT_BINSTRING => {
                     let size = self.input.byte()?;
                     self.text(size.into())?;
@@ -259,13 +251,15 @@ impl<R: Read> Machine<R> {
             }
             UNICODE => {
                 let text = unescaped(self.input.line()?);
-                self.push_text(&text)
+                let id = self.store.texts.intern(&text);
+                self.push_text(id)
             }
             STRING => {
                 let line = self.input.line()?;
                 let quoted = line.len() >= 2 && line.first() == line.last();
                 let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
-                self.push_text(&text)
+                let id = self.store.texts.intern(&text);
+                self.push_text(id)
             }
             _ => self.rare_on_stack(opcode),
         }
@@ -275,25 +269,20 @@ impl<R: Read> Machine<R> {
     fn rare_on_stack(&mut self, opcode: u8) -> Result<()> {
         match opcode {
             APPEND => {
-                let item = self.pop()?;
-                let list = self.top()?;
-                let done = self.store.append(list, &[item]);
-                done.map_err(|what| self.damaged(&what))
+                let from = self.last(1)?;
+                self.add_items(from, Store::append)
             }
             SETITEM => {
-                let value = self.pop()?;
-                let key = self.pop()?;
-                let dict = self.top()?;
-                let done = self.store.set(dict, &[key, value]);
-                done.map_err(|what| self.damaged(&what))
+                let from = self.last(2)?;
+                self.add_items(from, Store::set)
             }
             LIST | FROZENSET => {
                 self.push_before_mark(Object::EmptyList)?;
-                self.appends()
+                self.add_marked(Store::append)
             }
             DICT => {
                 self.push_before_mark(Object::EmptyDict)?;
-                self.set_items()
+                self.add_marked(Store::set)
             }
             EMPTY_TUPLE => self.tuple(0),
             TUPLE => {
@@ -388,28 +377,29 @@ impl<R: Read> Machine<R> {
         }
     }
 
+    /// Adds the values after the last mark to the container before the mark.
     #[inline]
-    fn set_items(&mut self) -> Result<()> {
+    fn add_marked(&mut self, add: AddItems) -> Result<()> {
         let from = self.unmark()?;
-        let (before, items) = self.stack.split_at(from);
-        let Some(&dict) = before.get(self.floor()..).and_then(<[_]>::last) else {
-            return Err(self.damaged("an instruction has no operand"));
-        };
-        let done = self.store.set(dict, items);
-        self.stack.truncate(from);
-        done.map_err(|what| self.damaged(&what))
+        self.add_items(from, add)
     }
 
+    /// Moves the values starting at position `from` to the container before them.
     #[inline]
-    fn appends(&mut self) -> Result<()> {
-        let from = self.unmark()?;
+    fn add_items(&mut self, from: usize, add: AddItems) -> Result<()> {
         let (before, items) = self.stack.split_at(from);
-        let Some(&list) = before.get(self.floor()..).and_then(<[_]>::last) else {
+        let Some(&container) = before.get(self.floor()..).and_then(<[_]>::last) else {
             return Err(self.damaged("an instruction has no operand"));
         };
-        let done = self.store.append(list, items);
+        let added = add(&mut self.store, container, items);
         self.stack.truncate(from);
-        done.map_err(|what| self.damaged(&what))
+        added.map_err(|what| self.damaged(&what))
+    }
+
+    /// Returns the position of the last `count` values, if all of them come after the last mark.
+    fn last(&self, count: usize) -> Result<usize> {
+        let from = self.stack.len().checked_sub(count).filter(|from| *from >= self.floor());
+        from.ok_or_else(|| self.damaged("an instruction has no operand"))
     }
 
     /// Replaces the last mark with a new container and a mark, so that the values after it can be added to the
@@ -423,10 +413,7 @@ impl<R: Read> Machine<R> {
     }
 
     fn tuple(&mut self, count: usize) -> Result<()> {
-        let from = self.stack.len().checked_sub(count);
-        let Some(from) = from.filter(|from| *from >= self.floor()) else {
-            return Err(self.damaged("an instruction has no operand"));
-        };
+        let from = self.last(count)?;
         let Some(tuple) = self.store.tuple(&self.stack[from..]) else {
             return Err(self.too_much("more than 80 million objects"));
         };
@@ -440,14 +427,12 @@ impl<R: Read> Machine<R> {
             self.check_budget()?;
         }
         let text = self.input.take(size)?;
-        match self.store.texts.intern(text) {
-            Some(id) => self.push(Value::Text(id)),
-            None => Err(self.too_much("more than 512 MiB of text")),
-        }
+        let id = self.store.texts.intern(text);
+        self.push_text(id)
     }
 
-    fn push_text(&mut self, text: &[u8]) -> Result<()> {
-        match self.store.texts.intern(text) {
+    fn push_text(&mut self, id: Option<TextId>) -> Result<()> {
+        match id {
             Some(id) => self.push(Value::Text(id)),
             None => Err(self.too_much("more than 512 MiB of text")),
         }

@@ -1,7 +1,7 @@
 //! The objects of a pickle while it is being read. A dictionary that describes an event, a block, a segment or a frame
 //! becomes a record as soon as its type is known, so memory never contains a tree of a hundred million nodes.
 
-use std::collections::HashMap;
+use indexmap::IndexSet;
 
 use super::device::Held;
 use super::record::{
@@ -57,6 +57,7 @@ pub enum Run {
     Frames(u32, u32),
 }
 
+#[derive(Default)]
 pub struct Store {
     pub texts: Texts,
     objects: Vec<Object>,
@@ -69,14 +70,10 @@ pub struct Store {
     pub segments: Vec<SegmentRecord>,
     frames: Vec<FrameRecord>,
     /// The frames of each stack, innermost first, as indices into `distinct`.
-    pub stacks: Vec<Box<[u32]>>,
-    stack_ids: HashMap<Box<[u32]>, StackId>,
-    pub distinct: Vec<FrameRecord>,
-    frame_ids: HashMap<FrameRecord, u32>,
-    pairs: Vec<PoolId>,
-    pair_ids: HashMap<PoolId, PoolIndex>,
-    pub lanes: Vec<Lane>,
-    lane_ids: HashMap<Lane, u16>,
+    pub stacks: IndexSet<Box<[u32]>>,
+    pub distinct: IndexSet<FrameRecord>,
+    pairs: IndexSet<PoolId>,
+    pub lanes: IndexSet<Lane>,
     last_lane: u16,
 }
 
@@ -90,23 +87,10 @@ impl Store {
     pub fn new() -> Self {
         Self {
             texts: Texts::new(),
-            objects: Vec::new(),
-            dicts: Vec::new(),
-            lists: Vec::new(),
-            container_bytes: 0,
-            events: Vec::new(),
-            blocks: Vec::new(),
-            segments: Vec::new(),
-            frames: Vec::new(),
-            stacks: vec![Box::default()],
-            stack_ids: HashMap::from([(Box::default(), 0)]),
-            distinct: Vec::new(),
-            frame_ids: HashMap::new(),
-            pairs: vec![PoolId::SHARED],
-            pair_ids: HashMap::from([(PoolId::SHARED, 0)]),
-            lanes: vec![Lane::default()],
-            lane_ids: HashMap::from([(Lane::default(), 0)]),
-            last_lane: 0,
+            stacks: IndexSet::from([Box::default()]),
+            pairs: IndexSet::from([PoolId::SHARED]),
+            lanes: IndexSet::from([Lane::default()]),
+            ..Self::default()
         }
     }
 
@@ -125,17 +109,8 @@ impl Store {
         if let &[Value::Int(a), Value::Int(b)] = items
             && let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b))
         {
-            let pool = PoolId(a, b);
-            let id = match self.pair_ids.get(&pool) {
-                Some(&id) => id,
-                None => {
-                    let id = number(self.pairs.len());
-                    self.pairs.push(pool);
-                    self.pair_ids.insert(pool, id);
-                    id
-                }
-            };
-            return self.add(Object::Pair(id));
+            let (id, _) = self.pairs.insert_full(PoolId(a, b));
+            return self.add(Object::Pair(number(id)));
         }
         let tuple = self.add(Object::EmptyList)?;
         // The new tuple is stored as a list, so the append cannot fail.
@@ -378,16 +353,8 @@ impl Store {
         if self.lanes[usize::from(self.last_lane)] == lane {
             return Ok(self.last_lane);
         }
-        self.last_lane = match self.lane_ids.get(&lane) {
-            Some(&id) => id,
-            None => {
-                let id = u16::try_from(self.lanes.len());
-                let id = id.map_err(|_| "more than 65535 streams and pools")?;
-                self.lanes.push(lane);
-                self.lane_ids.insert(lane, id);
-                id
-            }
-        };
+        let (id, _) = self.lanes.insert_full(lane);
+        self.last_lane = u16::try_from(id).map_err(|_| "more than 65535 streams and pools")?;
         Ok(self.last_lane)
     }
 
@@ -443,28 +410,23 @@ impl Store {
         for run in runs {
             let Run::Frames(from, to) = run else { continue };
             for frame in &self.frames[from as usize..to as usize] {
-                let next = number(self.distinct.len());
-                let id = *self.frame_ids.entry(*frame).or_insert(next);
-                if id == next {
-                    self.distinct.push(*frame);
+                let (id, is_new) = self.distinct.insert_full(*frame);
+                if is_new {
                     // Each frame gets its own copy of its strings, and escaping may turn one byte into four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
                     self.container_bytes += INTERNED_BYTES + size_of::<StackFrame>() + texts;
                 }
-                frames.push(id);
+                frames.push(number(id));
             }
         }
         frames.truncate(MAX_STACK_FRAMES);
-        let frames = frames.into_boxed_slice();
-        if let Some(&id) = self.stack_ids.get(&frames) {
-            return id;
+        let bytes = size_of_val(&frames[..]);
+        let (id, is_new) = self.stacks.insert_full(frames.into());
+        if is_new {
+            self.container_bytes += bytes + INTERNED_BYTES;
         }
-        let id = number(self.stacks.len());
-        self.container_bytes += 2 * size_of_val(&*frames) + INTERNED_BYTES;
-        self.stacks.push(frames.clone());
-        self.stack_ids.insert(frames, id);
-        id
+        number(id)
     }
 
     /// Returns the runs of a list, or `None` if `value` is not a list.

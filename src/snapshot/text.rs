@@ -1,7 +1,6 @@
 //! The interned strings of a pickle. Each is stored once, so strings can be compared by their IDs.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use indexmap::IndexSet;
 
 pub type TextId = u32;
 
@@ -64,15 +63,15 @@ known! {
     USER_DEFINED = "user_defined",
 }
 
+#[derive(Default)]
 pub struct Texts {
-    texts: Vec<Arc<[u8]>>,
-    ids: HashMap<Arc<[u8]>, TextId>,
+    texts: IndexSet<Box<[u8]>>,
     bytes: usize,
 }
 
 impl Texts {
     pub fn new() -> Self {
-        let mut texts = Self { texts: Vec::new(), ids: HashMap::new(), bytes: 0 };
+        let mut texts = Self::default();
         for text in KNOWN {
             texts.intern(text.as_bytes());
         }
@@ -81,19 +80,18 @@ impl Texts {
 
     /// Returns the ID of a string, adding the string if necessary. Returns `None` if the size limit is reached.
     pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
-        if let Some(&id) = self.ids.get(text) {
-            return Some(id);
-        }
-        // 112 bytes cover the allocation, a list entry and an entry in a hash table that grows by doubling.
-        self.bytes += text.len() + 112;
-        let id = TextId::try_from(self.texts.len()).ok()?;
-        if self.bytes > MAX_BYTES {
-            return None;
-        }
-        let text: Arc<[u8]> = text.into();
-        self.texts.push(Arc::clone(&text));
-        self.ids.insert(text, id);
-        Some(id)
+        let id = match self.texts.get_index_of(text) {
+            Some(id) => id,
+            None => {
+                // 112 bytes cover the allocation, a list entry and an entry in a hash table that grows by doubling.
+                self.bytes += text.len() + 112;
+                if self.bytes > MAX_BYTES {
+                    return None;
+                }
+                self.texts.insert_full(text.into()).0
+            }
+        };
+        TextId::try_from(id).ok()
     }
 
     pub fn memory(&self) -> usize {
@@ -101,6 +99,6 @@ impl Texts {
     }
 
     pub fn get(&self, id: TextId) -> &[u8] {
-        self.texts.get(id as usize).map_or(&[], |text| text)
+        self.texts.get_index(id as usize).map_or(&[], |text| text)
     }
 }
