@@ -332,29 +332,22 @@ pub fn utilization(
     let Reading::Value(list) = &mut gpu.processes else {
         return since;
     };
-    let samples = match samples {
-        Ok(samples) => samples,
-        Err(error) => {
-            for process in list {
-                process.sm = Reading::Missing(super::reason::missing(&error));
-                process.memory_bandwidth = Reading::Missing(super::reason::missing(&error));
+    for process in list {
+        let newest = samples.as_ref().map(|samples| {
+            let own = samples.iter().filter(|sample| sample.pid == process.pid.0);
+            own.max_by_key(|sample| sample.timeStamp)
+        });
+        (process.sm, process.memory_bandwidth) = match newest {
+            Ok(Some(sample)) => (percent(sample.smUtil.into()), percent(sample.memUtil.into())),
+            Ok(None) => (Percent(0.0).into(), Percent(0.0).into()),
+            Err(error) => {
+                let why = super::reason::missing(error);
+                (Reading::Missing(why.clone()), Reading::Missing(why))
             }
-            return since;
-        }
-    };
-    for process in list.iter_mut() {
-        let newest = samples.iter().filter(|s| s.pid == process.pid.0).max_by_key(|s| s.timestamp);
-        match newest {
-            Some(sample) => {
-                process.sm = percent(sample.sm.into());
-                process.memory_bandwidth = percent(sample.memory.into());
-            }
-            None => {
-                (process.sm, process.memory_bandwidth) = (Percent(0.0).into(), Percent(0.0).into());
-            }
-        }
+        };
     }
-    samples.iter().map(|s| s.timestamp).max().unwrap_or(since)
+    let times = samples.unwrap_or_default().iter().map(|sample| sample.timeStamp);
+    times.max().unwrap_or(since)
 }
 
 /// NVLink counters from the last read, for computing rates.

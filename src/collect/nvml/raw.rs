@@ -107,22 +107,12 @@ fn driver_process(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
     }
 }
 
-/// Utilization of one process since the last call, in percent as NVML reports it.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    pub pid: u32,
-    /// Timestamp in microseconds on the driver's clock. The next call passes the newest timestamp seen.
-    pub timestamp: u64,
-    pub sm: u32,
-    pub memory: u32,
-}
-
 /// Returns the utilization samples newer than `since`. An empty list is not an error.
-pub fn process_utilization(
+pub fn process_utilization<'b>(
     device: &Device<'_>,
     since: u64,
-    buffers: &mut Buffers,
-) -> Result<Vec<Sample>, NvmlError> {
+    buffers: &'b mut Buffers,
+) -> Result<&'b [nvml::nvmlProcessUtilizationSample_t], NvmlError> {
     let call = symbol(&device.nvml().lib().nvmlDeviceGetProcessUtilization)?;
     let empty = nvml::nvmlProcessUtilizationSample_t {
         pid: 0,
@@ -135,18 +125,8 @@ pub fn process_utilization(
     // SAFETY: as above, the handle is valid, and the buffer holds `count` entries.
     let call = |count, buffer| unsafe { call(device.handle(), buffer, count, since) };
     match list(&mut buffers.samples, empty, 128, call) {
-        Ok(samples) => Ok(samples.iter().map(sample).collect()),
-        Err(NvmlError::NotFound) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
-    Sample {
-        pid: sample.pid,
-        timestamp: sample.timeStamp,
-        sm: sample.smUtil,
-        memory: sample.memUtil,
+        Err(NvmlError::NotFound) => Ok(&[]),
+        samples => samples,
     }
 }
 

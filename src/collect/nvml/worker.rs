@@ -141,37 +141,26 @@ impl Worker {
         loop {
             let (now, interval) = (now_mono().0, self.interval.0.max(1));
             let left = (now / interval + 1) * interval - now;
-            match self.wait(Duration::from_millis(left))? {
-                Waited::TimedOut => return Ok(()),
-                // Read immediately: a read was requested, or a screen was opened that should not stay empty until the
-                // next tick.
-                Waited::ReadNow => return Ok(()),
-                Waited::SettingChanged => {}
+            if self.wait(Duration::from_millis(left))? {
+                return Ok(());
             }
         }
     }
 
-    fn wait(&mut self, time: Duration) -> Result<Waited, End> {
+    /// Waits for a command. Returns true if the GPU is to be read now: the time is over, a read was requested, or a
+    /// screen was opened that should not stay empty until the next tick.
+    fn wait(&mut self, time: Duration) -> Result<bool, End> {
         match self.commands.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Ok(Waited::TimedOut),
-            Err(RecvTimeoutError::Disconnected) => Err(End::Closed),
-            Ok(WorkerCommand::Interval(interval)) => {
-                self.interval = interval;
-                Ok(Waited::SettingChanged)
-            }
+            Err(RecvTimeoutError::Timeout) | Ok(WorkerCommand::Now) => return Ok(true),
+            Err(RecvTimeoutError::Disconnected) => return Err(End::Closed),
+            Ok(WorkerCommand::Interval(interval)) => self.interval = interval,
             Ok(WorkerCommand::Focus(focused)) => {
                 self.focused = focused;
-                Ok(if focused { Waited::ReadNow } else { Waited::SettingChanged })
+                return Ok(focused);
             }
-            Ok(WorkerCommand::Now) => Ok(Waited::ReadNow),
         }
+        Ok(false)
     }
-}
-
-enum Waited {
-    TimedOut,
-    ReadNow,
-    SettingChanged,
 }
 
 /// State for reading one open GPU, retained between ticks.

@@ -26,14 +26,13 @@ pub struct Column {
     pub is_text: bool,
 }
 
-const fn number(name: &'static str) -> Column {
-    let is_text = false;
-    Column { name, is_text }
-}
+/// Columns of text. All others contain numbers.
+const TEXT_COLUMNS: &[&str] = &["COMMAND", "FIGURE", "MODEL", "USER"];
 
-const fn words(name: &'static str) -> Column {
-    let is_text = true;
-    Column { name, is_text }
+impl From<&'static str> for Column {
+    fn from(name: &'static str) -> Self {
+        Self { name, is_text: TEXT_COLUMNS.contains(&name) }
+    }
 }
 
 /// Text shown instead of a missing value.
@@ -128,19 +127,12 @@ fn gpus(run: &RunSummary) -> Section {
     };
     Section {
         title: "GPUs".into(),
-        columns: vec![
-            number("GPU"),
-            number("TOTAL"),
-            number("PEAK"),
-            number("P95"),
-            number("P50"),
-            number("UNUSED"),
-            number("IDLE"),
-            number("WAIT"),
-            number("THROT"),
-            number("ENERGY"),
-            words("MODEL"),
-        ],
+        columns: [
+            "GPU", "TOTAL", "PEAK", "P95", "P50", "UNUSED", "IDLE", "WAIT", "THROT", "ENERGY",
+            "MODEL",
+        ]
+        .map(Column::from)
+        .into(),
         rows: run.gpus.iter().map(row).collect(),
         notes: run.gpus.iter().flat_map(|gpu| gpu_notes(gpu, run)).collect(),
     }
@@ -182,16 +174,9 @@ fn processes(run: &RunSummary) -> Section {
     };
     let mut section = Section {
         title: "Processes".into(),
-        columns: vec![
-            number("PID"),
-            number("GPU"),
-            number("RANK"),
-            number("TIME"),
-            number("WAIT"),
-            number("FITS"),
-            words("USER"),
-            words("COMMAND"),
-        ],
+        columns: ["PID", "GPU", "RANK", "TIME", "WAIT", "FITS", "USER", "COMMAND"]
+            .map(Column::from)
+            .into(),
         rows: run.processes.iter().map(row).collect(),
         notes: run.processes.iter().filter_map(fit_words).collect(),
     };
@@ -235,20 +220,12 @@ fn memory(run: &RunSummary) -> Section {
     }
     Section {
         title: "Process memory: peak, 95th percentile and median".into(),
-        columns: vec![
-            number("PID"),
-            number("GPU"),
-            number("VRAM"),
-            number("P95"),
-            number("P50"),
-            number("RESV"),
-            number("P95"),
-            number("P50"),
-            number("ALLOC"),
-            number("P95"),
-            number("P50"),
-            number("UNUSED"),
-        ],
+        columns: [
+            "PID", "GPU", "VRAM", "P95", "P50", "RESV", "P95", "P50", "ALLOC", "P95", "P50",
+            "UNUSED",
+        ]
+        .map(Column::from)
+        .into(),
         rows,
         notes: Vec::new(),
     }
@@ -316,7 +293,7 @@ pub fn compared(both: &Comparison) -> Vec<Section> {
     }
     let section = |subject: &ComparedSubject| Section {
         title: subject.title.clone(),
-        columns: vec![words("FIGURE"), number("A"), number("B"), number("DIFFERENCE")],
+        columns: ["FIGURE", "A", "B", "DIFFERENCE"].map(Column::from).into(),
         rows: subject
             .figures
             .iter()
