@@ -5,7 +5,7 @@
 //! event and never blocks a collector.
 
 use std::collections::VecDeque;
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,6 @@ const MAX_WAITING: usize = 4_096;
 #[derive(Debug)]
 struct Queue {
     updates: VecDeque<Update>,
-    frames: usize,
     max_frames: usize,
     closed: bool,
     /// True if the reader was dropped.
@@ -41,7 +40,6 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             updates: VecDeque::new(),
-            frames: 0,
             max_frames: MAX_FRAMES,
             closed: false,
             is_abandoned: false,
@@ -64,11 +62,11 @@ impl Queue {
                     | Update::HolderSummary(_)
             ) && !is_map(update)
         });
-        self.frames = 0;
     }
 
     /// Drops the oldest unread update of a kind if the queue contains the maximum number of that kind.
-    fn make_room(&mut self, is_kind: impl Fn(&Update) -> bool, max: usize) {
+    fn make_room(&mut self, kind: Discriminant<Update>, max: usize) {
+        let is_kind = |update: &Update| discriminant(update) == kind;
         if self.updates.iter().filter(|u| is_kind(u)).count() >= max {
             let oldest = self.updates.iter().position(is_kind);
             oldest.and_then(|at| self.updates.remove(at));
@@ -115,29 +113,14 @@ impl Feed {
         if matches!(update, Update::Jump { .. }) {
             queue.discard_states();
         }
-        if matches!(update, Update::Frame(_)) {
-            if queue.frames >= queue.max_frames
-                && let Some(oldest) =
-                    queue.updates.iter().position(|u| matches!(u, Update::Frame(_)))
-            {
-                queue.updates.remove(oldest);
-                queue.frames -= 1;
-            }
-            queue.frames += 1;
-        }
+        let (kind, max_frames) = (discriminant(&update), queue.max_frames);
         match &update {
-            Update::Stacks(..) => {
-                queue.make_room(|u| matches!(u, Update::Stacks(..)), MAX_STACKS);
-            }
-            Update::FailureMap(_) => {
-                queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
-            }
-            Update::HolderSummary(_) => {
-                queue.make_room(|u| matches!(u, Update::HolderSummary(_)), MAX_HOLDER_SUMMARIES);
-            }
+            Update::Frame(_) => queue.make_room(kind, max_frames),
+            Update::Stacks(..) => queue.make_room(kind, MAX_STACKS),
+            Update::FailureMap(_) => queue.make_room(kind, MAX_FAILURE_MAPS),
+            Update::HolderSummary(_) => queue.make_room(kind, MAX_HOLDER_SUMMARIES),
             // Replace any unread update of this kind, because only the newest matters.
             Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
-                let kind = discriminant(&update);
                 queue.updates.retain(|u| discriminant(u) != kind);
             }
             update if is_map(update) => queue.updates.retain(|u| !is_map(u)),
@@ -181,9 +164,6 @@ impl Source {
     pub fn try_next(&mut self) -> Option<Update> {
         let mut queue = self.shared.queue();
         let update = queue.updates.pop_front()?;
-        if matches!(update, Update::Frame(_)) {
-            queue.frames -= 1;
-        }
         if queue.updates.len() + 1 == MAX_WAITING {
             self.shared.has_room.notify_all();
         }

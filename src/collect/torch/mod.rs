@@ -54,7 +54,7 @@ const QUICK_TRIES: usize = 5;
 const UNLOCKED_TRIES: usize = 10;
 /// Maximum CPU time, in nanoseconds, that a thread can need to finish an update of the statistics.
 const MAX_UPDATE_TIME: u64 = 500_000;
-const STATS_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(1);
+const STATS_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
 const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 const MAX_LARGEST_TRIES: usize = 3;
@@ -147,10 +147,6 @@ impl<M: Memory> Attached<M> {
         &self.memory
     }
 
-    pub fn into_memory(self) -> M {
-        self.memory
-    }
-
     pub fn device_count(&self) -> usize {
         self.located.devices.len()
     }
@@ -208,21 +204,14 @@ impl<M: Memory> Attached<M> {
     }
 
     fn read_stats(&mut self, scope: Scope) -> Result<Vec<DeviceStats>, Failure> {
-        let ordinals: Vec<u32> = match scope {
-            Scope::All => (0..).take(self.located.devices.len()).collect(),
-            Scope::InUse => self.in_use.clone(),
-        };
-        let list = match scope {
-            Scope::All => VECTOR + 8 * self.located.devices.len(),
-            Scope::InUse => 0,
+        let devices = self.located.devices.len();
+        let (ordinals, list, mut before): (Vec<u32>, _, _) = match scope {
+            Scope::All => ((0..).take(devices).collect(), VECTOR + 8 * devices, Vec::new()),
+            Scope::InUse => (self.in_use.clone(), 0, std::mem::take(&mut self.accepted)),
         };
         let len = self.located.layout.stats_end() + MUTEX;
         let mut stats: Vec<Option<DeviceStats>> = vec![None; ordinals.len()];
         let mut holders = vec![LockHolder::default(); ordinals.len()];
-        let mut before = match scope {
-            Scope::All => Vec::new(),
-            Scope::InUse => std::mem::take(&mut self.accepted),
-        };
         for attempt in 1..=MAX_STATS_TRIES {
             self.copy_stats(scope, &ordinals)?;
             let missing = stats.iter().filter(|stats| stats.is_none()).count();
@@ -315,7 +304,6 @@ impl<M: Memory> Attached<M> {
     /// Returns the size of the largest free block of any stream, from the last nodes of the free-block trees, in a few
     /// system calls.
     pub fn largest_free_block(&mut self, ordinal: u32) -> Reading<Bytes> {
-        let busy = || Reading::missing(Reason::NotRead, "the allocator changed during every read");
         for _ in 0..MAX_LARGEST_TRIES {
             let blocks = match self.block_layout(ordinal) {
                 Ok(blocks) => blocks,
@@ -339,7 +327,7 @@ impl<M: Memory> Attached<M> {
                 }
             }
         }
-        busy()
+        Reading::missing(Reason::NotRead, "the allocator changed during every read")
     }
 
     /// Reads every segment and block of a device. The caller must set `process` and `at` of the map.

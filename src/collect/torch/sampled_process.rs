@@ -69,7 +69,7 @@ impl SampledProcess {
         };
         match attached.sample() {
             Ok(stats) => self.add(&stats, tick.now),
-            Err(failure) => self.handle_failure(failure, tick.now),
+            Err(failure) => self.wait(failure, None, tick.now),
         }
     }
 
@@ -112,10 +112,6 @@ impl SampledProcess {
             }
             Err(failure) => self.wait(failure, pages, tick.now),
         }
-    }
-
-    fn handle_failure(&mut self, failure: Failure, now: Mono) {
-        self.wait(failure, None, now);
     }
 
     fn wait(&mut self, failure: Failure, pages: Option<u64>, now: Mono) {
@@ -192,7 +188,7 @@ impl SampledProcess {
         if let State::Attached(attached) = &mut self.state {
             match attached.stats() {
                 Ok(stats) => self.add(&stats, now),
-                Err(failure) => self.handle_failure(failure, now),
+                Err(failure) => self.wait(failure, None, now),
             }
         }
     }
