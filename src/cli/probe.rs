@@ -15,6 +15,7 @@ use crate::collect;
 use crate::export;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
+use crate::model::pool_location::listed;
 use crate::model::probe::{Outcome, Policy, Probe, ProbeRequest};
 use crate::model::process::ProcessKey;
 use crate::model::text::quoted;
@@ -189,10 +190,6 @@ fn gpu_of(process: ProcessKey, frame: &Frame) -> Option<GpuUuid> {
     if let Some((_, uuid)) = largest {
         return Some(uuid.clone());
     }
-    let lists_process = |gpu: &&Gpu| {
-        let listed = gpu.processes.value().into_iter().flatten();
-        listed.filter_map(|entry| entry.process).any(|key| key == process)
-    };
-    let gpu = frame.gpus.iter().find(lists_process);
+    let gpu = frame.gpus.iter().find(|gpu| listed(gpu, process).is_some());
     gpu.map(|gpu| gpu.uuid.clone())
 }

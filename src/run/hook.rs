@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::unistd::geteuid;
 
 use crate::collect::hook::{Report, Spool, install, python_path, traces};
+use crate::collect::memory::access::ptrace_scope;
 use crate::diagnose::hook_report::{HookReport, NAME};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::event::{HookEvent, HookException, HookOom};
@@ -91,8 +92,7 @@ impl Hook {
 /// Returns true if Yama denies reading other processes (ptrace_scope 2 or higher). The permission granted by the hook
 /// then has no effect, so the hook must report the statistics itself.
 fn is_reading_denied() -> bool {
-    let scope = fs::read_to_string(Path::new("/proc/sys/kernel/yama/ptrace_scope"));
-    match scope.ok().and_then(|scope| scope.trim().parse::<u32>().ok()) {
+    match ptrace_scope(Path::new("/proc")) {
         Some(2) => !geteuid().is_root(),
         Some(scope) => scope > 2,
         None => false,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::model::gpu::Gpu;
 use crate::model::pool::{Pool, Pools};
+use crate::model::pool_location::listed;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
@@ -90,9 +91,7 @@ fn contexts_of<'g>(
     gpus: &'g BTreeMap<u32, Gpu>,
 ) -> Vec<&'g GpuUuid> {
     let has_it = |gpu: &&Gpu| {
-        let listed = gpu.processes.value().into_iter().flatten();
-        let mut listed = listed.filter(|entry| entry.process == Some(key));
-        listed.next().is_some() || process.is_some_and(|p| p.open_gpus.contains(&gpu.uuid))
+        listed(gpu, key).is_some() || process.is_some_and(|p| p.open_gpus.contains(&gpu.uuid))
     };
     gpus.values().filter(has_it).map(|gpu| &gpu.uuid).collect()
 }
