@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::{print, print_json, print_styled, say};
-use crate::export::explanation::{self, Detail, Others, Style};
+use crate::export::explanation::{self, Detail, Others};
 use crate::incident::{Listing, Store, StoreError, Uid};
 use crate::model::incident::Incident;
 use crate::model::incident_record::Record;
