@@ -26,22 +26,14 @@ use serde_with::skip_serializing_none;
 
 use self::map_line::{MapLine, MapLineError};
 use crate::model::bounded_json;
-use crate::model::event::Event;
-use crate::model::frame::Frame;
 use crate::model::history::Summary;
-use crate::model::holders::Holders;
 use crate::model::holders::summary::HolderSummary;
-use crate::model::host::Hello;
-use crate::model::link::Link;
-use crate::model::log::LogView;
-use crate::model::pool::{FailureMap, PoolMap};
-use crate::model::probe::{Probe, ProbeRequest};
-use crate::model::process::{ProcessDetail, ProcessKey};
-use crate::model::reading::Missing;
-use crate::model::remote_incident::{IncidentFile, RemoteIncident};
-use crate::model::signal::{Signal, Signalled};
-use crate::model::stack::PythonStack;
-use crate::model::units::{GpuUuid, Millis, Mono};
+use crate::model::process::ProcessDetail;
+use crate::model::{
+    Event, FailureMap, Frame, GpuUuid, Hello, Holders, IncidentFile, Link, LogView, Millis,
+    Missing, Mono, PoolMap, Probe, ProbeRequest, ProcessKey, PythonStack, RemoteIncident, Signal,
+    Signalled,
+};
 
 /// Maximum memory for the lists and maps in one protocol line. A frame with 2,000 processes takes 3 MiB.
 const MAX_LINE_MEMORY: usize = 12 << 20;

@@ -23,10 +23,9 @@ use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
 use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use super::{rounded, whole};
-use crate::model::gpu::Gpu;
-use crate::model::pool::{Block, BlockState, Pool, PoolKind, PoolMap, PoolStats, Segment};
-use crate::model::process::Process;
-use crate::model::units::Bytes;
+use crate::model::{
+    Block, BlockState, Bytes, Gpu, Pool, PoolKind, PoolMap, PoolStats, Process, Segment,
+};
 
 /// Inputs that a memory map does not contain: the free memory reported by the driver and, if known, the allocator
 /// options.

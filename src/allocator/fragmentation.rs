@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
-use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
-use crate::model::units::Bytes;
+use crate::model::{Block, BlockState, Bytes, PoolKind, PoolMap, Segment};
 
 /// Histogram bucket for free blocks that are larger than `up_to / 2` and at most `up_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

@@ -27,8 +27,8 @@ use super::driver::{Driver, Simulated};
 use super::rules::{Rules, TieBreak};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
-use crate::model::pool::{self, BlockState, PoolKind};
-use crate::model::units::Bytes;
+use crate::model::pool::{self};
+use crate::model::{BlockState, Bytes, PoolKind};
 
 /// Placeholder index for a missing block or address range.
 const NONE: u32 = u32::MAX;

@@ -4,8 +4,8 @@ use super::config::Config;
 use super::rules::NEWEST;
 use super::trace::{Op, Trace};
 use super::whatif::{Room, WhatifResult, replay};
-use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
-use crate::model::units::Bytes;
+use crate::model::trace_replay::{ReplayOutcome, SettingResult};
+use crate::model::{Bytes, TraceReplay};
 
 /// Settings to replay: every setting that an explanation recommends and that can be replayed (a test in `diagnose`
 /// finds missing ones). Each failure is replayed only once, on the host that has its trace, and everyone who watches

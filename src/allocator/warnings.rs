@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use super::gib;
-use crate::model::pool::PoolStats;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Millis, Mono, PoolStats};
 
 /// State of a pool at one point in time, limited to the values that the warning rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

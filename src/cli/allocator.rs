@@ -28,10 +28,9 @@ use crate::collect::memory::live::Live;
 use crate::collect::memory::pause::{PauseError, PauseStats, ThreadPause};
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
-use crate::model::pool::{Allocator, PoolKind, PoolMap, Segment};
-use crate::model::reading::{Missing, Reading};
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, GpuUuid, Pid};
+use crate::model::{
+    Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,
+};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

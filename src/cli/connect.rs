@@ -10,9 +10,8 @@ use color_eyre::eyre::{Context, bail, eyre};
 
 use super::pushed_program::Program;
 use super::say;
-use crate::model::permissions::Permissions;
 use crate::model::text::visible;
-use crate::model::units::Millis;
+use crate::model::{Millis, Permissions};
 use crate::source::remote::greeting::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};

@@ -18,13 +18,10 @@ use super::targets::HostArgs;
 use super::{exit_code, incident_inbox, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::link::Link;
 #[cfg(local)]
 use crate::model::permissions::Permissions;
-use crate::model::reading::Reason;
 use crate::model::text::visible;
+use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::Update;
 #[cfg(local)]
 use crate::source::local;

@@ -21,9 +21,8 @@ use crate::diagnose::{
 use crate::export::cards;
 use crate::export::explanation::{self, Detail};
 use crate::incident::source_lines;
-use crate::model::incident::Incident;
 use crate::model::text::visible;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Incident};
 use crate::redact;
 
 #[derive(Debug, clap::Args)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::incident::{Changes, Store, Uid};
-use crate::model::remote_incident::{IncidentFile, RemoteIncident};
+use crate::model::{IncidentFile, RemoteIncident};
 use crate::protocol::Update;
 use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;

@@ -16,9 +16,8 @@ use serde::Serialize;
 use super::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Detail, Others};
 use crate::incident::{Listing, Store, StoreError, Uid};
-use crate::model::incident::Incident;
-use crate::model::incident_record::Record;
 use crate::model::text::Escaped;
+use crate::model::{Incident, Record};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

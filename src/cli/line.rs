@@ -6,9 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::{dashboard, once, print};
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
-use crate::model::units::Millis;
+use crate::model::{Frame, Gpu, Millis};
 use crate::tui::status_line;
 
 #[derive(Debug, clap::Args)]

@@ -30,11 +30,8 @@ use crate::export::holders::{
 use crate::model::bounded_json;
 use crate::model::frame::SCHEMA;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth, missing_groups};
-use crate::model::holders::{HolderClass, HolderGroup, Holders};
-use crate::model::process::ProcessKey;
-use crate::model::reading::Reading;
 use crate::model::text::{Escaped, json_escaped, quoted};
-use crate::model::units::{Bytes, Millis, Pid};
+use crate::model::{Bytes, HolderClass, HolderGroup, Holders, Millis, Pid, ProcessKey, Reading};
 use crate::tui::holders::HolderRow;
 use crate::tui::screens::holders::table;
 use crate::tui::theme::{Palette, Theme};

@@ -12,11 +12,8 @@ use super::settings::{
 use super::{dashboard, print, print_json, runtime};
 use crate::export;
 use crate::model::document::Document;
-use crate::model::frame::Frame;
 use crate::model::gpu::UnattributedCause;
-use crate::model::host::Hello;
-use crate::model::reading::Reason;
-use crate::model::units::Millis;
+use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
 use crate::source::local;
 use crate::source::stream::Source;

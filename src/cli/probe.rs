@@ -13,13 +13,12 @@ use super::settings::{limit_argument, size_argument};
 use super::{dashboard, once, print, print_json};
 use crate::collect;
 use crate::export;
-use crate::model::frame::Frame;
-use crate::model::gpu::Gpu;
 use crate::model::pool_location::listed;
-use crate::model::probe::{Outcome, Policy, Probe, ProbeRequest};
-use crate::model::process::ProcessKey;
+use crate::model::probe::Outcome;
 use crate::model::text::quoted;
-use crate::model::units::{Bytes, GpuUuid, Millis, Pid, StartTicks};
+use crate::model::{
+    Bytes, Frame, Gpu, GpuUuid, Millis, Pid, Policy, Probe, ProbeRequest, ProcessKey, StartTicks,
+};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

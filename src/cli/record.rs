@@ -21,11 +21,7 @@ use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Setting
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
-use crate::model::host::Hello;
-use crate::model::incident::Severity;
-use crate::model::incident_key::IncidentKey;
-use crate::model::link::Link;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Hello, IncidentKey, Link, Severity};
 use crate::protocol::Update;
 use crate::source::layout::FILE_EXTENSION;
 #[cfg(local)]

@@ -18,8 +18,7 @@ use super::{say, say_styled};
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Detail};
 use crate::incident::{save, with_timeout};
-use crate::model::incident_record::Record;
-use crate::model::process::ProcessKey;
+use crate::model::{ProcessKey, Record};
 use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]

@@ -29,9 +29,8 @@ use crate::allocator::trace::Trace;
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::export::whatif::{Device, Document, Played, Recording};
 use crate::model::frame::SCHEMA;
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Pid};
+use crate::model::{Bytes, Missing, Pid, Reading, Reason};
 use crate::tui::screens::whatif::WhatifScreen;
 
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::model::units::{Mono, UnixMillis};
+use crate::model::{Mono, UnixMillis};
 
 /// Returns the time since boot, including suspended time. Never jumps. Process start times use the same clock.
 pub fn now_mono() -> Mono {

@@ -5,10 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::torch::Failure;
 use super::torch::holders::{Options, read_process};
-use crate::model::holders::Holders;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
-use crate::model::units::Pid;
+use crate::model::{Holders, Missing, Pid, ProcessKey, Reason};
 use crate::redact;
 
 /// Maximum size of the tensor list in a message. The encoded protocol line is at most three times as long.

@@ -9,10 +9,8 @@ use std::path::Path;
 use sysinfo::{CpuRefreshKind, MINIMUM_CPU_UPDATE_INTERVAL, MemoryRefreshKind, System};
 
 use crate::model::frame::SCHEMA;
-use crate::model::host::{Hello, Host, PidNamespace};
-use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Mono, Percent};
+use crate::model::{Bytes, Hello, Host, Mono, Percent, PidNamespace, Reading, Reason};
 
 /// Link target of the initial PID namespace, whose PIDs the driver reports. The inode number is fixed:
 /// `PROC_PID_INIT_INO` in the kernel's include/linux/proc_ns.h.

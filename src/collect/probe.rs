@@ -8,15 +8,14 @@ use std::time::Duration;
 use super::clock::{now_mono, now_wall};
 use super::hook::last_history;
 use super::torch::{Attached, Failure};
-use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest,
-    ProcessFragmentation, default_headroom, min_free,
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, ProcessFragmentation, default_headroom,
+    min_free,
 };
-use crate::model::process::ProcessKey;
-use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid, Millis};
+use crate::model::{
+    Bytes, Frame, Gpu, GpuUuid, Memory, MigInstance, Millis, Policy, Probe, ProbeRequest,
+    ProcessKey, Reading,
+};
 use crate::probe::pattern::{self, Pattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};

@@ -20,11 +20,9 @@ use py_spy::{Config, PythonSpy, StackTrace};
 
 use super::clock::now_mono;
 use super::process::access::Access;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
-use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger, hook_frames};
+use crate::model::stack::{StackThread, StackTrigger, hook_frames};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Millis, Missing, Mono, ProcessKey, PythonStack, Reason, StackFrame};
 
 /// Maximum number of times that two reads are compared before the stack is reported as changing.
 const MAX_TRIES: usize = 5;

@@ -1,11 +1,8 @@
 //! Formats a frame as CSV (RFC 4180), with one line for each process on each GPU. A GPU without processes has one line.
 //! The headings state the units; a missing value is an empty field.
 
-use crate::model::frame::Frame;
-use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, GpuProcess, Period, Value};
-use crate::model::process::Process;
-use crate::model::reading::Reading;
-use crate::model::units::Bytes;
+use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, Value};
+use crate::model::{Bytes, Frame, Gpu, GpuProcess, Process, Reading};
 
 type Field = fn(&CsvRow<'_>) -> String;
 

@@ -7,8 +7,8 @@ use super::probe::sentence as capitalized;
 use super::summary::duration;
 use crate::model::holders::estimate::{Activations, training_minimum};
 use crate::model::holders::growth::{GrowthRate, HolderGrowth, advice, missing_groups};
-use crate::model::holders::{HeldTensor, HolderClass, HolderGroup, Holders, Quality};
-use crate::model::units::Bytes;
+use crate::model::holders::{HeldTensor, Quality};
+use crate::model::{Bytes, HolderClass, HolderGroup, Holders};
 
 /// Maximum number of holders in the sentence above the table.
 const MAX_NAMED: usize = 3;

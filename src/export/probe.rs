@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::model::probe::{Bin, Fill, Outcome, PatternResult, Probe, ProcessFragmentation};
-use crate::model::units::{Bytes, apportion};
+use crate::model::probe::{Bin, Fill, Outcome, PatternResult, ProcessFragmentation};
+use crate::model::units::apportion;
+use crate::model::{Bytes, Probe};
 
 /// Width of a histogram bar in cells.
 const BAR: usize = 7;

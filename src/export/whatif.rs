@@ -7,8 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::allocator::rules::Torch;
 use crate::allocator::whatif::WhatifResult;
-use crate::model::reading::Reading;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Reading};
 
 #[derive(Debug, Serialize)]
 pub struct Document {

@@ -13,13 +13,12 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::on_incident::{NOTICE_LIMIT, run};
 use super::{IncidentSink, WatchResult, in_time};
-use crate::model::event::{Exit, Observation};
-use crate::model::frame::Frame;
-use crate::model::gpu::{ContextKind, Gpu, GpuProcess, HealthState};
-use crate::model::host::Hello;
-use crate::model::process::{Process, ProcessKey};
+use crate::model::event::Exit;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
+use crate::model::{
+    Bytes, ContextKind, Frame, Gpu, GpuProcess, GpuUuid, HealthState, Hello, Millis, Mono,
+    Observation, Process, ProcessKey, UnixMillis,
+};
 use crate::protocol::Update;
 
 /// Maximum number of notifications waiting for the command, which is run for one notification at a time.

@@ -2,9 +2,7 @@
 //! not be saved. A recording also contains, as events, the incidents that a remote host's store sent during the
 //! recording.
 
-use crate::model::incident_key::IncidentKey;
-use crate::model::incident_record::Record;
-use crate::model::remote_incident::RemoteIncident;
+use crate::model::{IncidentKey, Record, RemoteIncident};
 
 /// Maximum number of incidents, equal to the on-disk store's limit.
 const MAX_INCIDENTS: usize = 200;

@@ -23,11 +23,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::model::event::Event;
-use crate::model::incident::{DetectedBy, Fields, Incident, Quote, Severity};
-use crate::model::incident_record::{Evidence, Excerpt, Record, SCHEMA, Track};
-use crate::model::process::Variable;
-use crate::model::units::Millis;
+use crate::model::incident::Fields;
+use crate::model::incident_record::{Evidence, Excerpt, SCHEMA, Track};
+use crate::model::{DetectedBy, Event, Incident, Millis, Quote, Record, Severity, Variable};
 
 /// Maximum time between an incident and the exit that it caused. The live diagnosis uses the same limit.
 const MAX_EXIT_DELAY: Millis = Millis(30_000);

@@ -10,13 +10,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::memory_store::MemoryStore;
 use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, notify, put};
-use crate::model::event::Event;
 use crate::model::holders::summary::HolderSummary;
-use crate::model::host::Hello;
-use crate::model::incident::Severity;
-use crate::model::incident_record::{Evidence, Record, Track};
-use crate::model::remote_incident::RemoteIncident;
-use crate::model::units::{Millis, Mono};
+use crate::model::incident_record::{Evidence, Track};
+use crate::model::{Event, Hello, Millis, Mono, Record, RemoteIncident, Severity};
 
 /// Maximum number of recent events retained as evidence.
 const MAX_EVENTS: usize = 256;

@@ -13,12 +13,10 @@ use thiserror::Error;
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
-use crate::model::incident::Incident;
-use crate::model::incident_record::{Record, UnreadableRecord};
+use crate::model::incident_record::UnreadableRecord;
 use crate::model::nearest_name::nearest;
-use crate::model::remote_incident::{IncidentFile, RemoteIncident};
 use crate::model::text::{escape_json_strings, quoted, visible};
-use crate::model::units::{Millis, UnixMillis};
+use crate::model::{Incident, IncidentFile, Millis, Record, RemoteIncident, UnixMillis};
 use crate::user_files::{self, Base, DirectoryError};
 
 /// Maximum number of stored incidents. If the number or the total size exceeds its limit, the oldest incidents are

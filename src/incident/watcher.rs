@@ -24,10 +24,8 @@ use super::source_lines;
 use super::{Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
-use crate::model::event::Observation;
-use crate::model::host::Hello;
-use crate::model::incident_record::{Record, Track};
-use crate::model::units::Millis;
+use crate::model::incident_record::Track;
+use crate::model::{Hello, Millis, Observation, Record};
 use crate::protocol::Update;
 
 /// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer

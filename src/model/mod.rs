@@ -41,3 +41,34 @@ pub mod stat_line;
 pub mod text;
 pub mod trace_replay;
 pub mod units;
+
+// The types that most modules use.
+pub use self::event::{Event, HookEvent, HookOom, Observation};
+pub use self::frame::{Frame, ProcessList};
+pub use self::gpu::{
+    ContextKind, Gpu, GpuProcess, Health, HealthState, Memory, MigInstance, Throttle,
+};
+pub use self::holders::{HolderClass, HolderGroup, Holders};
+pub use self::host::{Driver, Hello, Host, PidNamespace};
+pub use self::incident::{DetectedBy, Incident, Quote, Severity};
+pub use self::incident_key::IncidentKey;
+pub use self::incident_record::Record;
+pub use self::link::Link;
+pub use self::log::LogView;
+pub use self::permissions::Permissions;
+pub use self::pool::{
+    Allocator, Block, BlockState, FailureMap, Pool, PoolId, PoolKind, PoolMap, PoolStats, Pools,
+    Sampled, Segment, Unread,
+};
+pub use self::probe::{Policy, Probe, ProbeRequest};
+pub use self::process::{Process, ProcessKey, RunState, Variable};
+pub use self::reading::{Missing, Reading, Reason};
+pub use self::remote_incident::{IncidentFile, RemoteIncident};
+pub use self::reported_pool::ReportedPool;
+pub use self::signal::{Signal, Signalled};
+pub use self::stack::{PythonStack, StackFrame};
+pub use self::trace_replay::TraceReplay;
+pub use self::units::{
+    Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Millis, Mono,
+    Percent, Pid, StartTicks, UnixMillis,
+};

@@ -30,10 +30,9 @@ use std::time::{Duration, Instant};
 pub use request::ChildRequest;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
-use crate::model::pool::PoolMap;
-use crate::model::probe::{Bin, Outcome, Probe, ProcessFragmentation};
+use crate::model::probe::{Bin, Outcome, ProcessFragmentation};
 use crate::model::text::visible;
-use crate::model::units::Millis;
+use crate::model::{Millis, PoolMap, Probe};
 
 /// Name of the hidden subcommand for the probe's child process.
 pub const CHILD: &str = "probe-child";

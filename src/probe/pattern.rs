@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::rounded;
 use crate::allocator::trace::{Op, Trace};
-use crate::model::pool::{BlockState, PoolMap};
-use crate::model::units::Bytes;
+use crate::model::{BlockState, Bytes, PoolMap};
 
 /// An allocation request: `[size, lives_for]` on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

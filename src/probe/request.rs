@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
-use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES, Policy};
-use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid, Millis};
+use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES};
+use crate::model::{Bytes, GpuUuid, Millis, Policy, Reading};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

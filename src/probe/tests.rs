@@ -12,9 +12,8 @@ use crate::allocator::config::Config;
 use crate::allocator::model::Model;
 use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{Live, Op, PoolId, Trace};
-use crate::model::pool::{Block, BlockState, PoolKind, Segment};
-use crate::model::probe::{POLICIES, PatternResult, Policy};
-use crate::model::units::{Bytes, GpuUuid};
+use crate::model::probe::{POLICIES, PatternResult};
+use crate::model::{Block, BlockState, Bytes, GpuUuid, Policy, PoolKind, Segment};
 
 /// Runs a probe whose child process is a shell script.
 fn probe_shell(script: &str, start_timeout: Duration) -> Probe {

@@ -14,9 +14,7 @@ use memchr::memchr2_iter;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::model::pool::{PoolMap, Segment};
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
+use crate::model::{Mono, PoolMap, ProcessKey, Segment};
 
 /// Maximum number of segments and blocks in a map, more than any healthy program has.
 const MAX_PARTS: usize = 1 << 18;

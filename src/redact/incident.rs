@@ -1,7 +1,8 @@
 //! Redacts an incident's program-supplied text before it is stored or printed.
 
 use super::text;
-use crate::model::incident::{Fields, Incident, Quote};
+use crate::model::incident::Fields;
+use crate::model::{Incident, Quote};
 use serde_json::Value;
 
 /// Redacts all text that a program can influence. Text from error cards is left unchanged.

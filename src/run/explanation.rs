@@ -17,13 +17,12 @@ use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, diagnose};
 use crate::incident::{source_lines, with_timeout};
-use crate::model::host::Hello;
-use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
-use crate::model::incident_key::IncidentKey;
-use crate::model::incident_record::{Excerpt, Record};
-use crate::model::process::{ProcessKey, Variable};
+use crate::model::incident_record::Excerpt;
 use crate::model::text::visible;
-use crate::model::trace_replay::TraceReplay;
+use crate::model::{
+    DetectedBy, Hello, Incident, IncidentKey, ProcessKey, Quote, Record, Severity, TraceReplay,
+    Variable,
+};
 use crate::redact;
 
 /// Text to print after a command failed.

@@ -12,9 +12,8 @@ use crate::collect::hook::{Report, Spool, install, python_path, traces};
 use crate::collect::memory::access::ptrace_scope;
 use crate::diagnose::hook_report::{HookReport, NAME};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
-use crate::model::event::{HookEvent, HookException, HookOom};
-use crate::model::incident::Incident;
-use crate::model::process::ProcessKey;
+use crate::model::event::HookException;
+use crate::model::{HookEvent, HookOom, Incident, ProcessKey};
 
 #[derive(Debug)]
 pub struct Hook {

@@ -38,8 +38,7 @@ pub use ranks::Rank;
 pub use signals::run_until_cancelled;
 
 use crate::collect::clock::{now_mono, now_wall};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Mono, UnixMillis};
+use crate::model::{Mono, ProcessKey, UnixMillis};
 use output::{CapturedOutput, FilePosition};
 use relay::Relay;
 use signals::Signals;

@@ -12,10 +12,8 @@ use super::stacks::Stacks;
 use super::store::{MAX_TEXT, Run, Store};
 use super::text::{self, TextId};
 use super::{Setting, Snapshot};
-use crate::model::pool::{Block, BlockState, PoolKind, Segment};
-use crate::model::stack::StackFrame;
 use crate::model::text::visible;
-use crate::model::units::Bytes;
+use crate::model::{Block, BlockState, Bytes, PoolKind, Segment, StackFrame};
 
 /// Maximum number of devices, more than any host has.
 const MAX_DEVICES: usize = 256;

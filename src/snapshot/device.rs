@@ -1,8 +1,7 @@
 //! Data for one device in a snapshot: its pool map and its trace.
 
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
-use crate::model::pool::{BlockState, PoolMap};
-use crate::model::units::Bytes;
+use crate::model::{BlockState, Bytes, PoolMap};
 
 /// A block that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

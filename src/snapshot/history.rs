@@ -8,8 +8,7 @@
 use super::addresses::ByAddress;
 use super::device::Device;
 use super::record::{Action, Event, StackId};
-use crate::model::pool::BlockState;
-use crate::model::units::Bytes;
+use crate::model::{BlockState, Bytes};
 
 /// Number of events in a chunk: small enough to process event by event, large enough to skip through a trace quickly.
 const CHUNK: usize = 4096;

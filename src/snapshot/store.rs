@@ -9,8 +9,7 @@ use super::record::{
 };
 use super::text::{self, TextId, Texts};
 use crate::allocator::trace::PoolId;
-use crate::model::pool::{Block, BlockState, Segment};
-use crate::model::stack::StackFrame;
+use crate::model::{Block, BlockState, Segment, StackFrame};
 
 /// Maximum length of file and function names. C++ function names are the longest.
 pub const MAX_TEXT: usize = 500;

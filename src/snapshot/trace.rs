@@ -4,8 +4,7 @@ use super::device::{Device, Held};
 use super::record::{Action, Event};
 use super::{Snapshot, addresses::ByAddress};
 use crate::allocator::trace::{Live, Op, Recorded, RecordedAction, Trace};
-use crate::model::pool::BlockState;
-use crate::model::units::Bytes;
+use crate::model::{BlockState, Bytes};
 
 impl Snapshot {
     /// Returns the allocation trace of one device, including the blocks that existed before its first event.

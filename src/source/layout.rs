@@ -14,9 +14,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::event::Event;
 use crate::model::history::Summary;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Event, Millis, Mono};
 
 pub const HELLO_MAGIC: u32 = 0x184D_2A50;
 pub const NOTE_MAGIC: u32 = 0x184D_2A51;

@@ -11,10 +11,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::model::frame::Frame;
-use crate::model::pool::{Pool, PoolMap};
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Frame, Millis, Mono, Pool, PoolMap, ProcessKey};
 use crate::protocol::Request;
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);

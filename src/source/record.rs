@@ -29,14 +29,9 @@ use super::layout::{
     MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
-use crate::model::event::Event;
-use crate::model::frame::Frame;
 use crate::model::history::{Span, Summarize, Summary};
 use crate::model::holders::summary::HolderSummary;
-use crate::model::host::Hello;
-use crate::model::pool::{FailureMap, PoolMap};
-use crate::model::stack::PythonStack;
-use crate::model::units::Mono;
+use crate::model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
 use crate::protocol::map_line::MapLine;
 
 /// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 7 MB more memory.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::units::{Bytes, Millis};
+use crate::model::{Bytes, Millis};
 
 /// Base-2 logarithm of the number of buckets per power of two. The width of a bucket is at most 0.4 % of the values in
 /// it, or 1 byte.

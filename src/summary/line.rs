@@ -10,13 +10,11 @@ use serde::de::Error as _;
 use serde_json::value::RawValue;
 
 use crate::model::bounded_json;
-use crate::model::frame::{MAX_GPUS, ProcessList};
-use crate::model::gpu::{Health, HealthState, Memory, Throttle};
-use crate::model::pool::Pool;
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::Reading;
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, MilliWatts, Millis, Mono, Percent, Pid, UnixMillis};
+use crate::model::frame::MAX_GPUS;
+use crate::model::{
+    Bytes, Health, HealthState, Memory, MilliWatts, Millis, Mono, Percent, Pid, Pool, Process,
+    ProcessKey, ProcessList, Reading, ReportedPool, Throttle, UnixMillis,
+};
 
 /// Maximum memory for the processes parsed from one line.
 const MAX_PROCESSES_MEMORY: usize = 12 << 20;

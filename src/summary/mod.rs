@@ -25,12 +25,11 @@ pub use self::fit::{ProvenFit, UnprovenFit, smallest_gpu};
 pub use self::line::{FrameLine, RecordedLine, read};
 pub use self::subject::{Figure, Quantity, Subject};
 pub use self::totals::{RETENTION, Totals};
-use crate::model::gpu::Throttle;
-use crate::model::incident::{Fix, Severity};
-use crate::model::incident_record::Record;
-use crate::model::pool::Allocator;
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
+use crate::model::incident::Fix;
+use crate::model::{
+    Allocator, Bytes, GpuUuid, Millis, Mono, Percent, ProcessKey, Record, Severity, Throttle,
+    UnixMillis,
+};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::{GpuSummary, Percentiles, PoolSummary, ProcessSummary, RunSummary};
-use crate::model::units::{Bytes, Millis, Percent};
+use crate::model::{Bytes, Millis, Percent};
 
 /// A value with its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]

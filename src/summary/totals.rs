@@ -10,13 +10,11 @@ use super::{
 };
 use crate::allocator::warnings::{NoteKind, PoolSamples, Sample};
 use crate::model::frame::{MAX_GPUS, SCHEMA};
-use crate::model::gpu::Throttle;
-use crate::model::host::Hello;
-use crate::model::incident_record::Record;
-use crate::model::pool::Allocator;
-use crate::model::process::{Process, ProcessKey};
 use crate::model::reported_pool::Framework;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, UnixMillis};
+use crate::model::{
+    Allocator, Bytes, GpuUuid, Hello, Millis, Mono, Percent, Process, ProcessKey, Record, Throttle,
+    UnixMillis,
+};
 
 /// Maximum number of processes for which totals are kept. Further processes are only counted.
 const MAX_PROCESSES: usize = 4_096;

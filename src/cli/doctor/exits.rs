@@ -6,8 +6,7 @@ use crate::collect::exits::oom::{self, OomCounterPaths};
 use crate::collect::exits::self_test::{ExitSources, probe};
 use crate::collect::host::hello;
 use crate::collect::kernel_log::{KernelLog, fixes};
-use crate::model::host::PidNamespace;
-use crate::model::units::Millis;
+use crate::model::{Millis, PidNamespace};
 
 pub fn check_exits() -> Check {
     let kernel = hello().kernel;

@@ -6,8 +6,7 @@ use std::thread;
 use super::Check;
 use crate::cli::probe::frame;
 use crate::collect::probe::{ProbeReadiness, readiness};
-use crate::model::frame::Frame;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Frame};
 
 pub fn check_probe(has_driver: bool) -> Check {
     let frame = match has_driver {

@@ -21,9 +21,8 @@ use super::{
     stop_requested,
 };
 use crate::incident::IncidentSink;
-use crate::model::host::Hello;
 use crate::model::text::visible;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Hello};
 use crate::protocol::Update;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::MapPeriod;

@@ -2,12 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::event::{Event, Observation};
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::incident_record::Record;
-use crate::model::remote_incident::RemoteIncident;
-use crate::model::units::Mono;
+use crate::model::{Event, Frame, Hello, Mono, Observation, Record, RemoteIncident};
 
 /// Converter of incidents from a remote host to recording events. Tracks when the recording began and how many events
 /// were created.

@@ -9,11 +9,7 @@ use tokio::sync::watch;
 use super::super::dashboard::why_no_gpus;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
-use crate::model::frame::Frame;
-use crate::model::incident::Severity;
-use crate::model::incident_key::IncidentKey;
-use crate::model::incident_record::Record;
-use crate::model::link::Link;
+use crate::model::{Frame, IncidentKey, Link, Record, Severity};
 use crate::protocol::Update;
 use crate::source::stream::Source;
 

@@ -7,8 +7,7 @@ use crate::collect::kernel_log::KERNEL_LOG;
 pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
-use crate::model::permissions::Permissions;
-use crate::model::units::Millis;
+use crate::model::{Millis, Permissions};
 
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use jiff::SignedDuration;
 
 use crate::model::text::quoted;
-use crate::model::units::{Bytes, Millis};
+use crate::model::{Bytes, Millis};
 use crate::source::map_schedule::MapPeriod;
 
 /// Accepted range of a duration setting. If the hint ends with `off`, the values `off` and 0 are accepted too.

@@ -4,12 +4,8 @@
 use crate::allocator::trace::Trace;
 use crate::cli::once::{DRIVER_TIMEOUT, RATE_INTERVAL};
 use crate::cli::{dashboard, once};
-use crate::model::frame::Frame;
-use crate::model::gpu::Memory;
-use crate::model::pool::Pool;
 use crate::model::pool_location::{gpu_of, listed};
-use crate::model::reading::{Missing, Reason};
-use crate::model::units::{Bytes, Pid};
+use crate::model::{Bytes, Frame, Memory, Missing, Pid, Pool, Reason};
 
 /// Maximum number of samples to wait for the process's memory pools.
 const MAX_FRAMES: u32 = 6;

@@ -7,9 +7,7 @@ use crate::allocator::rules::{Torch, torch_of};
 use crate::allocator::trace::{Live, Recorded, Trace};
 use crate::cli::allocator;
 use crate::collect::process::alloc_conf_of;
-use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
-use crate::model::reading::Missing;
-use crate::model::units::{Bytes, Pid};
+use crate::model::{BlockState, Bytes, Missing, Pid, PoolId, PoolKind, PoolMap};
 
 /// Returns a trace without operations for each device of the process. If `needs_card` is true, also adds the memory
 /// size of its device to each trace, or returns the reason if a size is unknown. An error consists of a message and an

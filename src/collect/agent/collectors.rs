@@ -21,14 +21,9 @@ use crate::collect::probe;
 use crate::collect::process::detail;
 use crate::collect::python::{Python, StackRequest};
 use crate::collect::torch::allocation_spike::AllocationSpike;
-use crate::model::event::Observation;
-use crate::model::frame::Frame;
 use crate::model::holders::summary::HolderSummary;
-use crate::model::pool::Pool;
-use crate::model::probe::ProbeRequest;
-use crate::model::process::ProcessKey;
 use crate::model::stack::StackTrigger;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;
 

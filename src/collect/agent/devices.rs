@@ -11,13 +11,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::gpu::Gpu;
-use crate::model::pool::{Pool, Pools};
 use crate::model::pool_location::listed;
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::{Reading, Reason};
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::{Bytes, GpuUuid};
+use crate::model::{
+    Bytes, Gpu, GpuUuid, Pool, Pools, Process, ProcessKey, Reading, Reason, ReportedPool,
+};
 
 pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
     let read = pools.list.iter().map(Device::of);

@@ -9,13 +9,11 @@ use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;
 use crate::collect::torch::allocation_spike::AllocationSpike;
-use crate::model::event::{Event, Exit, HealthChange, Observation, OomCountIncreased, Xid};
-use crate::model::gpu::{Gpu, Health};
-use crate::model::host::PidNamespace;
-use crate::model::pool::{FailureMap, Pool};
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::units::GpuUuid;
+use crate::model::event::{Exit, HealthChange, OomCountIncreased, Xid};
+use crate::model::{
+    Event, FailureMap, Gpu, GpuUuid, Health, Missing, Observation, PidNamespace, Pool, ProcessKey,
+    Reading, Reason,
+};
 use crate::protocol::Update;
 
 impl Agent {

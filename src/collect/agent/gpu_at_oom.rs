@@ -6,10 +6,7 @@
 //! ```
 
 use crate::model::event::GpuAtOom;
-use crate::model::gpu::Gpu;
-use crate::model::process::ProcessKey;
-use crate::model::reading::Reading;
-use crate::model::units::{GpuUuid, Millis, Mono};
+use crate::model::{Gpu, GpuUuid, Millis, Mono, ProcessKey, Reading};
 
 /// Maximum time between a failed allocation and a GPU sample that describes the failure.
 const MAX_LAG: Millis = Millis(1_000);

@@ -8,8 +8,7 @@ use crate::collect::clock::now_mono;
 use crate::collect::hook::SpoolReader;
 use crate::collect::host::HostReader;
 use crate::collect::process::{ProcessReadout, ProcessTable};
-use crate::model::host::PidNamespace;
-use crate::model::units::{GpuUuid, Millis, Mono, Pid};
+use crate::model::{GpuUuid, Millis, Mono, Pid, PidNamespace};
 
 /// Interval for reading processes while the driver's list is unchanged. With 64 processes, reading all of them on each
 /// tick would take a third of gputop's CPU time. In addition, the measured CPU usage of processes fluctuates less when

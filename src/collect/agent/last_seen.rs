@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::model::gpu::Gpu;
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
+use crate::model::{
+    Bytes, Gpu, GpuUuid, Millis, Mono, Pid, Process, ProcessKey, Reading, StartTicks,
+};
 
 /// Retention time of process data. Slightly longer than the time for which the process table watches for an exit.
 const RETENTION: Millis = Millis(6 * 60 * 1_000);

@@ -45,15 +45,11 @@ use super::process::leftovers::Leftover;
 use super::torch::Failure;
 use super::torch::allocation_spike::AllocationSpike;
 use super::torch::sampler::Sampler;
-use crate::model::event::Observation;
-use crate::model::frame::{Frame, ProcessList};
-use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
-use crate::model::host::{Driver, Hello, Host, PidNamespace};
-use crate::model::permissions::Permissions;
-use crate::model::pool::{Allocator, Pool, Pools};
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
+use crate::model::{
+    Allocator, ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis,
+    Missing, Mono, Observation, Permissions, PidNamespace, Pool, Pools, Process, ProcessKey,
+    ProcessList, Reading, Reason, StartTicks,
+};
 use crate::open_files::limit;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Feed;

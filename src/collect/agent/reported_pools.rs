@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::collect::hook::ReportedPools;
-use crate::model::pool::{Pool, Pools, Unread};
+use crate::model::{Pool, Pools, Unread};
 
 pub fn merge(pools: Pools, reported: &ReportedPools) -> Pools {
     let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use super::{Agent, Section};
 use crate::collect::process::send_signal;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
-use crate::model::signal::{Signal, Signalled};
+use crate::model::{Missing, ProcessKey, Reason, Signal, Signalled};
 use crate::protocol::{Request, Update};
 
 impl Agent {

@@ -21,12 +21,10 @@ use crate::collect::hook::{ReportedPools, Traced};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
 use crate::collect::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::Observation;
-use crate::model::frame::ProcessList;
-use crate::model::host::{Driver, PidNamespace};
-use crate::model::pool::Pools;
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
+use crate::model::{
+    Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
+};
 use crate::protocol::Request;
 use crate::source::stream::Feed;
 

@@ -10,12 +10,11 @@ use std::fmt::Write as _;
 use super::last_seen::Peak;
 use crate::collect::process::leftovers::{Leftover, LeftoverKind};
 use crate::model::accounting::{account, account_pools, is_on};
-use crate::model::gpu::{Gpu, GpuProcess, Unattributed, UnattributedCause};
-use crate::model::host::PidNamespace;
-use crate::model::pool::Pools;
-use crate::model::process::{Process, ProcessKey, RunState};
-use crate::model::reading::Reason;
-use crate::model::units::{Bytes, Pid, StartTicks};
+use crate::model::gpu::{Unattributed, UnattributedCause};
+use crate::model::{
+    Bytes, Gpu, GpuProcess, Pid, PidNamespace, Pools, Process, ProcessKey, Reason, RunState,
+    StartTicks,
+};
 
 /// Minimum amount of unattributed memory to report. Due to rounding and the driver's bookkeeping, even an idle GPU has
 /// some, but less than this.

@@ -8,8 +8,7 @@ use super::Section;
 use crate::collect::nvml::library::Library;
 use crate::collect::nvml::worker::{self, WorkerCommand};
 use crate::collect::nvml::{ReceiverClosed, xid};
-use crate::model::gpu::Gpu;
-use crate::model::units::{GpuUuid, Millis};
+use crate::model::{Gpu, GpuUuid, Millis};
 
 /// Maximum number of GPU worker threads, in case a driver reports an absurd number of GPUs.
 const MAX_GPUS: u32 = 256;

@@ -35,9 +35,7 @@ use super::clock::now_mono;
 use super::kernel_log::{KernelLine, KernelLog, XidLine};
 use super::process::stat::start_time;
 use crate::model::event::OomVerdict;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::units::Mono;
+use crate::model::{Missing, Mono, ProcessKey, Reading, Reason};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum time that an exit report is delayed to wait for more data: the OOM killer's log line or, for another user's

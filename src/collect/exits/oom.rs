@@ -17,9 +17,8 @@ use std::sync::Arc;
 
 use crate::collect::kernel_log::OomKill;
 use crate::model::event::OomVerdict;
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Millis, Mono, Pid};
+use crate::model::{Millis, Missing, Mono, Pid, Reading, Reason};
 
 /// Maximum age of an OOM kill that can explain an exit. The kernel needs a while to tear down a process that has a lot
 /// of memory.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::pidfd_info;
-use crate::model::reading::{Missing, Reason};
+use crate::model::{Missing, Reason};
 
 /// How much the kernel reports about the exit of a process.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,8 +11,7 @@ use std::path::Path;
 
 use super::pidfd_info;
 use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::model::process::{ProcessKey, RunState};
-use crate::model::reading::{Reading, Reason};
+use crate::model::{ProcessKey, Reading, Reason, RunState};
 
 const SIGKILL: i32 = nix::libc::SIGKILL;
 

@@ -14,10 +14,7 @@ use crate::allocator::remedies::{try_all, until};
 use crate::allocator::rules::torch_of;
 use crate::allocator::trace::{Recorded, Trace};
 use crate::allocator::whatif::{Room, available};
-use crate::model::event::HookOom;
-use crate::model::process::ProcessKey;
-use crate::model::trace_replay::TraceReplay;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, HookOom, ProcessKey, TraceReplay};
 use crate::snapshot;
 use crate::user_files;
 

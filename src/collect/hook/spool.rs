@@ -10,8 +10,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 
 use super::spool_line::{self, Process, SpoolLine};
-use crate::model::event::HookEvent;
-use crate::model::process::ProcessKey;
+use crate::model::{HookEvent, ProcessKey};
 use crate::user_files::{Base, directory};
 
 /// Maximum size of a spool file. The hook writes at most 256 KiB.

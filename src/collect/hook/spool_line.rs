@@ -5,9 +5,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::model::event::{HookEvent, Steps};
+use crate::model::event::Steps;
 use crate::model::text::visible;
-use crate::model::units::UnixMillis;
+use crate::model::{HookEvent, UnixMillis};
 use crate::redact;
 
 /// Maximum length of a path, a name or a message. A traceback is limited only by the maximum line length.

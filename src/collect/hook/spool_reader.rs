@@ -9,9 +9,7 @@ use super::spool_line::SpoolLine;
 use super::statistics::ReportedPools;
 use crate::collect::clock::now_mono;
 use crate::collect::process::stat::is_running;
-use crate::model::event::{HookEvent, HookOom};
-use crate::model::process::ProcessKey;
-use crate::model::units::Pid;
+use crate::model::{HookEvent, HookOom, Pid, ProcessKey};
 
 /// Hook reports that arrived since the last read.
 #[derive(Debug, Default)]

@@ -8,11 +8,10 @@
 use serde::Deserialize;
 
 use crate::model::event::HookGauge;
-use crate::model::pool::{Allocator, Pool, PoolStats, Sampled};
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Reading, Reason};
-use crate::model::reported_pool::{Framework, ReportedPool};
-use crate::model::units::{Bytes, Mono};
+use crate::model::reported_pool::Framework;
+use crate::model::{
+    Allocator, Bytes, Mono, Pool, PoolStats, ProcessKey, Reading, Reason, ReportedPool, Sampled,
+};
 
 /// Maximum number of entries on a statistics page. No machine has this many devices.
 const MAX_DEVICES: usize = 16;

@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 pub use self::line::{KernelLine, OomKill, XidLine};
-use crate::model::reading::{Missing, Reason};
+use crate::model::{Missing, Reason};
 
 /// Environment variable with the path of the kernel log to read instead of `/dev/kmsg`, for tests.
 pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";

@@ -4,7 +4,7 @@
 //! the error, further text is sent as a continuation of the excerpt.
 
 use crate::diagnose::scan::{Excerpt, Scanner};
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Mono};
 
 /// Time without new text after which the waiting text is sent.
 const QUIET_INTERVAL: Millis = Millis(200);

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 
 use super::tail::TailRead;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Mono};
 
 const READ_INTERVAL: Millis = Millis(250);
 

@@ -30,10 +30,8 @@ use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
 use crate::collect::process::stat::{start_time, with_ancestors};
 use crate::model::event::LogOrigin;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Millis, Mono, Pid, StartTicks};
+use crate::model::{Millis, Missing, Mono, Pid, ProcessKey, Reason, StartTicks};
 use crate::redact;
 
 /// File descriptors of standard output and standard error.

@@ -14,10 +14,8 @@ use super::tail::MAX_AT_ONCE;
 
 use crate::diagnose::scan::has_anchor;
 use crate::model::event::{LogExcerpt, LogOrigin, LogTrigger};
-use crate::model::log::{LogSource, LogView};
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Reading, Reason};
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::log::LogSource;
+use crate::model::{Bytes, LogView, Millis, Mono, ProcessKey, Reading, Reason};
 
 /// Maximum number of bytes to send from the end of a log.
 const MAX_TAIL: u64 = 16 << 10;

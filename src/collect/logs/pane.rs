@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 
 use super::Settings;
 use super::command::answer;
-use crate::model::reading::{Missing, Reason};
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Missing, Mono, Reason};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);
 /// Time after which an unresponsive tmux server is queried again.

@@ -8,7 +8,7 @@ use super::content::LogContent;
 use super::journal::Journal;
 use super::pane::{Capture, Pane};
 use super::tail::TailRead;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Mono};
 
 /// Maximum size of the text retained from a program's output.
 const MAX_RETAINED: usize = 256 << 10;

@@ -20,8 +20,7 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::content::LogContent;
 use crate::collect::process::stat::start_time;
-use crate::model::process::ProcessKey;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Mono, ProcessKey};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum size of one read. If more text was written, some of it is skipped.

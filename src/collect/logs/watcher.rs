@@ -17,10 +17,7 @@ use super::log::{Log, ProcessExcerpt};
 use crate::collect::clock::now_mono;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::LogTrigger;
-use crate::model::log::LogView;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::units::{Millis, Mono};
+use crate::model::{LogView, Millis, Missing, Mono, ProcessKey, Reading, Reason};
 
 /// Interval between searches for logs of a process that has no readable log yet.
 const FIND_INTERVAL: Millis = Millis(10_000);

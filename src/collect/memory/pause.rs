@@ -24,9 +24,8 @@ use rustix::process::{WaitOptions, waitpid};
 
 use super::access;
 use super::ptrace_call::detach;
-use crate::model::reading::Reason;
 use crate::model::text::visible;
-use crate::model::units::Pid;
+use crate::model::{Pid, Reason};
 
 /// Maximum time to wait for all threads of the target to stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_millis(50);

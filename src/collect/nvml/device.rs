@@ -15,13 +15,11 @@ use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
 
 use super::raw;
 use super::reason::{is_fatal, reading};
-use crate::model::gpu::{
-    Board, ContextKind, Ecc, Gpu, GpuProcess, Memory, MigInstance, Throttle, Traffic,
-};
-use crate::model::reading::{Reading, Reason};
+use crate::model::gpu::{Board, Ecc, Traffic};
 use crate::model::text::visible;
-use crate::model::units::{
-    Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
+use crate::model::{
+    Bytes, BytesPerSecond, Celsius, ContextKind, Gpu, GpuProcess, GpuUuid, MegaHertz, Memory,
+    MigInstance, MilliJoules, MilliWatts, Mono, Percent, Pid, Reading, Reason, Throttle,
 };
 
 /// Maximum plausible power in mW. No single GPU draws 20 kW, but NVML has been observed to return a value with all bits

@@ -2,7 +2,7 @@
 
 use nvml_wrapper::error::NvmlError;
 
-use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::{Missing, Reading, Reason};
 
 /// Converts an NVML error to the reason why a value is missing.
 pub fn missing(error: &NvmlError) -> Missing {

@@ -17,8 +17,8 @@ use super::library::Library;
 use super::raw::Buffers;
 use super::schedule::{Group, Timer};
 use crate::collect::clock::now_mono;
-use crate::model::gpu::{Gpu, Health, HealthState, Memory, Period};
-use crate::model::units::{GpuUuid, Millis};
+use crate::model::gpu::Period;
+use crate::model::{Gpu, GpuUuid, Health, HealthState, Memory, Millis};
 
 /// Delay before reopening a lost GPU or driver.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

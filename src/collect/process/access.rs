@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::stat;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
+use crate::model::{Missing, ProcessKey, Reason};
 
 pub struct Access {
     proc_root: PathBuf,

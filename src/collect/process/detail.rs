@@ -11,10 +11,9 @@ use super::cgroup;
 use super::dir::Dir;
 use super::nul_list::List;
 use super::stat::{StatBuffer, StatFile, with_ancestors};
-use crate::model::process::{Parent, ProcessDetail, ProcessKey, Variable};
-use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::process::{Parent, ProcessDetail};
 use crate::model::text::visible;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Missing, ProcessKey, Reading, Reason, Variable};
 use crate::redact;
 
 const MAX_PATH_CHARS: usize = 4096;

@@ -6,9 +6,8 @@ use std::fs::File;
 use std::path::Path;
 
 use super::nul_list::List;
-use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::Pid;
+use crate::model::{Pid, Reading, Reason};
 
 /// Maximum length of a job ID, which is normally a number or a short name.
 const MAX_JOB_CHARS: usize = 64;

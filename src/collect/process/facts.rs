@@ -10,9 +10,8 @@ use super::access::Access;
 use super::dir::Dir;
 use super::nul_list::List;
 use super::{Context, cgroup, environment};
-use crate::model::process::Process;
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
+use crate::model::{Missing, Process, Reading, Reason};
 use crate::redact;
 
 const MAX_COMMAND_CHARS: usize = 4096;

@@ -14,9 +14,8 @@ use std::path::Path;
 use super::nul_list::List;
 use super::open_devices::{numbers_in, open_minors};
 use super::stat::{StatBuffer, StatFile};
-use crate::model::process::RunState;
 use crate::model::text::visible;
-use crate::model::units::{Mono, Pid};
+use crate::model::{Mono, Pid, RunState};
 
 const SCAN_INTERVAL_MS: u64 = 15_000;
 /// Maximum number of processes to return. A message to the user cannot list more.

@@ -41,10 +41,9 @@ use self::stat::StatBuffer;
 use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
 use super::clock::boot_time;
-use crate::model::host::PidNamespace;
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::{Missing, Reading};
-use crate::model::units::{GpuUuid, Millis, Mono, Pid, UnixMillis};
+use crate::model::{
+    GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading, UnixMillis,
+};
 
 /// Maximum time to watch a process that has released its GPU but is still running.
 const MAX_UNLISTED_TIME: Millis = Millis(5 * 60 * 1000);

@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use super::stat::with_ancestors;
-use crate::model::process::ProcessKey;
-use crate::model::units::Pid;
+use crate::model::{Pid, ProcessKey};
 
 /// gputop's process name. The kernel stores at most 15 bytes of the file name.
 const GPUTOP_NAME: &[u8] = b"gputop";

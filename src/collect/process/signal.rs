@@ -13,10 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as Number, getpid, pidfd_open, pid
 
 use super::access::Access;
 use super::stat::{StatBuffer, StatFile};
-use crate::model::process::{ProcessKey, RunState};
-use crate::model::reading::{Missing, Reason};
-use crate::model::signal::Signal;
-use crate::model::units::StartTicks;
+use crate::model::{Missing, ProcessKey, Reason, RunState, Signal, StartTicks};
 
 pub fn send(proc_root: &Path, key: ProcessKey, signal: Signal) -> Result<(), Missing> {
     if key.start == StartTicks(0) {

@@ -10,9 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::model::process::ProcessKey;
 pub use crate::model::stat_line::Stat;
-use crate::model::units::{Pid, StartTicks};
+use crate::model::{Pid, ProcessKey, StartTicks};
 
 /// Buffer size for a stat file, enough for 52 numbers of up to 20 digits and a name of up to 64 bytes.
 const STAT_BYTES: usize = 2048;

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::collect::clock::now_mono;
-use crate::model::process::RunState;
-use crate::model::reading::Reason;
-use crate::model::units::{Percent, StartTicks};
+use crate::model::{Percent, Reason, RunState, StartTicks};
 
 struct KilledOnDrop(Child);
 

@@ -8,10 +8,9 @@ use nix::errno::Errno;
 use super::cpu::CpuMeter;
 use super::stat::{Stat, StatBuffer, StatFile};
 use super::{Context, facts, run_command};
-use crate::model::process::{Parent, Process, ProcessKey, RunState};
-use crate::model::reading::Reading;
+use crate::model::process::Parent;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
+use crate::model::{Bytes, Millis, Mono, Pid, Process, ProcessKey, Reading, RunState, UnixMillis};
 use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum length of a process name: 15 bytes, each escaped as up to 4 characters.

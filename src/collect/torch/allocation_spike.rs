@@ -5,9 +5,7 @@
 //! by a minimum increase. Each report triggers a read of the program's Python stack. Reports are therefore limited to
 //! one every 10 s, or one per second for failed allocations.
 
-use crate::model::pool::PoolStats;
-use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Millis, Mono, PoolStats, ProcessKey};
 
 /// Minimum increase of a new maximum over the last reported one. The increase must also be at least 1 %.
 const MIN_STEP: Bytes = Bytes(64 << 20);

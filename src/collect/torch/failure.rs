@@ -1,8 +1,7 @@
 //! Reasons why a process's allocator cannot be read.
 
 use crate::collect::memory::MemoryError;
-use crate::model::pool::Allocator;
-use crate::model::reading::{Missing, Reason};
+use crate::model::{Allocator, Missing, Reason};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {

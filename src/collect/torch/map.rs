@@ -13,8 +13,7 @@
 use super::block::Block as WalkedBlock;
 use super::stats::DeviceStats;
 use super::walk::{Pools, Walk};
-use crate::model::pool::{Block, BlockState, Segment};
-use crate::model::units::Bytes;
+use crate::model::{Block, BlockState, Bytes, Segment};
 
 /// Returns the segments ordered by address, and true if all blocks are consistent with their neighbours.
 pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {

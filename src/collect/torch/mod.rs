@@ -43,9 +43,7 @@ use crate::collect::memory::live::Live;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, Range};
 use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::model::pool::PoolMap;
-use crate::model::reading::{Reading, Reason};
-use crate::model::units::{Bytes, Pid};
+use crate::model::{Bytes, Pid, PoolMap, Reading, Reason};
 
 const MAX_STATS_TRIES: usize = 40;
 /// Number of attempts to read the statistics before the first pause.

@@ -8,7 +8,7 @@
 
 use super::Failure;
 use crate::collect::memory::MemoryError;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Millis, Mono};
 
 /// Due times are rounded to a multiple of this interval, so that one wake-up of the sampler thread serves many waiting
 /// processes.

@@ -11,9 +11,7 @@ use crate::collect::memory::MemoryError;
 use crate::collect::memory::live::Live;
 use crate::collect::process::stat::is_running;
 use crate::collect::process::statm::mapped_pages;
-use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
+use crate::model::{Allocator, Mono, Pool, PoolMap, PoolStats, ProcessKey, Sampled, Unread};
 
 /// Maximum number of processes to attach to per sample. Attaching to one takes up to 5 ms.
 const MAX_ATTACH_PER_SAMPLE: u32 = 1;

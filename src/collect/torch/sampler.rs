@@ -22,9 +22,7 @@ use super::Failure;
 use super::allocation_spike::AllocationSpike;
 use super::sampled_process::{SampledProcess, Tick};
 use crate::collect::clock::now_mono;
-use crate::model::pool::{PoolMap, Pools};
-use crate::model::process::ProcessKey;
-use crate::model::reading::Missing;
+use crate::model::{Missing, PoolMap, Pools, ProcessKey};
 
 pub const PERIOD: Duration = Duration::from_millis(50);
 

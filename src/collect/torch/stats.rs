@@ -10,9 +10,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::collect::memory::view::View;
-use crate::model::pool::{PoolStats, Sampled};
-use crate::model::reading::{Reading, Reason};
-use crate::model::units::Bytes;
+use crate::model::{Bytes, PoolStats, Reading, Reason, Sampled};
 
 pub const STAT_ARRAY_BYTES: usize = 96;
 const STAT_BYTES: usize = 32;

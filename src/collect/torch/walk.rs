@@ -14,7 +14,7 @@ use super::containers::{HashTable, Set, set_values};
 use super::layout::Layout;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
-use crate::model::pool::{PoolId, PoolKind};
+use crate::model::{PoolId, PoolKind};
 
 /// Maximum plausible private pool ID. The IDs count up from 0, or consist of the graph's number and a flag.
 const MAX_POOL_ID: u64 = 1 << 48;

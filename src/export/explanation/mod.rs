@@ -14,7 +14,8 @@ pub use text::{Detail, Style, StyledLine, Tone, lines, text};
 
 use serde::Serialize;
 
-use crate::model::incident::{Incident, Severity, Verdict};
+use crate::model::incident::Verdict;
+use crate::model::{Incident, Severity};
 
 const SCHEMA: u32 = 1;
 

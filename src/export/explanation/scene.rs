@@ -16,14 +16,13 @@
 use std::collections::BTreeMap;
 
 use super::text::{INDENT, StyledLine, label};
-use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::holders::Quality;
 use crate::model::holders::summary::HolderSummary;
-use crate::model::holders::{HolderClass, Quality};
-use crate::model::process::ProcessKey;
 use crate::model::scene::{FreeBlocks, Scene, SceneMap};
-use crate::model::stack::PythonStack;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
+use crate::model::{
+    Bytes, Gpu, GpuProcess, HolderClass, MegaHertz, Millis, Mono, ProcessKey, PythonStack,
+};
 
 /// Maximum number of other processes, and of GPUs, to list. `--json` lists more.
 const MAX_OTHERS: usize = 5;

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use super::lines::labelled;
 use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
-use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
+use crate::model::incident::{Cause, Verdict};
 use crate::model::text::Escaped;
+use crate::model::{DetectedBy, Incident, Severity};
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;

@@ -26,12 +26,9 @@ use self::rows::{
     POOL_FIGURES, PROCESS_FIGURES, Row, largest, pool_rows, process_rows, summed, write_rows,
 };
 use crate::model::accounting::account;
-use crate::model::frame::Frame;
-use crate::model::gpu::{GPU_FIGURES, Gpu, HealthState, Memory, Value};
-use crate::model::process::Process;
-use crate::model::reading::Reading;
+use crate::model::gpu::{GPU_FIGURES, Value};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::{Bytes, Frame, Gpu, HealthState, Memory, Millis, Mono, Process, Reading};
 
 const MAX_LABEL_CHARS: usize = 64;
 

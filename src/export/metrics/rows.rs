@@ -6,13 +6,8 @@ use std::fmt;
 
 use super::{Families, Kind, Labels, gpu_label, is_fresh, with};
 use crate::allocator::fits::{FitConditions, Fits, stuck};
-use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, HealthState};
-use crate::model::pool::Pool;
 use crate::model::pool_location::{gpu_of, gpu_of_reported};
-use crate::model::reading::Reading;
-use crate::model::reported_pool::ReportedPool;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Frame, Gpu, HealthState, Pool, Reading, ReportedPool};
 
 /// Value of the label `pid` for the sum of the processes without individual samples.
 const OTHER: &str = "other";

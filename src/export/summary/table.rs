@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::incident::Severity;
-use crate::model::units::{Bytes, Millis, Percent};
+use crate::model::{Bytes, Millis, Percent, Severity};
 use crate::summary::{
     ComparedSubject, Comparison, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary,
     ProcessSummary, Quantity, RunSummary,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::table::{Column, Section, duration, energy, fit_words, incident, overview_words};
-use crate::model::units::{Bytes, Percent};
+use crate::model::{Bytes, Percent};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 
 /// Maximum number of lines that `gputop run --summary` prints before the recording's name.

@@ -1,12 +1,9 @@
 use super::*;
-use crate::model::event::Observation;
 use crate::model::history::Span;
-use crate::model::incident::{DetectedBy, Fields, Fix, Severity};
-use crate::model::incident_key::IncidentKey;
+use crate::model::incident::{Fields, Fix};
 use crate::model::incident_record::{MAX_EVENTS, MAX_EXCERPT};
-use crate::model::process::ProcessKey;
 use crate::model::trace_replay::SettingResult;
-use crate::model::units::{Mono, UnixMillis};
+use crate::model::{DetectedBy, IncidentKey, Mono, Observation, ProcessKey, Severity, UnixMillis};
 
 fn key(pid: u32, first: u64) -> IncidentKey {
     IncidentKey {

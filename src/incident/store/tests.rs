@@ -3,11 +3,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::incident::{Incident, Severity};
-use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Excerpt;
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
+use crate::model::{Incident, IncidentKey, Mono, ProcessKey, Severity};
 
 fn store() -> (TempDir, Store) {
     let home = tempfile::tempdir().expect("a directory");

@@ -17,7 +17,7 @@ use cudarc::driver::sys::{
 
 use super::cost::Ledger;
 use super::driver_error::{ContextError, context_error, missing};
-use crate::model::units::{Bytes, GpuUuid};
+use crate::model::{Bytes, GpuUuid};
 use crate::probe::device::{Device, DeviceError};
 
 /// A `CUdevice`: the CUDA device number in the probe process.

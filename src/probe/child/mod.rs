@@ -24,8 +24,8 @@ use super::fill::fill;
 use super::lock::lock;
 use super::request::ChildRequest;
 use super::{FINISH_TIMEOUT, MAX_REQUEST_BYTES, policy};
-use crate::model::probe::{Cost, Outcome, PatternResult, Policy, Probe, default_headroom};
-use crate::model::units::{Bytes, Millis};
+use crate::model::probe::{Cost, Outcome, PatternResult, default_headroom};
+use crate::model::{Bytes, Millis, Policy, Probe};
 
 /// Divisor for the policies' share of the time limit. All policies together may use half of the time, and the fill uses
 /// the rest.

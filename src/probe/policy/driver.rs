@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 
 use super::Allocator;
 use crate::allocator::rounded;
-use crate::model::pool::{Block, BlockState, PoolKind, Segment};
-use crate::model::units::Bytes;
+use crate::model::{Block, BlockState, Bytes, PoolKind, Segment};
 use crate::probe::device::{Device, DeviceError, GRANULE};
 
 /// Sizes of live blocks, by address.

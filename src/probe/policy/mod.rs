@@ -14,9 +14,8 @@ use super::bins;
 use super::device::{Device, DeviceError};
 use super::pattern::Pattern;
 use crate::allocator::fragmentation::Fragmentation;
-use crate::model::pool::{PoolMap, Segment};
-use crate::model::probe::{PatternResult, Policy};
-use crate::model::units::Bytes;
+use crate::model::probe::PatternResult;
+use crate::model::{Bytes, Policy, PoolMap, Segment};
 
 trait Allocator<D: Device> {
     fn device(&mut self) -> &mut D;

@@ -10,8 +10,7 @@ use crate::allocator::driver::Driver;
 use crate::allocator::model::{Model, Outcome};
 use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{BlockId, Op, PoolId};
-use crate::model::pool::Segment;
-use crate::model::units::Bytes;
+use crate::model::{Bytes, Segment};
 use crate::probe::device::{Device, DeviceError};
 
 pub struct Torch<'d, D: Device> {

@@ -4,11 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::event::{Event, Observation, OomCountIncreased};
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
+use crate::model::event::OomCountIncreased;
+use crate::model::{Event, Frame, Hello, Mono, Observation, ProcessKey};
 
 type PoolKey = (ProcessKey, u32);
 

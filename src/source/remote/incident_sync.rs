@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::model::remote_incident::{IncidentFile, RemoteIncident};
+use crate::model::{IncidentFile, RemoteIncident};
 
 pub const MAX_LISTED_INCIDENTS: usize = 64;
 /// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict this user's

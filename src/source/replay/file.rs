@@ -12,8 +12,7 @@ use super::lines::{DamagedMinute, FrameTime, Lines, TimedLine};
 use super::walk;
 use crate::model::bounded_json;
 use crate::model::history::Summary;
-use crate::model::host::Hello;
-use crate::model::units::Mono;
+use crate::model::{Hello, Mono};
 use crate::protocol::{Line, Update};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,

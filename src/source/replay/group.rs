@@ -15,8 +15,7 @@ use super::next_frame::NextFrame;
 use super::player::{Player, clamp_speed, playback_duration};
 use super::seek_target::{Target, ordinal};
 use super::{Options, spawn};
-use crate::model::link::Link;
-use crate::model::units::{Millis, Mono};
+use crate::model::{Link, Millis, Mono};
 use crate::protocol::{Play, Position, Request, Update};
 use crate::source::stream::{Feed, Source, stream};
 

@@ -6,10 +6,8 @@ use std::time::Instant;
 use super::next_frame::NextFrame;
 use super::player::{Player, clamp_speed};
 use super::seek_target::{self, Target, Until};
-use crate::model::event::Event;
 use crate::model::history::Summary;
-use crate::model::reading::{Missing, Reason};
-use crate::model::units::Mono;
+use crate::model::{Event, Missing, Mono, Reason};
 use crate::protocol::{Play, Request, Update};
 
 /// Number of minutes of history that a jump sends before its target.

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use zstd::stream::read::Decoder;
 
 use super::contents::{Contents, Section};
-use crate::model::units::{Mono, UnixMillis};
+use crate::model::{Mono, UnixMillis};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
 /// Error returned if a minute cannot be read beyond a certain point, because it is truncated or damaged.

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use super::file::Recording;
 use super::next_frame::NextFrame;
 use super::player::Player;
-use crate::model::pool::PoolMap;
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reason};
+use crate::model::{Missing, PoolMap, ProcessKey, Reason};
 use crate::protocol::map_line::MapLine;
 use crate::protocol::{Line, Update};
 

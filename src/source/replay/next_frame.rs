@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use super::file::Recording;
 use super::lines::{DamagedMinute, Lines};
-use crate::model::frame::Frame;
-use crate::model::pool::PoolMap;
-use crate::model::process::ProcessKey;
-use crate::model::units::Mono;
+use crate::model::{Frame, Mono, PoolMap, ProcessKey};
 use crate::protocol::map_line::MapLine;
 use crate::protocol::{Line, Update};
 

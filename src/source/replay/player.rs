@@ -8,8 +8,8 @@ use super::Options;
 use super::file::Recording;
 use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
-use crate::model::frame::{Frame, SCHEMA};
-use crate::model::units::{Millis, Mono};
+use crate::model::frame::SCHEMA;
+use crate::model::{Frame, Millis, Mono};
 use crate::protocol::{Position, Request, Update};
 use crate::source::stream::Feed;
 

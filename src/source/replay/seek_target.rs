@@ -2,8 +2,7 @@
 
 use super::file::Recording;
 use super::next_frame::FramePosition;
-use crate::model::frame::Frame;
-use crate::model::units::Mono;
+use crate::model::{Frame, Mono};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {

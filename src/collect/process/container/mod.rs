@@ -19,8 +19,7 @@ use self::names::Names;
 use super::dir::Dir;
 use super::nul_list::List;
 use crate::model::container::Runtime;
-use crate::model::process::Process;
-use crate::model::reading::{Reading, Reason};
+use crate::model::{Process, Reading, Reason};
 
 #[derive(Debug, Clone)]
 pub struct Files {

@@ -21,8 +21,8 @@ use super::super::environment;
 use super::super::nul_list::List;
 use super::{ContainerMatch, Files};
 use crate::model::container::Runtime;
-use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
+use crate::model::{Reading, Reason};
 use crate::user_files;
 
 const MAX_NAME_CHARS: usize = 128;

@@ -1,9 +1,8 @@
 //! One field of `nvidia-smi` output, in the units used by `nvidia-smi`: memory in MiB, power in W, clocks in MHz,
 //! shares in percent. Missing values are in brackets.
 
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
+use crate::model::{Bytes, Celsius, MegaHertz, MilliWatts, Missing, Percent, Reading, Reason};
 
 const MAX_TEXT: usize = 96;
 

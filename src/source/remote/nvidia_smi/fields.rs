@@ -7,9 +7,8 @@
 //! ```
 
 use super::cell::Cell;
-use crate::model::gpu::{Board, Field, GPU_FIGURES, Gpu, Throttle};
-use crate::model::reading::{Missing, Reading};
-use crate::model::units::{BytesPerSecond, GpuUuid, MilliJoules};
+use crate::model::gpu::{Board, Field, GPU_FIGURES};
+use crate::model::{BytesPerSecond, Gpu, GpuUuid, MilliJoules, Missing, Reading, Throttle};
 
 /// A GPU being assembled from `nvidia-smi` fields.
 #[derive(Debug, Default)]

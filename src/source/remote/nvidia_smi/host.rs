@@ -2,9 +2,7 @@
 
 use super::facts::Facts;
 use super::readings::{Round, number, split_words};
-use crate::model::host::Host;
-use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::units::{Bytes, Percent};
+use crate::model::{Bytes, Host, Missing, Percent, Reading, Reason};
 
 #[derive(Debug, Default)]
 pub(super) struct HostFigures {

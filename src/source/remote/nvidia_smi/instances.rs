@@ -16,10 +16,8 @@
 use std::collections::BTreeMap;
 
 use super::cell::Cell;
-use crate::model::gpu::{Memory, MigInstance};
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, GpuUuid};
+use crate::model::{Bytes, GpuUuid, Memory, MigInstance, Missing, Reading, Reason};
 
 const MAX_INSTANCES_PER_GPU: usize = 16;
 const MAX_TEXT: usize = 96;

@@ -35,8 +35,8 @@ pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::RequestWriter;
 use super::target::Target;
-use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
+use crate::model::{Missing, Reason};
 use crate::protocol::Update;
 
 /// Maximum length of a script output line; longer lines are skipped.

@@ -7,13 +7,12 @@ use super::cell::Cell;
 use super::facts::Facts;
 use super::readings::{Clocks, Round, number, split_words};
 use super::usage::{Row, Usage};
-use crate::model::gpu::{Gpu, GpuProcess};
-use crate::model::host::PidNamespace;
-use crate::model::process::{Process, ProcessKey};
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::stat_line::Stat;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Mono, Percent, Pid, StartTicks, UnixMillis};
+use crate::model::{
+    Bytes, Gpu, GpuProcess, Missing, Mono, Percent, Pid, PidNamespace, Process, ProcessKey,
+    Reading, Reason, StartTicks, UnixMillis,
+};
 use crate::redact;
 
 const MAX_NAME: usize = 64;

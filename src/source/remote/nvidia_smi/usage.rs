@@ -13,10 +13,8 @@
 //! In this output, MB means MiB. A dash marks a missing sample. A line of dashes marks a GPU without processes.
 
 use super::cell::Cell;
-use crate::model::gpu::{ContextKind, Gpu};
-use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Mono, Percent, Pid};
+use crate::model::{Bytes, ContextKind, Gpu, Missing, Mono, Percent, Pid, Reading, Reason};
 
 /// The newest process list from `nvidia-smi pmon`.
 #[derive(Debug)]

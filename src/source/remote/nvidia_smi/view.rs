@@ -12,14 +12,12 @@ use super::instances::{Instances, instances};
 use super::processes::{CpuShares, ProcessContext};
 use super::readings::{Clocks, Details, Round};
 use super::usage::Usage;
-use crate::model::frame::{Frame, ProcessList, SCHEMA};
-use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
-use crate::model::host::{Driver, Hello, PidNamespace};
-use crate::model::pool::{Pools, Unread};
-use crate::model::process::ProcessKey;
-use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::frame::SCHEMA;
 use crate::model::text::visible;
-use crate::model::units::{Millis, Mono, Pid};
+use crate::model::{
+    ContextKind, Driver, Frame, Gpu, Health, HealthState, Hello, Millis, Missing, Mono, Pid,
+    PidNamespace, Pools, ProcessKey, ProcessList, Reading, Reason, Unread,
+};
 
 /// Maximum number of graphics processes to request data for.
 const MAX_PIDS: usize = 256;

@@ -1,7 +1,5 @@
 use super::*;
-use crate::model::frame::Frame;
-use crate::model::host::Hello;
-use crate::model::units::UnixMillis;
+use crate::model::{Frame, Hello, UnixMillis};
 use crate::source::record::Recorder;
 
 const DAY: i64 = 1_795_000_000_000;
