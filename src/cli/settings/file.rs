@@ -263,8 +263,6 @@ impl Written {
     }
 }
 
-/// Parses a host group from its hosts and their origins. Fails if a host is invalid. Also fails if the group has the
-/// name of a subcommand, because such a group could never be selected on the command line.
 fn raw_value(kind: Kind, value: ValueDeserializer<'_>) -> Result<Value, TomlError> {
     match kind {
         Kind::Text => String::deserialize(value).map(Value::from),
@@ -278,6 +276,8 @@ fn unknown_key(name: &str) -> String {
     format!("unknown key `{}`; {}", quoted(name), instead_of(name, names))
 }
 
+/// Parses a host group from its hosts and their origins. Fails if a host is invalid. Also fails if the group has the
+/// name of a subcommand, because such a group could never be selected on the command line.
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
     // Reject names of subcommands, because gputop looks for a subcommand before it looks for a group.
