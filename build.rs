@@ -1,4 +1,4 @@
-//! Embeds the error cards and the workloads. To add one, add its file; there is no other list.
+//! Embeds the error cards, their tables and the workloads. To add one, add its file; there is no other list.
 //!
 //! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing 90 cards of TOML and
 //! deriving the literals at run time would make `gputop explain` too slow for a short log. The JSON is compressed, because it
@@ -33,12 +33,24 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let cards = fs::File::create(out.join("cards.jsonl.gz"))?;
     let mut cards = GzEncoder::new(cards, Compression::best());
+    writeln!(cards, "{}", tables(&root.join("assets"))?)?;
     for file in &files_in(&root.join("assets/cards"), "md")? {
         let card = json_of_card(&fs::read_to_string(file)?);
         writeln!(cards, "{}", card.unwrap_or_default())?;
     }
     cards.finish()?;
     embed_workloads(&root, &out)
+}
+
+/// Returns the tables of assertions and Xids as JSON.
+fn tables(assets: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    for name in ["assertions.toml", "xids.toml"] {
+        let file = assets.join(name);
+        println!("cargo::rerun-if-changed={}", file.display());
+        text += &fs::read_to_string(file)?;
+    }
+    Ok(serde_json::to_string(&text.parse::<toml::Table>().map_err(io::Error::other)?)?)
 }
 
 /// Embeds the workloads and the remedies as JSON.

@@ -70,7 +70,7 @@ fn tables(folder: &Path) -> Result<Tables> {
         let path = folder.join("..").join(name);
         std::fs::read_to_string(&path).wrap_err_with(|| format!("cannot read {}", path.display()))
     };
-    Ok(Tables::parse(&read("assertions.toml")?, &read("xids.toml")?)?)
+    Ok(Tables::parse(&(read("assertions.toml")? + &read("xids.toml")?))?)
 }
 
 fn files(folder: &Path) -> Result<Vec<(String, String)>> {

@@ -319,6 +319,8 @@ pub enum CardError {
     Toml(#[from] toml::de::Error),
     #[error("{0}")]
     SharedRules(String),
+    #[error("{0}")]
+    Content(#[from] serde_json::Error),
 }
 
 impl Card {
@@ -327,7 +329,8 @@ impl Card {
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
         let mut front: toml::Table = rest[..end].parse()?;
         shared_rules::expand(&mut front).map_err(CardError::SharedRules)?;
-        let mut card: Self = front.try_into()?;
+        // Parsed from JSON, as embedded cards are. A second parser for cards would add 150 KB to the program.
+        let mut card: Self = serde_json::from_str(&serde_json::to_string(&front)?)?;
         card.text = rest[end + 1 + FENCE.len()..].trim().to_owned();
         Ok(card)
     }

@@ -11,7 +11,7 @@ use super::tables::Tables;
 use super::values;
 use super::workload::Workloads;
 
-/// Card files in `assets/cards` as compressed JSON, one card per line, sorted by ID.
+/// The tables, and the card files in `assets/cards` sorted by ID, as compressed JSON, one per line.
 const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cards.jsonl.gz"));
 
 #[derive(Debug)]
@@ -29,8 +29,9 @@ impl Catalogue {
         CATALOGUE.get_or_init(|| {
             let mut lines = String::new();
             let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
-            let cards = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
-            Self::of(cards.collect(), Tables::embedded().unwrap_or_default()).0
+            let (tables, cards) = lines.split_once('\n').unwrap_or_default();
+            let cards = cards.lines().filter_map(|line| serde_json::from_str(line).ok());
+            Self::of(cards.collect(), serde_json::from_str(tables).unwrap_or_default()).0
         })
     }
 

@@ -5,10 +5,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::card::CardError;
 use super::fields::FieldMap;
-
-const ASSERTIONS: &str = include_str!("../../assets/assertions.toml");
-const XIDS: &str = include_str!("../../assets/xids.toml");
 
 /// A check in the source of a GPU kernel, from PyTorch unless stated otherwise.
 #[derive(Debug, Clone, Deserialize)]
@@ -45,35 +43,20 @@ pub struct Xids {
     pub side: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct AssertionFile {
-    assertion: Vec<Assertion>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct XidFile {
-    xid: Vec<Xids>,
-}
-
 /// The tables of assertions and Xids.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Tables {
+    #[serde(rename = "assertion")]
     pub assertions: Vec<Assertion>,
+    #[serde(rename = "xid")]
     pub xids: Vec<Xids>,
 }
 
 impl Tables {
-    /// Returns the tables embedded in this build. Tests check that both tables parse.
-    pub fn embedded() -> Result<Self, toml::de::Error> {
-        Self::parse(ASSERTIONS, XIDS)
-    }
-
-    pub fn parse(assertions: &str, xids: &str) -> Result<Self, toml::de::Error> {
-        let assertions: AssertionFile = toml::from_str(assertions)?;
-        let xids: XidFile = toml::from_str(xids)?;
-        Ok(Self { assertions: assertions.assertion, xids: xids.xid })
+    /// Parses the text of both table files.
+    pub fn parse(toml: &str) -> Result<Self, CardError> {
+        Ok(serde_json::from_str(&serde_json::to_string(&toml.parse::<toml::Table>()?)?)?)
     }
 
     /// Adds the phrases for the assertion or Xid in `found`. Returns the ID of the card that the table row names.

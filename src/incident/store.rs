@@ -205,7 +205,7 @@ impl Store {
             .ok_or_else(|| unreadable("too large".to_owned()))?;
         let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(UnreadableRecord::from);
         let mut record =
-            read.and_then(|(record, _)| Record::read(record)).map_err(|why| match why {
+            read.and_then(|(record, _)| Record::read(&record)).map_err(|why| match why {
                 UnreadableRecord::Newer(schema) => StoreError::Newer { path: path.clone(), schema },
                 UnreadableRecord::Damaged(_) => unreadable(why.to_string()),
             })?;
@@ -252,7 +252,7 @@ impl Store {
             why: why.to_string(),
         };
         remote.uid.parse::<Uid>().map_err(|InvalidUid| foreign(&"its name is invalid"))?;
-        let mut record = Record::read(remote.record).map_err(|why| foreign(&why))?;
+        let mut record = Record::read(&remote.record).map_err(|why| foreign(&why))?;
         record.incident.uid = None;
         let stored = self.write(record)?;
         if remote.is_read && stored.what == Written::New {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 
+use super::bounded_json;
 use super::event::Event;
 use super::history::Span;
 use super::incident::Incident;
@@ -102,18 +103,20 @@ pub enum UnreadableRecord {
 impl Record {
     /// Parses an incident record. Checks the version first, because the remaining content of a newer record may have
     /// any format.
-    pub fn read(value: Value) -> Result<Self, UnreadableRecord> {
+    pub fn read(value: &Value) -> Result<Self, UnreadableRecord> {
         let schema = value.get("schema").and_then(Value::as_u64);
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
             return Err(UnreadableRecord::Newer(schema));
         }
-        Ok(serde_json::from_value(value)?)
+        // `serde_json::from_value` would need its own copy of the generated code, which adds 300 KB to the program.
+        let (record, _) = bounded_json::read(value.to_string().as_bytes(), usize::MAX)?;
+        Ok(record)
     }
 
     /// Parses an incident from another host's store. Returns `None` if this version cannot read it.
     #[must_use]
     pub fn from_remote(remote: &RemoteIncident) -> Option<Self> {
-        let mut record = Self::read(remote.record.clone()).ok()?;
+        let mut record = Self::read(&remote.record).ok()?;
         record.incident.uid = None;
         Some(record)
     }

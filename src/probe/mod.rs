@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 pub use request::ChildRequest;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
+use crate::model::bounded_json;
 use crate::model::probe::{Bin, Outcome, ProcessFragmentation};
 use crate::model::text::visible;
 use crate::model::{Millis, PoolMap, Probe};
@@ -127,7 +128,7 @@ fn answer(
     if text.is_empty() {
         return Err(exit_reason(child.0.wait().ok()));
     }
-    let probe = serde_json::from_slice(&text)
+    let (probe, _) = bounded_json::read(&text, usize::MAX)
         .map_err(|error| format!("cannot read the output of the probe process: {error}"))?;
     // All memory is freed once the child has exited, shortly after it closes its output.
     let _ = child.0.wait();

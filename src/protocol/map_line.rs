@@ -10,14 +10,14 @@
 //!     {"size":1024,"requested":1000,"state":"allocated"},{"size":2096128,"state":"free"}]}]}}
 //! ```
 
-use memchr::memchr2_iter;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::model::bounded_json;
 use crate::model::{Mono, PoolMap, ProcessKey, Segment};
 
-/// Maximum number of segments and blocks in a map, more than any healthy program has.
-const MAX_PARTS: usize = 1 << 18;
+/// Maximum memory for the segments and blocks of a map. It suffices for more blocks than any healthy program has.
+const MAX_MAP_MEMORY: usize = 32 << 20;
 
 /// A recording line with an unparsed pool map.
 #[derive(Debug, Clone, Serialize)]
@@ -30,8 +30,6 @@ pub struct MapLine {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MapLineError {
-    #[error("the map has more than {MAX_PARTS} segments and blocks")]
-    TooMany,
     #[error("invalid map: {0}")]
     Json(#[from] serde_json::Error),
     #[error("blocks of the map overlap or lie outside their segment")]
@@ -75,13 +73,8 @@ impl MapLine {
 
     /// Parses the pool map. Fails if the map is too large or inconsistent, for example because blocks overlap.
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
-        let text = self.map.get();
-        // Each segment and block begins with a bracket, so a limit on brackets also limits the memory that parsing can
-        // take.
-        if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
-            return Err(MapLineError::TooMany);
-        }
-        let mut map: PoolMap = serde_json::from_str(text)?;
+        let text = self.map.get().as_bytes();
+        let (mut map, _) = bounded_json::read::<PoolMap>(text, MAX_MAP_MEMORY)?;
         let mut free_from = 0;
         for segment in &mut map.segments {
             if segment.address < free_from {
@@ -198,9 +191,7 @@ mod tests {
             assert!(matches!(error, MapLineError::Misplaced), "{misplaced}");
         }
         assert!(matches!(segments("7"), Err(MapLineError::Json(_))));
-        for part in ["{},", "[],"] {
-            let many = part.repeat(MAX_PARTS) + "{}";
-            assert!(matches!(segments(&many), Err(MapLineError::TooMany)));
-        }
+        let error = segments(&("{},".repeat(1 << 20) + "{}")).expect_err("too large");
+        assert!(error.to_string().contains("more than 32 MiB"), "{error}");
     }
 }

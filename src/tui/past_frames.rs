@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use crate::model::bounded_json;
 use crate::model::frame::Frame;
 use crate::model::units::{Millis, Mono};
 
@@ -76,7 +77,7 @@ impl PastFrames {
             return None;
         }
         let json = zstd::bulk::decompress(&packed.json, MAX_FRAME_BYTES).ok()?;
-        serde_json::from_slice(&json).ok()
+        bounded_json::read(&json, usize::MAX).ok().map(|(frame, _)| frame)
     }
 
     /// Returns the time of the oldest retained frame.
