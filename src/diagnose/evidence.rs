@@ -8,11 +8,13 @@
 mod measured;
 mod oom;
 mod printed_memory;
+mod printed_values;
 pub(super) mod smi;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
 pub(super) use oom::are_close;
+pub(super) use printed_values::largest_label;
 pub(super) use stack::kernel_package;
 
 use super::card::Card;
@@ -62,7 +64,14 @@ pub struct Evidence {
 
 /// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] =
-    &[oom::EVIDENCE, printed_memory::EVIDENCE, smi::EVIDENCE, stack::EVIDENCE, measured::EVIDENCE];
+    &[
+        oom::EVIDENCE,
+        printed_memory::EVIDENCE,
+        printed_values::EVIDENCE,
+        smi::EVIDENCE,
+        stack::EVIDENCE,
+        measured::EVIDENCE,
+    ];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]

@@ -35,6 +35,7 @@ pub mod template;
 pub mod text;
 pub mod traceback;
 mod values;
+mod windows_shell;
 pub mod workload;
 
 pub use catalogue::Catalogue;

@@ -1,5 +1,6 @@
 //! Computes values for fixes from the numbers in a log. Cards refer to these values by name.
 
+use super::evidence;
 use super::fields::{self, FieldMap};
 use super::signature::Pattern;
 use crate::model::units::Bytes;
@@ -33,6 +34,9 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("half-of-setting", half_of_setting),
     ("dividing-size", dividing_size),
     ("library-wheel", library_wheel),
+    ("cudnn-wheel", cudnn_wheel),
+    ("class-count", class_count),
+    ("torch-index", torch_index),
 ];
 
 /// Computes the value `name`. Returns `None` if the log does not contain the required numbers.
@@ -194,6 +198,41 @@ fn half_of_setting(input: &Input<'_>) -> Option<Value> {
         text: format!("{}", (now / 2.0).floor()),
         formula: format!("half of the current {now}"),
     })
+}
+
+/// Returns the wheel of the cuDNN version that the program was built for.
+fn cudnn_wheel(input: &Input<'_>) -> Option<Value> {
+    let needed = input.found.get("needed_version")?.as_str()?;
+    let major: u32 = needed.split('.').next()?.parse().ok()?;
+    let text = match major {
+        // Wheels with cuDNN 8 for CUDA 12 exist only from 8.9.
+        8 if !needed.starts_with("8.9") => format!("'nvidia-cudnn-cu11>={needed},<9'"),
+        8 => format!("'nvidia-cudnn-cu12>={needed},<9'"),
+        9.. => format!("'nvidia-cudnn-cu12>={needed}'"),
+        _ => return None,
+    };
+    Some(Value { text, formula: format!("the program was compiled with cuDNN {needed}") })
+}
+
+/// Returns the number of classes that the labels in the log require.
+fn class_count(input: &Input<'_>) -> Option<Value> {
+    let largest = input.texts.iter().find_map(|text| evidence::largest_label(text))?;
+    let formula = format!("the largest label in the log is {largest}");
+    Some(Value { text: (largest + 1).to_string(), formula })
+}
+
+/// Returns PyTorch's package index for a CUDA version that the driver supports. A driver supports all minor versions
+/// of a CUDA release from its own on (NVIDIA, "CUDA Compatibility").
+fn torch_index(input: &Input<'_>) -> Option<Value> {
+    let supported = input.figure("found_version")?;
+    let text = match supported {
+        11_000..12_000 => "cu118",
+        12_000..13_000 => "cu126",
+        13_000..14_000 => "cu130",
+        _ => return None,
+    };
+    let formula = format!("the driver supports CUDA {}.x", supported / 1000);
+    Some(Value { text: text.to_owned(), formula })
 }
 
 /// Returns the largest power of two that is below the current parallel size and divides the number of attention heads.

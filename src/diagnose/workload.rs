@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::card::FixRule;
 use super::fields::FieldMap;
 use super::signature::Pattern;
-use super::{template, values};
+use super::{template, values, windows_shell};
 use crate::model::incident::{Fix, FixKind};
 
 /// Files in `assets/workloads` as (ID, JSON), sorted by ID.
@@ -95,6 +95,9 @@ pub struct Workload {
     /// Pairs of a text to replace in advice and its replacement for this program.
     #[serde(default)]
     replace: Vec<(String, String)>,
+    /// True if commands in fixes have to be translated from a POSIX shell to cmd.exe.
+    #[serde(default)]
+    windows_shell: bool,
     #[serde(default)]
     pub actions: BTreeMap<String, Action>,
 }
@@ -370,7 +373,8 @@ impl<'a> Setting<'a> {
     }
 
     /// Returns true if a rule applies to this program. `only` lists kinds and workloads to which the rule applies, or
-    /// with a leading `!`, does not apply. An empty list means all programs.
+    /// with a leading `!`, does not apply. If it names programs and platforms, one of each must apply: `["jax",
+    /// "conda"]` is JAX in a conda environment. An empty list means all programs.
     #[must_use]
     pub fn is_for(&self, only: &[String]) -> bool {
         let unknown = self.program.is_none().then_some("training");
@@ -380,8 +384,11 @@ impl<'a> Setting<'a> {
         let (excluded, included): (Vec<&str>, Vec<&str>) =
             only.iter().map(String::as_str).partition(|one| one.starts_with('!'));
         let is_excluded = excluded.iter().any(|one| names.contains(&&one[1..]));
-        let is_included = included.is_empty() || included.iter().any(|one| names.contains(one));
-        is_included && !is_excluded
+        let is_around = |id: &&str| self.workloads.get(id).is_some_and(|w| w.kind.is_around());
+        let (around, programs): (Vec<&str>, Vec<&str>) = included.into_iter().partition(is_around);
+        let applies =
+            |group: &[&str]| group.is_empty() || group.iter().any(|one| names.contains(one));
+        applies(&around) && applies(&programs) && !is_excluded
     }
 
     /// Returns true if the program's platform or scheduler has its own action for the rule's remedy.
@@ -430,6 +437,10 @@ impl<'a> Setting<'a> {
                     ..Fix::default()
                 }
             }
+        };
+        let fix = match self.around.iter().any(|w| w.windows_shell) {
+            true => windows_shell::translated(fix)?,
+            false => fix,
         };
         let own = rule.effect.as_ref();
         let own = own.and_then(|effect| self.adapted(&template::fill(effect, found)?));
@@ -579,6 +590,17 @@ mod tests {
         let program = Setting { program: workloads.get("slurm"), around: Vec::new(), ..setting };
         let command = "srun --overlap python train.py";
         assert_eq!(program.adapted(command).as_deref(), Some(command));
+    }
+
+    #[test]
+    fn a_rule_can_name_a_program_and_a_platform() {
+        let is_for = |text: &str| {
+            let only = ["jax".to_owned(), "conda".to_owned()];
+            Workloads::embedded().recognize(text, "").is_for(&only)
+        };
+        assert!(is_for("/home/me/miniforge3/envs/sim/lib/python3.12/site-packages/jaxlib/x.so"));
+        assert!(!is_for("/home/me/sim/.venv/lib/python3.12/site-packages/jaxlib/x.so"));
+        assert!(!is_for("/home/me/miniforge3/envs/sim/lib/python3.12/site-packages/torch/x.so"));
     }
 
     #[test]

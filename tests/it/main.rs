@@ -35,6 +35,7 @@ mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
 mod filter;
+mod first_fix;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]

@@ -21,7 +21,22 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         Verdict::Unknown => 3,
         Verdict::RuledOut => 4,
     });
+    lower_unseparated(&mut causes);
     causes
+}
+
+/// Lowers `Likely` to `Possible` for a cause that nothing separates from another one: it has no evidence of its own,
+/// or another cause has the same.
+fn lower_unseparated(causes: &mut [Cause]) {
+    let is_open = |cause: &Cause| matches!(cause.verdict, Verdict::Likely | Verdict::Possible);
+    let evidence: Vec<Vec<String>> =
+        causes.iter().filter(|cause| is_open(cause)).map(|cause| cause.r#for.clone()).collect();
+    for cause in causes.iter_mut().filter(|cause| cause.verdict == Verdict::Likely) {
+        let same = evidence.iter().filter(|other| **other == cause.r#for).count();
+        if evidence.len() > 1 && (cause.r#for.is_empty() || same > 1) {
+            cause.verdict = Verdict::Possible;
+        }
+    }
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {

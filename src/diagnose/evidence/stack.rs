@@ -154,7 +154,6 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "package-kernel", evaluate: package_kernel },
     Evidence { name: "own-kernel", evaluate: own_kernel },
     Evidence { name: "attention-kernel", evaluate: attention_kernel },
-    Evidence { name: "on-windows", evaluate: on_windows },
     Evidence { name: "engine-error-known", evaluate: engine_error_known },
     Evidence { name: "code-collects", evaluate: |case| code_collects(case, |_| true) },
     Evidence {
@@ -270,23 +269,6 @@ fn attention_kernel(case: &Case<'_>) -> Finding {
         None => is_named(case.context).then(|| "the log mentions attention".to_owned()),
     };
     found.map_or(Finding::Silent, Finding::For)
-}
-
-/// Checks for paths with a drive letter.
-fn on_windows(case: &Case<'_>) -> Finding {
-    let has_drive = |text: &str| {
-        text.match_indices(":\\").any(|(at, _)| {
-            let mut before = text[..at].bytes().rev();
-            before.next().is_some_and(|b| b.is_ascii_alphabetic())
-                && before.next().is_none_or(|b| !b.is_ascii_alphanumeric())
-        })
-    };
-    let is_windows =
-        case.frames.iter().any(|frame| has_drive(&frame.file)) || has_drive(case.context);
-    match is_windows {
-        true => Finding::For("the paths are those of Windows".into()),
-        false => Finding::Silent,
-    }
 }
 
 fn engine_error_known(case: &Case<'_>) -> Finding {

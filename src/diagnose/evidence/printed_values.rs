@@ -1,0 +1,106 @@
+//! Compares values that a log prints, such as labels with classes, or a GPU with the GPUs of a build.
+
+use std::cmp::Ordering;
+
+use super::super::signature::Pattern;
+use super::{Case, Evidence, Finding};
+
+pub(super) const EVIDENCE: &[Evidence] = &[
+    Evidence { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
+    Evidence { name: "gpu-newer-than-build", evaluate: |c| gpu_and_build(c, Ordering::Greater) },
+    Evidence { name: "gpu-older-than-build", evaluate: |c| gpu_and_build(c, Ordering::Less) },
+    Evidence { name: "rank-0-silent", evaluate: rank_0_silent },
+    Evidence { name: "driver-parts-differ-in-release", evaluate: driver_parts },
+];
+
+/// Returns the largest label in a list of distinct labels that the program printed, such as `unique: [0, 1, 4]`.
+#[must_use]
+pub(in crate::diagnose) fn largest_label(text: &str) -> Option<u64> {
+    let list = Pattern::new(concat!(
+        r"(?i)\b(?:unique|distinct|label values|mask values|class ids)\b[^\n]{0,60}?",
+        r"[\[({] ?(?<labels>\d+\.?(?:,? +\d+\.?){0,300}) ?[\])}]"
+    ));
+    let found = list.groups(text)?;
+    let labels = found.get("labels")?.as_str()?;
+    labels.split([',', ' ', '.']).filter_map(|label| label.parse().ok()).max()
+}
+
+/// Returns the number of classes of the model that the program printed.
+fn classes(text: &str) -> Option<u64> {
+    let count = Pattern::new(concat!(
+        r"(?i)\b(?<classes>\d{1,6}) (?:output channels|classes)\b",
+        r#"|\b(?:num_?classes|n_classes|num_labels|nc)['"]?[ =:]{1,3}(?<classes_2>\d{1,6})\b"#
+    ));
+    count.groups(text)?.get("classes")?.as_str()?.parse().ok()
+}
+
+fn labels_exceed_classes(case: &Case<'_>) -> Finding {
+    match (largest_label(case.context), classes(case.context)) {
+        (Some(label), Some(classes)) if label >= classes => {
+            Finding::For(format!("the log shows label {label} and {classes} classes"))
+        }
+        _ => Finding::Silent,
+    }
+}
+
+/// Checks whether the GPU's compute capability is above or below all of those in the build.
+fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Finding {
+    let field = |name: &str| case.found.get(name).and_then(serde_json::Value::as_str);
+    let (Some(gpu), Some(build)) = (field("capability"), field("built_for")) else {
+        return Finding::Silent;
+    };
+    // `sm_86` and `8.6` are the same capability.
+    let number = |text: &str| -> Option<u32> {
+        let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    let built: Vec<u32> = build.split(' ').filter_map(number).collect();
+    match number(gpu) {
+        Some(gpu_number)
+            if !built.is_empty() && built.iter().all(|one| gpu_number.cmp(one) == order) =>
+        {
+            Finding::For(format!("the GPU is {gpu}, the build supports {build}"))
+        }
+        _ => Finding::Silent,
+    }
+}
+
+/// Checks whether several ranks report an error here, and rank 0 does not.
+fn rank_0_silent(case: &Case<'_>) -> Finding {
+    let ranks = case.context.split("[Rank ").skip(1);
+    let ranks = ranks.filter_map(|text| text.split_once(']')?.0.parse::<u32>().ok());
+    let ranks: std::collections::BTreeSet<u32> = ranks.collect();
+    match ranks.first() {
+        Some(1..) if ranks.len() > 1 => {
+            Finding::For(format!("{} ranks report it, but not rank 0", ranks.len()))
+        }
+        _ => Finding::Silent,
+    }
+}
+
+/// Checks whether libcuda and the kernel module belong to different releases of the driver. An update without a
+/// restart usually stays within a release; libcuda of a container does not.
+fn driver_parts(case: &Case<'_>) -> Finding {
+    let field = |name: &str| case.found.get(name).and_then(serde_json::Value::as_str);
+    let (Some(module), Some(library)) = (field("module_version"), field("libcuda_version")) else {
+        return Finding::Silent;
+    };
+    match module.split('.').next() == library.split('.').next() {
+        true => Finding::Silent,
+        false => Finding::For(format!("the kernel module is {module}, libcuda is {library}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_largest_label_from_a_list_of_distinct_labels() {
+        assert_eq!(largest_label("unique labels: tensor([0, 1, 7], device='cuda:0')"), Some(7));
+        assert_eq!(largest_label("Unique mask values: [0. 255.]"), Some(255));
+        assert_eq!(largest_label("mask shape: (512, 512)"), None);
+        assert_eq!(classes("2 output channels (classes)"), Some(2));
+        assert_eq!(classes("num_classes=19"), Some(19));
+    }
+}

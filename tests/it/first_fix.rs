@@ -1,0 +1,218 @@
+//! The first fix fits the place where the program runs: conda, Windows, a notebook, a job, one GPU.
+
+use gputop::diagnose::{Catalogue, explain};
+use gputop::model::incident::{Incident, Verdict};
+
+/// Returns the first incident of a log.
+fn first(log: &str) -> Incident {
+    let mut found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    assert!(!found.is_empty(), "no incident in {log}");
+    found.swap_remove(0)
+}
+
+/// Checks that the first fix for `log` contains `expected`, and that no advice contains a part of `unsuitable`.
+#[track_caller]
+fn check(log: &str, expected: &str, unsuitable: &[&str]) {
+    let incident = first(log);
+    let fix = incident.fixes.first().expect("a fix");
+    assert!(fix.change.contains(expected), "{}: {fix:?}", incident.id);
+    let fixes = incident.fixes.iter().flat_map(|fix| [&fix.title, &fix.change]);
+    let needs = incident.causes.iter().filter_map(|cause| cause.needs.as_ref());
+    let advice: Vec<&String> = fixes.chain(needs).chain(&incident.needs).collect();
+    for part in unsuitable {
+        assert!(!advice.iter().any(|line| line.contains(part)), "{}: {part} in {advice:#?}", incident.id);
+    }
+}
+
+const CONDA: &str = "/home/eva/miniforge3/envs/sim/lib/python3.12/site-packages";
+
+#[test]
+fn libraries_of_a_conda_environment_are_mended_with_conda() {
+    check(
+        &format!("ImportError: {CONDA}/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_IsProfilingActive\n"),
+        "conda install 'mkl<2024.1'",
+        &["PACKAGE"],
+    );
+    check(
+        "Could not load library libcudnn_ops_train.so.8. Error: /opt/anaconda3/envs/seg/bin/../lib/\
+         libcudnn_ops_train.so.8: undefined symbol: _Z22cudnnCheckTensorLayoutP12cudnnContext, version \
+         libcudnn_ops_infer.so.8\n",
+        "conda install --force-reinstall -c conda-forge cudnn",
+        &["driver"],
+    );
+    check(
+        &format!(
+            "ImportError: {CONDA}/torch/lib/libtorch_cuda.so: undefined symbol: cudaGraphExecUpdate_v2, version \
+             libcudart.so.11.0\n"
+        ),
+        "conda create -n NEW_ENVIRONMENT",
+        &["PACKAGE"],
+    );
+    let cudnn = "E0911 11:12:13.456789 4242 cuda_dnn.cc:463] Loaded runtime CuDNN library: 9.2.0 but source was \
+                 compiled with: 9.8.0.  CuDNN library needs to have matching major version.\n";
+    check(&format!("{CONDA}/jax/_src/dispatch.py\n{cudnn}"), "conda install -c conda-forge 'cudnn>=9.8.0'", &[]);
+    let venv = "/home/eva/sim/.venv/lib/python3.12/site-packages/jax/_src/dispatch.py";
+    check(&format!("{venv}\n{cudnn}"), "pip install 'nvidia-cudnn-cu12>=9.8.0'", &["conda install"]);
+}
+
+#[test]
+fn windows_gets_commands_that_windows_has() {
+    const UNIX: &[&str] = &["apt", "sudo", "dmesg", "export ", "/usr/", "LD_LIBRARY_PATH"];
+    check(
+        "C:\\work\\app> python sample.py --compile\n\
+         torch._inductor.exc.TritonMissing: Cannot find a working triton installation.\n",
+        "triton-windows",
+        UNIX,
+    );
+    check(
+        "C:\\work\\app> pip install deepspeed\n  File \"C:\\Temp\\pip-install-1\\deepspeed_1\\op_builder\\builder.py\"\n\
+         AssertionError: CUDA_HOME does not exist, unable to compile CUDA op(s)\n",
+        "pip install --only-binary :all: deepspeed",
+        UNIX,
+    );
+    check(
+        "  File \"D:\\nets\\train.py\", line 80, in <module>\n    for x, y in loader:\n\
+         RuntimeError: DataLoader worker (pid(s) 4120, 5216) exited unexpectedly\n",
+        "num_workers=0",
+        UNIX,
+    );
+    check(
+        "Error no kernel image is available for execution on the device at line 89 in file \
+         D:\\build\\bitsandbytes\\csrc\\ops.cu\n",
+        "python -m pip install --upgrade bitsandbytes",
+        &["TORCH_CUDA_ARCH_LIST", "whl/cu"],
+    );
+}
+
+#[test]
+fn a_hosted_notebook_is_not_a_machine_of_ones_own() {
+    check(
+        "/usr/local/lib/python3.12/dist-packages/cupy/_core/__init__.py in <module>\n\
+         ImportError: libcuda.so.1: cannot open shared object file: No such file or directory\n\
+         <ipython-input-2-0c5a3c> in <cell line: 1>()\n----> 1 import cupy\n",
+        "Change runtime type",
+        &["docker", "driver", "find /"],
+    );
+    check(
+        "notebook_launcher failed:\nRuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with \
+         multiprocessing, you must use the 'spawn' start method\n",
+        "notebook_launcher(training_function",
+        &["DataLoader("],
+    );
+}
+
+#[test]
+fn the_driver_library_is_looked_for_where_it_is() {
+    let missing = "OSError: libcuda.so: cannot open shared object file: No such file or directory\n";
+    check(&format!("5.15.90.1-microsoft-standard-WSL2\n{missing}"), "/usr/lib/wsl/lib", &["docker"]);
+    check(&format!("+ srun python bench.py\n{missing}"), "#SBATCH --gres=gpu:1", &["docker", "find /"]);
+    check(missing, "nvidia-smi -L", &["docker", "find /"]);
+}
+
+#[test]
+fn a_job_script_without_a_gpu_requests_one() {
+    let script = "#!/bin/bash\n#SBATCH -C gpu\n#SBATCH -N 2\nsrun fit\n";
+    let error = "MisconfigurationException('No supported gpu backend found!')\n";
+    check(&format!("{script}{error}"), "#SBATCH --gres=gpu:1", &["modprobe"]);
+}
+
+#[test]
+fn a_mac_is_not_asked_for_nvidia_software() {
+    check(
+        "File /Users/kim/envs/amp/lib/python3.11/site-packages/lightning/pytorch/trainer/trainer.py:401\n\
+         MisconfigurationException: No supported gpu backend found!\n",
+        "accelerator=\"auto\"",
+        &["nvidia", "whl/cu", "docker"],
+    );
+}
+
+#[test]
+fn too_many_processes_are_told_from_a_missing_set_device() {
+    let error = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n";
+    let log = format!(
+        "INFO - __main__ - Distributed environment: MULTI_GPU  Backend: nccl\nNum processes: 2\nProcess index: 1\n\
+         Local process index: 1\nDevice: cuda:0\n{error}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n"
+    );
+    check(&log, "accelerate launch --num_processes", &[]);
+    let log = format!("{error}Duplicate GPU detected : rank 3 and rank 1 both on CUDA device b000\n");
+    check(&log, "torchrun --nproc_per_node", &[]);
+}
+
+#[test]
+fn a_timeout_in_the_first_collectives_is_one_of_the_start() {
+    let report = |rank: u32| {
+        format!(
+            "[rank{rank}]:[E1 01:02:03.{rank} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation \
+             timeout: WorkNCCL(SeqNum=2, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600010 \
+             milliseconds before timing out.\n"
+        )
+    };
+    let incident = first(&(report(1) + &report(2)));
+    assert_eq!(incident.causes[0].id, "at-start", "{:#?}", incident.causes);
+    assert!(incident.fixes[0].title.contains("rank 0"), "{:#?}", incident.fixes);
+}
+
+#[test]
+fn the_change_comes_before_the_check_if_the_log_shows_the_cause() {
+    check(
+        "NVIDIA GeForce RTX 4070 with CUDA capability sm_89 is not compatible with the current PyTorch installation.\n\
+         The current PyTorch install supports CUDA capabilities sm_37 sm_50 sm_60 sm_70.\n\
+         RuntimeError: CUDA error: no kernel image is available for execution on the device\n",
+        "pip install --force-reinstall torch",
+        &[],
+    );
+    check(
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 12040).\n  File \"fit.py\", line 3\n",
+        "whl/cu126",
+        &[],
+    );
+    check(
+        "2024-03-04 05:06:07.8: E xla/stream_executor/cuda/cuda_diagnostics.cc:312] kernel version 470.82.1 does not match \
+         DSO version 535.104.5 -- cannot find working devices in this configuration\n",
+        "grep -v compat",
+        &["reboot"],
+    );
+    check(
+        "Unique mask values: [0, 1, 5]\nNetwork: 3 input channels, 2 output channels (classes)\n\
+         ../aten/src/ATen/native/cuda/NLLLoss2d.cu:104: nll_loss2d_forward_kernel: block: [1,0,0], thread: [5,0,0] \
+         Assertion `t >= 0 && t < n_classes` failed.\nRuntimeError: CUDA error: device-side assert triggered\n",
+        "num_classes = 6",
+        &[],
+    );
+}
+
+#[test]
+fn an_old_nvcc_is_told_from_faulty_sources() {
+    check(
+        "/usr/include/c++/11/bits/std_function.h:530:146: error: parameter packs not expanded with '...':\n\
+         RuntimeError: Error building extension 'voxel_ops'\n",
+        "g++-10",
+        &["driver"],
+    );
+    check(
+        "nvcc fatal   : Unsupported gpu architecture 'compute_120a'\nninja: build stopped: subcommand failed.\n",
+        "CUDA_HOME=",
+        &["triton"],
+    );
+}
+
+/// Only evidence that another cause does not have makes a cause likely.
+#[test]
+fn a_cause_without_evidence_of_its_own_is_only_possible() {
+    let incident = first("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n");
+    assert!(incident.causes.len() > 1);
+    assert!(incident.causes.iter().all(|cause| cause.verdict != Verdict::Likely), "{:#?}", incident.causes);
+}
+
+/// These programs report that they use something else and go on.
+#[test]
+fn a_fallback_is_not_a_failure() {
+    for log in [
+        "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n    PyTorch 2.5.1+cu124 \
+         with CUDA 1204 (you have 2.7.0+cu128)\nstep 1: loss 2.31\n",
+        "The NVIDIA driver's CUDA version is 12.2 which is older than the PTX compiler version (12.5.40). XLA is \
+         disabling parallel compilation.\nstep 1: loss 2.31\n",
+    ] {
+        assert!(explain(Catalogue::embedded(), "x.log", log.as_bytes()).is_empty(), "{log}");
+    }
+}
