@@ -363,6 +363,12 @@ pub const ANCHORS: &[&str] = &[
     "Could not load lib",
     "Not enough memory",
     "Failed to compile",
+    "gpu backend found",
+    "DSO version",
+    "dlopen some GPU",
+    "-enabled jaxlib",
+    "nvcc fatal",
+    "packs not expanded",
 ];
 
 /// Part of a log that consists of complete lines.

@@ -91,7 +91,10 @@ pub(super) fn incident(
         ..filled(card, &found)
     };
     let script = script(&sighting.frames);
-    fixes::adapted(incident, card, causes, &found, &setting, Some(&case), script)
+    let mut incident =
+        fixes::adapted(incident, card, causes, &found, &setting, Some(&case), script);
+    causes::lower_unseparated(&mut incident.causes);
+    incident
 }
 
 /// Returns the text that shows which program failed: the log line's prefix, the error message and the stack.

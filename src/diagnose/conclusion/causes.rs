@@ -9,10 +9,15 @@ use crate::model::incident::{Cause, Verdict};
 
 /// Returns the causes of `card`, most likely first. Causes with equal weight keep the card's order.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
-    let mut causes: Vec<Cause> =
-        card.causes.iter().map(|rule| weigh(rule, card, case, found)).collect();
-    // Omit causes with neither evidence nor a way to check them.
-    causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
+    // Omit causes with neither evidence nor a way to check them, and those that the log would show.
+    let is_shown = |rule: &CauseRule, cause: &Cause| {
+        cause.verdict != Verdict::Unknown || (rule.needs.is_some() && rule.seen.is_empty())
+    };
+    let causes = card.causes.iter().filter_map(|rule| {
+        let cause = weigh(rule, card, case, found);
+        is_shown(rule, &cause).then_some(cause)
+    });
+    let mut causes: Vec<Cause> = causes.collect();
     // A cause that the log supports comes before one that is only likely in general.
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely if !cause.r#for.is_empty() => 0,
@@ -21,13 +26,12 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         Verdict::Unknown => 3,
         Verdict::RuledOut => 4,
     });
-    lower_unseparated(&mut causes);
     causes
 }
 
 /// Lowers `Likely` to `Possible` for a cause that nothing separates from another one: it has no evidence of its own,
-/// or another cause has the same.
-fn lower_unseparated(causes: &mut [Cause]) {
+/// or another cause has the same. The order of the fixes is chosen before.
+pub(super) fn lower_unseparated(causes: &mut [Cause]) {
     let is_open = |cause: &Cause| matches!(cause.verdict, Verdict::Likely | Verdict::Possible);
     let evidence: Vec<Vec<String>> =
         causes.iter().filter(|cause| is_open(cause)).map(|cause| cause.r#for.clone()).collect();
@@ -37,6 +41,12 @@ fn lower_unseparated(causes: &mut [Cause]) {
             cause.verdict = Verdict::Possible;
         }
     }
+    causes.sort_by_key(|cause| match cause.verdict {
+        Verdict::Likely => 0,
+        Verdict::Possible => 1,
+        Verdict::Unknown => 2,
+        Verdict::RuledOut => 3,
+    });
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {
