@@ -7,6 +7,7 @@ use super::{Case, Evidence, Finding};
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
+    Evidence { name: "batch-is-one", evaluate: batch_is_one },
     Evidence { name: "gpu-newer-than-build", evaluate: |c| gpu_and_build(c, Ordering::Greater) },
     Evidence { name: "gpu-older-than-build", evaluate: |c| gpu_and_build(c, Ordering::Less) },
     Evidence { name: "rank-0-silent", evaluate: rank_0_silent },
@@ -40,6 +41,18 @@ fn labels_exceed_classes(case: &Case<'_>) -> Finding {
             Finding::For(format!("the log shows label {label} and {classes} classes"))
         }
         _ => Finding::Silent,
+    }
+}
+
+/// Checks whether the log shows a batch size of 1, which cannot be split.
+fn batch_is_one(case: &Case<'_>) -> Finding {
+    let one = Pattern::new(concat!(
+        r"(?i)(?:^|[\s'(\[-])(?:train_|micro_|per_device_train_|train )?batch[_ -]size",
+        r#"(?: per device)?[^\d\n=:,]{0,30}['"]?[=: ]{1,3}1(?:[\s,'")\]}]|$)"#
+    ));
+    match one.is_in(case.context) {
+        true => Finding::For("the batch size is 1".into()),
+        false => Finding::Silent,
     }
 }
 
@@ -102,5 +115,29 @@ mod tests {
         assert_eq!(largest_label("mask shape: (512, 512)"), None);
         assert_eq!(classes("2 output channels (classes)"), Some(2));
         assert_eq!(classes("num_classes=19"), Some(19));
+    }
+
+    #[test]
+    fn recognizes_a_batch_of_one() {
+        let is_one = |context: &str| {
+            let (found, measured) = (super::super::FieldMap::new(), super::super::Measured::default());
+            let case = Case {
+                found: &found,
+                context,
+                frames: &[],
+                beside: &[],
+                ranks: 1,
+                table: None,
+                comparison: None,
+                measured: &measured,
+            };
+            batch_is_one(&case).is_for()
+        };
+        for text in ["--train_batch_size=1 --x", "  batch size per device: 1", "micro_batch_size: 1,"] {
+            assert!(is_one(text), "{text}");
+        }
+        for text in ["--per_device_eval_batch_size=1", "batch_size=16", "batch size: 12"] {
+            assert!(!is_one(text), "{text}");
+        }
     }
 }
