@@ -63,15 +63,14 @@ pub struct Evidence {
 }
 
 /// All evidence predicates, with the names used in cards.
-pub const EVIDENCE: &[&[Evidence]] =
-    &[
-        oom::EVIDENCE,
-        printed_memory::EVIDENCE,
-        printed_values::EVIDENCE,
-        smi::EVIDENCE,
-        stack::EVIDENCE,
-        measured::EVIDENCE,
-    ];
+pub const EVIDENCE: &[&[Evidence]] = &[
+    oom::EVIDENCE,
+    printed_memory::EVIDENCE,
+    printed_values::EVIDENCE,
+    smi::EVIDENCE,
+    stack::EVIDENCE,
+    measured::EVIDENCE,
+];
 
 /// Evaluates the evidence predicate `name` for `card`. Returns `None` for an unknown name.
 #[must_use]

@@ -20,7 +20,11 @@ fn check(log: &str, expected: &str, unsuitable: &[&str]) {
     let needs = incident.causes.iter().filter_map(|cause| cause.needs.as_ref());
     let advice: Vec<&String> = fixes.chain(needs).chain(&incident.needs).collect();
     for part in unsuitable {
-        assert!(!advice.iter().any(|line| line.contains(part)), "{}: {part} in {advice:#?}", incident.id);
+        assert!(
+            !advice.iter().any(|line| line.contains(part)),
+            "{}: {part} in {advice:#?}",
+            incident.id
+        );
     }
 }
 
@@ -29,7 +33,9 @@ const CONDA: &str = "/home/eva/miniforge3/envs/sim/lib/python3.12/site-packages"
 #[test]
 fn libraries_of_a_conda_environment_are_mended_with_conda() {
     check(
-        &format!("ImportError: {CONDA}/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_IsProfilingActive\n"),
+        &format!(
+            "ImportError: {CONDA}/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_IsProfilingActive\n"
+        ),
         "conda install 'mkl<2024.1'",
         &["PACKAGE"],
     );
@@ -50,9 +56,17 @@ fn libraries_of_a_conda_environment_are_mended_with_conda() {
     );
     let cudnn = "E0911 11:12:13.456789 4242 cuda_dnn.cc:463] Loaded runtime CuDNN library: 9.2.0 but source was \
                  compiled with: 9.8.0.  CuDNN library needs to have matching major version.\n";
-    check(&format!("{CONDA}/jax/_src/dispatch.py\n{cudnn}"), "conda install -c conda-forge 'cudnn>=9.8.0'", &[]);
+    check(
+        &format!("{CONDA}/jax/_src/dispatch.py\n{cudnn}"),
+        "conda install -c conda-forge 'cudnn>=9.8.0'",
+        &[],
+    );
     let venv = "/home/eva/sim/.venv/lib/python3.12/site-packages/jax/_src/dispatch.py";
-    check(&format!("{venv}\n{cudnn}"), "pip install 'nvidia-cudnn-cu12>=9.8.0'", &["conda install"]);
+    check(
+        &format!("{venv}\n{cudnn}"),
+        "pip install 'nvidia-cudnn-cu12>=9.8.0'",
+        &["conda install"],
+    );
 }
 
 #[test]
@@ -103,9 +117,18 @@ fn a_hosted_notebook_is_not_a_machine_of_ones_own() {
 
 #[test]
 fn the_driver_library_is_looked_for_where_it_is() {
-    let missing = "OSError: libcuda.so: cannot open shared object file: No such file or directory\n";
-    check(&format!("5.15.90.1-microsoft-standard-WSL2\n{missing}"), "/usr/lib/wsl/lib", &["docker"]);
-    check(&format!("+ srun python bench.py\n{missing}"), "#SBATCH --gres=gpu:1", &["docker", "find /"]);
+    let missing =
+        "OSError: libcuda.so: cannot open shared object file: No such file or directory\n";
+    check(
+        &format!("5.15.90.1-microsoft-standard-WSL2\n{missing}"),
+        "/usr/lib/wsl/lib",
+        &["docker"],
+    );
+    check(
+        &format!("+ srun python bench.py\n{missing}"),
+        "#SBATCH --gres=gpu:1",
+        &["docker", "find /"],
+    );
     check(missing, "nvidia-smi -L", &["docker", "find /"]);
 }
 
@@ -128,13 +151,15 @@ fn a_mac_is_not_asked_for_nvidia_software() {
 
 #[test]
 fn too_many_processes_are_told_from_a_missing_set_device() {
-    let error = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n";
+    let error =
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n";
     let log = format!(
         "INFO - __main__ - Distributed environment: MULTI_GPU  Backend: nccl\nNum processes: 2\nProcess index: 1\n\
          Local process index: 1\nDevice: cuda:0\n{error}Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000\n"
     );
     check(&log, "accelerate launch --num_processes", &[]);
-    let log = format!("{error}Duplicate GPU detected : rank 3 and rank 1 both on CUDA device b000\n");
+    let log =
+        format!("{error}Duplicate GPU detected : rank 3 and rank 1 both on CUDA device b000\n");
     check(&log, "torchrun --nproc_per_node", &[]);
 }
 
@@ -199,9 +224,14 @@ fn an_old_nvcc_is_told_from_faulty_sources() {
 /// Only evidence that another cause does not have makes a cause likely.
 #[test]
 fn a_cause_without_evidence_of_its_own_is_only_possible() {
-    let incident = first("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n");
+    let incident =
+        first("ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n");
     assert!(incident.causes.len() > 1);
-    assert!(incident.causes.iter().all(|cause| cause.verdict != Verdict::Likely), "{:#?}", incident.causes);
+    assert!(
+        incident.causes.iter().all(|cause| cause.verdict != Verdict::Likely),
+        "{:#?}",
+        incident.causes
+    );
 }
 
 /// These programs report that they use something else and go on.

@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn recognizes_a_batch_of_one() {
         let is_one = |context: &str| {
-            let (found, measured) = (super::super::FieldMap::new(), super::super::Measured::default());
+            let (found, measured) =
+                (super::super::FieldMap::new(), super::super::Measured::default());
             let case = Case {
                 found: &found,
                 context,
@@ -133,7 +134,9 @@ mod tests {
             };
             batch_is_one(&case).is_for()
         };
-        for text in ["--train_batch_size=1 --x", "  batch size per device: 1", "micro_batch_size: 1,"] {
+        for text in
+            ["--train_batch_size=1 --x", "  batch size per device: 1", "micro_batch_size: 1,"]
+        {
             assert!(is_one(text), "{text}");
         }
         for text in ["--per_device_eval_batch_size=1", "batch_size=16", "batch size: 12"] {
