@@ -54,7 +54,8 @@
 //! remedy = "match_free_memory"     # from assets/remedies.toml
 //! value = "free-share"             # formula of `values`
 //! when = ["in-load"]               # required evidence
-//! only = ["server", "!vllm"]       # kinds of programs, or workloads; `!` excludes one; causes can also have `when` and `only`
+//! only = ["server", "!vllm"]       # kinds of programs, or workloads; `!` excludes one; causes can also have `when` and
+//!                                  # `only`; with programs and platforms, such as `["jax", "conda"]`, both must apply
 //! proven = true                    # only with evidence for the cause in `for`
 //!
 //! [[example]]

@@ -363,6 +363,7 @@ pub const ANCHORS: &[&str] = &[
     "Could not load lib",
     "Not enough memory",
     "Failed to compile",
+    "working triton",
     "gpu backend found",
     "DSO version",
     "dlopen some GPU",
