@@ -9,9 +9,10 @@ use crate::model::incident::{Cause, Verdict};
 
 /// Returns the causes of `card`, most likely first. Causes with equal weight keep the card's order.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
-    // Omit causes with neither evidence nor a way to check them, and those that the log would show.
+    // Omit causes with neither evidence nor a way to check them, and those that only the log can show.
     let is_shown = |rule: &CauseRule, cause: &Cause| {
-        cause.verdict != Verdict::Unknown || (rule.needs.is_some() && rule.seen.is_empty())
+        let is_measured = rule.seen.is_empty() || !rule.evidence.is_empty();
+        cause.verdict != Verdict::Unknown || (rule.needs.is_some() && is_measured)
     };
     let causes = card.causes.iter().filter_map(|rule| {
         let cause = weigh(rule, card, case, found);
