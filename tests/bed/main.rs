@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `GPUTOP_BED` | the bed. Unset: these tests do nothing, unless `GPUTOP_TEST_REQUIRE` is set: then they fail |
 //! | `GPUTOP_BED_VERSIONS` | the releases to use; unset: all that are built there |
+//! | `GPUTOP_BED_TORCH` | folders in the bed with whole torch wheels (tests/fake_cuda/install_torch.py); unset: all there |
 //! | `GPUTOP_BED_READER` | another program to be put to the test |
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -21,6 +22,9 @@
 mod compare;
 mod differential;
 mod harness;
+mod holders;
+#[path = "../it/holders_truth.rs"]
+mod holders_truth;
 mod idle;
 mod journal;
 mod races;

@@ -4,7 +4,6 @@
 //! of another Python or PyTorch without a GPU, run tests/fake_cuda/record_holders.py. The tests with corrupted dumps
 //! check that hostile memory causes neither a panic nor endless reads, and that no bytes are lost.
 
-use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -14,20 +13,12 @@ use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::Failure;
 use gputop::collect::torch::holders::{Maximums, Options, read_recorded};
-use gputop::model::holders::{HolderClass, Holders, Quality};
-use serde::Deserialize;
+use gputop::model::holders::{HolderClass, Holders};
+
+use crate::holders_truth::{Truth, listed};
 
 /// Maximum number of reads of one reading of a small dump. An intact dump takes a tenth.
 const MAX_READS: usize = 2_000_000;
-
-#[derive(Deserialize)]
-struct Truth {
-    allocated: u64,
-    /// Address and size of the storage, by class and name.
-    names: BTreeMap<HolderClass, BTreeMap<String, (u64, u64)>>,
-    /// Addresses of the storages that graphs keep.
-    saved: Vec<u64>,
-}
 
 /// Counts the reads of a dump.
 struct Counted {
@@ -95,30 +86,11 @@ fn names_and_sums_equal_those_of_the_program() {
         let truth: Truth = serde_json::from_str(&truth).unwrap();
         let (holders, _) = read_dump(dump(&folder), Duration::from_secs(120));
         let holders = holders.unwrap();
-        let pair = folder.file_name().unwrap().to_string_lossy();
-        assert_eq!(holders.limit, None, "{pair}");
-        assert_eq!(holders.quality, Quality::Exact);
-        assert_eq!(holders.allocated.0, truth.allocated);
-        assert_eq!(sum(&holders), truth.allocated);
-        let mut found = HashMap::new();
-        for group in &holders.groups {
-            assert_eq!(group.count as usize, group.tensors.len(), "all are listed");
-            found
-                .extend(group.tensors.iter().map(|tensor| (tensor.address, (group.class, tensor))));
+        truth.check(&holders, &folder.file_name().unwrap().to_string_lossy());
+        let found = listed(&holders);
+        if let Some(tied) = truth.names[&HolderClass::Parameter].get("model.embedding.weight") {
+            assert_eq!(found[&tied.0].1.aliases, ["model.head.weight"]);
         }
-        for (class, names) in &truth.names {
-            for (name, (address, _)) in names {
-                let (found_class, tensor) = found[address];
-                assert_eq!((found_class, &tensor.name), (*class, name), "{pair}");
-                assert!(!tensor.shape.is_empty() || name.starts_with("losses"));
-            }
-        }
-        let graph = |address: &u64| {
-            found.get(address).is_some_and(|(class, _)| *class == HolderClass::SavedForBackward)
-        };
-        assert!(truth.saved.iter().any(graph));
-        let tied = &truth.names[&HolderClass::Parameter]["model.embedding.weight"];
-        assert_eq!(found[&tied.0].1.aliases, ["model.head.weight"]);
         let is_reached = |class| {
             holders.groups.iter().any(|group| group.class == class && !group.tensors.is_empty())
         };

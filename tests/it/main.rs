@@ -50,6 +50,7 @@ mod history;
 mod holders;
 #[cfg(target_os = "linux")]
 mod holders_dump;
+mod holders_truth;
 #[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]

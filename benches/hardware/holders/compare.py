@@ -5,8 +5,8 @@
         [options of target.py]
 
 Starts target.py, which trains a small transformer and reports the address of each tensor. With `--all`, also starts each
-program of programs.py. With `--only`, starts only these programs. Fails if a parameter, gradient, buffer or optimizer state has another name or class, if the sums
-differ, if a leak is not named within its readings, or if 90 % of the named bytes of the large heap take longer than
+program of programs.py, except those whose library is not installed. With `--only`, starts only these programs. Fails if a
+parameter, gradient, buffer or optimizer state has another name or class, if the sums differ, if a leak is not named within its readings, or if 90 % of the named bytes of the large heap take longer than
 0.5 s. Then it times training steps in alternating pairs: without a reading, and with one reading a second.
 """
 import argparse
@@ -22,6 +22,8 @@ import time
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = ["generation", "compiled", "cuda_graph", "large_heap", "loss_list", "hook", "cache", "closure", "traceback"]
 DISTRIBUTED = ["ddp", "fsdp1", "fsdp2"]
+# Each is skipped if its library is not installed.
+LIBRARIES = ["huggingface", "torchao", "bitsandbytes", "deepspeed"]
 READINGS_FOR_GROWTH = 3
 STEPS_BETWEEN_READINGS = 5
 LARGE_HEAP_LIMIT_MS = 500
@@ -36,7 +38,10 @@ class Target:
             [options.python, HERE / script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         started = self.answer()
-        self.pid = started["ready"]
+        self.missing = started.get("missing")
+        if self.missing:
+            return
+        self.pid = started["pid"]
         print(f"Python {started['python']}, torch {started['torch']}")
 
     def answer(self):
@@ -126,6 +131,9 @@ def compare_large_heap(holders):
 def compare_program(name):
     print(f"\n== {name}")
     target = Target("programs.py", name)
+    if target.missing:
+        print(f"skipped: {target.missing} is not installed")
+        return 0
     truth = target.ask("truth")
     holders, _ = target.read()
     errors = compare(truth, holders)
@@ -190,7 +198,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=40)
     options, target_options = parser.parse_known_args()
     errors = {} if options.only else {"transformer": compare_transformer(target_options)}
-    names = options.only or (PROGRAMS + DISTRIBUTED if options.all else [])
+    names = options.only or (PROGRAMS + DISTRIBUTED + LIBRARIES if options.all else [])
     errors |= {name: compare_program(name) for name in names}
     print(f"\ndifferences: {errors}")
     sys.exit(any(errors.values()))

@@ -2,10 +2,12 @@
 
     programs.py NAME
 
-NAME: generation, compiled, cuda_graph, large_heap, one of the leaks: loss_list, hook, cache, closure, traceback, or one of
-the distributed programs: ddp, fsdp1, fsdp2. These use two GPUs if there are two, and report the tensors of rank 0.
-The commands on stdin and the answers are those of target.py. `truth` also contains `grows`: the start of the name of the
-group that grows with each step, if the program leaks.
+NAME: generation, compiled, cuda_graph, large_heap, one of the leaks: loss_list, hook, cache, closure, traceback, one of
+the distributed programs: ddp, fsdp1, fsdp2, or one of the programs that need another library: huggingface (transformers
+and peft), torchao, bitsandbytes, deepspeed. The distributed programs use two GPUs if there are two, and report the tensors
+of rank 0. The commands on stdin and the answers are those of target.py. `truth` also contains `grows`, the start of the
+name of the group that grows with each step, if the program leaks, and `purposes`, what gputop must recognize by name.
+A program whose library is missing prints `{"missing": "LIBRARY"}` and exits.
 """
 import json
 import os
@@ -276,6 +278,135 @@ class Fsdp2(Distributed):
         return fully_shard(model)
 
 
+class HuggingFace:
+    """A GPT-2 of transformers with random weights and a LoRA adapter, which trains and then generates with a KV cache."""
+
+    def __init__(self):
+        from peft import LoraConfig, get_peft_model
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        # Without eager attention, the model needs kernels that the fake CUDA runtime lacks.
+        size = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 128, "n_positions": 64}
+        config = GPT2Config(**size, attn_implementation="eager", resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+        base = GPT2LMHeadModel(config).to(DEVICE)
+        self.model = get_peft_model(base, LoraConfig(target_modules=["c_attn"], r=4, fan_in_fan_out=True))
+        self.optimizer = torch.optim.AdamW([value for value in self.model.parameters() if value.requires_grad])
+        self.ids = torch.ones(2, 8, dtype=torch.long, device=DEVICE)
+        self.step()
+        with torch.no_grad():
+            self.cache = self.model(self.ids, use_cache=True).past_key_values
+
+    def step(self):
+        self.model(self.ids, labels=self.ids).loss.backward()
+        self.optimizer.step()
+
+    def names(self):
+        trained = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        return {
+            "parameter": parameter_names("program.model", self.model),
+            "gradient": {f"program.model.{name}.grad": storage(value.grad) for name, value in trained.items()},
+            "optimizer_state": {
+                f"program.optimizer.state[program.model.{name}]['{key}']": storage(value)
+                for name, parameter in trained.items()
+                for key, value in self.optimizer.state[parameter].items()
+                if value.is_cuda
+            },
+            "variable": {
+                "program.ids": storage(self.ids),
+                **{
+                    f"program.cache.layers[{index}].{part}": storage(getattr(layer, part))
+                    for index, layer in enumerate(self.cache.layers)
+                    for part in ("keys", "values")
+                },
+            },
+        }
+
+    def purposes(self):
+        adapters = (name for name, value in self.model.named_parameters() if value.requires_grad)
+        return {
+            **{f"program.model.{name}": "PEFT adapter" for name in adapters},
+            "program.cache.layers[*].keys": "KV cache",
+            "program.cache.layers[*].values": "KV cache",
+        }
+
+
+class Quantized:
+    """Two linear layers with quantized weights, for inference."""
+
+    def step(self):
+        pass
+
+    def inner_tensors(self):
+        """Returns the tensors that each weight consists of, by name."""
+        found = {}
+        for layer in range(len(self.model)):
+            for name, value in vars(self.model[layer].weight).items():
+                if isinstance(value, torch.Tensor) and value.is_cuda:
+                    found[f"program.model.{layer}.weight.{name}"] = value
+        return found
+
+    def names(self):
+        biases = {f"program.model.{layer}.bias": storage(self.model[layer].bias) for layer in range(len(self.model))}
+        inner = {name: storage(value) for name, value in self.inner_tensors().items()}
+        return {"parameter": biases | inner}
+
+    def purposes(self):
+        return {name: "quantized tensor" for name in self.inner_tensors()}
+
+
+class Torchao(Quantized):
+    def __init__(self):
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        self.model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(2)]).to(DEVICE)
+        quantize_(self.model, Int8WeightOnlyConfig())
+
+
+class Bitsandbytes(Quantized):
+    def __init__(self):
+        from bitsandbytes.nn import Linear8bitLt
+
+        self.model = nn.Sequential(*[Linear8bitLt(WIDTH, WIDTH, has_fp16_weights=False) for _ in range(2)]).to(DEVICE)
+
+
+class DeepSpeed:
+    """Training with ZeRO stage 2, whose optimizer keeps the parameters and gradients in flat partitions."""
+
+    def __init__(self):
+        import deepspeed
+
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29542", WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
+        config = {
+            "train_batch_size": 8,
+            "bf16": {"enabled": True},
+            "zero_optimization": {"stage": 2},
+            "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+            "zero_allow_untested_optimizer": True,
+        }
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        deepspeed.init_distributed(dist_backend=os.environ.get("HOLDERS_BACKEND", "nccl"))
+        self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+
+    def step(self):
+        loss = self.engine(torch.ones(8, WIDTH, device=DEVICE, dtype=torch.bfloat16)).sum()
+        self.engine.backward(loss)
+        self.engine.step()
+
+    def flat(self):
+        optimizer = self.engine.optimizer
+        return {
+            f"program.engine.optimizer.{name}[{index}]": storage(tensor)
+            for name in ("single_partition_of_fp32_groups",)
+            for index, tensor in enumerate(getattr(optimizer, name))
+        }
+
+    def names(self):
+        return {"variable": self.flat()}
+
+    def purposes(self):
+        return {name: "DeepSpeed partition" for name in self.flat()}
+
+
 PROGRAMS = {
     "generation": Generation,
     "compiled": Compiled,
@@ -289,6 +420,10 @@ PROGRAMS = {
     "ddp": Ddp,
     "fsdp1": Fsdp1,
     "fsdp2": Fsdp2,
+    "huggingface": HuggingFace,
+    "torchao": Torchao,
+    "bitsandbytes": Bitsandbytes,
+    "deepspeed": DeepSpeed,
 }
 
 
@@ -303,10 +438,14 @@ def timed_steps(count):
 
 
 if __name__ == "__main__":
-    program = PROGRAMS[sys.argv[1]]()
+    try:
+        program = PROGRAMS[sys.argv[1]]()
+    except ImportError as error:
+        print(json.dumps({"missing": error.name or str(error)}), flush=True)
+        sys.exit()
     program.step()
     torch.cuda.synchronize()
-    print(json.dumps({"ready": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
+    print(json.dumps({"pid": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
     for line in sys.stdin:
         words = line.split()
         if words == ["quit"]:
@@ -317,6 +456,7 @@ if __name__ == "__main__":
                 "names": program.names(),
                 "saved": [],
                 "grows": getattr(program, "grows", None),
+                "purposes": program.purposes() if hasattr(program, "purposes") else {},
             }
         else:
             answer = timed_steps(int(words[1]))

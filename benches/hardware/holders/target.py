@@ -1,7 +1,9 @@
 """Trains a small transformer that holds GPU memory in many ways, and reports each tensor.
 
 Commands on stdin, each answered by one line of JSON:
-  truth      addresses of the storages by name, and torch.cuda.memory_allocated()
+  truth      addresses of the storages by name, all tensors that Python knows, and torch.cuda.memory_allocated()
+  churn      creates and drops objects and tensors, and collects garbage, until the command stop
+  stop       prints the number of objects that were created per second
   steps N    runs N training steps, and prints the milliseconds of each
   quit
 
@@ -13,6 +15,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -122,6 +125,13 @@ def saved_tensors():
     return sorted(found)
 
 
+def python_tensors():
+    """Address and bytes of the storage, shape and type of each tensor that has a Python object."""
+    # Unlike isinstance(), this runs no code of the objects.
+    found = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor) and held.is_cuda]
+    return [[*storage(held), list(held.shape), str(held.dtype).replace("torch.", "")] for held in found]
+
+
 def truth():
     parameters = dict(model.named_parameters())
     hidden = closure.__closure__[0].cell_contents
@@ -152,7 +162,39 @@ def truth():
     }
     saved = saved_tensors()
     gc.collect()
-    return {"pid": os.getpid(), "allocated": torch.cuda.memory_allocated(), "names": names, "saved": saved}
+    return {
+        "pid": os.getpid(),
+        "allocated": torch.cuda.memory_allocated(),
+        "names": names,
+        "saved": saved,
+        "tensors": python_tensors(),
+    }
+
+
+class Churn:
+    """A thread that creates and drops objects and tensors as fast as it can."""
+
+    COLLECT_EVERY = 20_000
+
+    def __init__(self):
+        self.is_stopped, self.operations, self.start = False, 0, time.perf_counter()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        kept = [None] * 1000
+        while not self.is_stopped:
+            kept[self.operations % 1000] = {"index": [self.operations], "name": str(self.operations)}
+            if self.operations % 100 == 0:
+                kept[self.operations % 997] = {"tensor": torch.empty(1 + self.operations % 5000, device=DEVICE)}
+            if self.operations % self.COLLECT_EVERY == 0:
+                gc.collect()
+            self.operations += 1
+
+    def stop(self):
+        self.is_stopped = True
+        self.thread.join()
+        return {"operations_per_second": self.operations / (time.perf_counter() - self.start)}
 
 
 def timed_steps(count):
@@ -165,11 +207,21 @@ def timed_steps(count):
     return times
 
 
-print(json.dumps({"ready": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
+def answer(command, *arguments):
+    global churn
+    if command == "truth":
+        return truth()
+    if command == "churn":
+        churn = Churn()
+        return {}
+    if command == "stop":
+        return churn.stop()
+    return timed_steps(int(arguments[0]))
+
+
+churn = None
+print(json.dumps({"pid": os.getpid(), "python": sys.version.split()[0], "torch": torch.__version__}), flush=True)
 for line in sys.stdin:
-    words = line.split()
-    if words == ["quit"]:
+    if line.split() == ["quit"]:
         break
-    answer = truth() if words == ["truth"] else timed_steps(int(words[1]))
-    print(json.dumps(answer), flush=True)
-    del answer
+    print(json.dumps(answer(*line.split())), flush=True)

@@ -1,0 +1,115 @@
+//! Compares `gputop memory PID --json` with real Python programs that use whole torch wheels on the fake CUDA runtime
+//! (tests/fake_cuda/install_torch.py). The programs are those of benches/hardware/holders.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gputop::model::holders::Holders;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::harness::{Harness, Launch};
+use crate::holders_truth::Truth;
+use crate::reader::program;
+
+const SMALL: &[&str] = &["--layers", "1", "--width", "32", "--batch", "4"];
+/// Readings of a busy program. Each takes about 0.2 s.
+const READINGS: usize = 20;
+const COMPLETE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A Python with a torch release.
+#[derive(Deserialize)]
+struct Installed {
+    #[serde(skip)]
+    name: String,
+    python: PathBuf,
+    environment: BTreeMap<String, String>,
+}
+
+impl Installed {
+    fn read(folder: &Path) -> Self {
+        let launch = fs::read_to_string(folder.join("launch.json")).unwrap();
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        Self { name, ..serde_json::from_str(&launch).unwrap() }
+    }
+
+    fn start(&self, script: &str, arguments: &[&str]) -> Harness {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/hardware/holders");
+        let mut command = Command::new(&self.python);
+        command.arg(folder.join(script)).args(arguments);
+        let launch = Launch::with(command);
+        let set = |launch: Launch, (name, value): (&String, &String)| launch.env(name, value);
+        self.environment.iter().fold(launch, set).start()
+    }
+}
+
+/// Returns the installed releases; an empty list without a bed.
+fn installed() -> Vec<Installed> {
+    let Some(bed) = std::env::var_os("GPUTOP_BED") else {
+        let is_required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
+        assert!(!is_required, "GPUTOP_BED does not name a bed, and nothing may be skipped");
+        println!("skipped: GPUTOP_BED does not name a bed (tests/bed/main.rs)");
+        return Vec::new();
+    };
+    let bed = Path::new(env!("CARGO_MANIFEST_DIR")).join(bed);
+    let names: Vec<String> = match std::env::var("GPUTOP_BED_TORCH") {
+        Ok(names) => names.split_whitespace().map(str::to_owned).collect(),
+        Err(_) => fs::read_dir(&bed)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| bed.join(name).join("launch.json").exists())
+            .collect(),
+    };
+    assert!(!names.is_empty(), "{} holds no torch wheel for Python", bed.display());
+    names.iter().map(|name| Installed::read(&bed.join(name))).collect()
+}
+
+/// Reads the holders of a process. Repeats readings that the time limit ended, because the machine may be busy.
+fn read(pid: u32) -> Holders {
+    let start = Instant::now();
+    loop {
+        let mut command = Command::new(program());
+        let output = command.args(["memory", &pid.to_string(), "--json"]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        let mut document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let holders: Holders = serde_json::from_value(document["holders"].take()).unwrap();
+        if !holders.is_incomplete {
+            return holders;
+        }
+        assert!(start.elapsed() < COMPLETE_TIMEOUT, "{:?}", holders.limit);
+    }
+}
+
+fn truth(target: &mut Harness) -> Truth {
+    serde_json::from_value(target.run("truth")).unwrap()
+}
+
+#[test]
+fn holders_are_those_that_the_program_reports() {
+    for release in installed() {
+        let mut target = release.start("target.py", SMALL);
+        let truth = truth(&mut target);
+        truth.check(&read(target.pid), &release.name);
+    }
+}
+
+/// The program creates and drops objects and tensors, and collects garbage, while gputop reads.
+#[test]
+fn a_busy_program_gets_no_wrong_name() {
+    for release in installed() {
+        let mut target = release.start("target.py", SMALL);
+        let truth = truth(&mut target);
+        target.run("churn");
+        let readings: Vec<Holders> = (0..READINGS).map(|_| read(target.pid)).collect();
+        let rate = target.run("stop")["operations_per_second"].as_f64().unwrap();
+        println!("{}: {rate:.0} operations a second", release.name);
+        for holders in &readings {
+            truth.check_lasting(holders, &release.name);
+        }
+        truth.check(&read(target.pid), &release.name);
+    }
+}
