@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Records a dump for tests/it/holders_dump.rs with any Python and any torch release, on a host without a GPU.
 
-    tests/fake_cuda/record_holders.py PYTHON TORCH GPUTOP
+    tests/fake_cuda/record_holders.py PYTHON TORCH GPUTOP [PROGRAM]
 
-    tests/fake_cuda/record_holders.py ~/.pyenv/versions/3.10.13/bin/python3 2.1.2 target/debug/gputop
+    tests/fake_cuda/record_holders.py ~/.pyenv/versions/3.10.13/bin/python3 2.1.2 target/release/gputop
 
 Installs the release into target/bed with install_torch.py, starts benches/hardware/holders/target.py, writes dump.zst
 and truth.json to tests/data/holders/python3.10-torch2.1.2, and compares the names that GPUTOP reads with the truth.
+PROGRAM is one of programs.py instead. Its libraries are found through PYTHONPATH.
 """
 import json
 import os
@@ -19,21 +20,23 @@ import install_torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TARGET = ROOT / "benches/hardware/holders/target.py"
-OPTIONS = ["--layers", "1", "--width", "32", "--batch", "4"]
+PROGRAMS = ROOT / "benches/hardware/holders"
+TRANSFORMER = [PROGRAMS / "target.py", "--layers", "1", "--width", "32", "--batch", "4"]
 
 
 def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def main(python, version, gputop):
+def main(python, version, gputop, program=None):
     index = fetch.Index()
     folder = install_torch.install(index, index.wheels("torch"), version, python, ROOT / "target/bed")
     environment = {**os.environ, **json.loads((folder / "launch.json").read_text())["environment"]}
-    out = ROOT / "tests/data/holders" / folder.name
+    environment["PYTHONPATH"] += f":{os.environ.get('PYTHONPATH', '')}"
+    out = ROOT / "tests/data/holders" / (f"{folder.name}-{program}" if program else folder.name)
+    command = [PROGRAMS / "programs.py", program] if program else TRANSFORMER
     with subprocess.Popen(
-        [python, TARGET, *OPTIONS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, *command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as target:
         pid = str(json.loads(target.stdout.readline())["pid"])
         target.stdin.write("truth\n")
@@ -62,6 +65,6 @@ def compare(truth, holders):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     main(*sys.argv[1:])

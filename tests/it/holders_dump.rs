@@ -248,3 +248,43 @@ fn unreadable_interpreter_leaves_storages_without_names() {
     assert!(holders.groups.iter().all(|group| group.name.is_empty()));
     assert!(holders.groups.iter().any(|group| group.class == HolderClass::CppStorage));
 }
+
+/// Returns what limits a reading of the dump of CPython 3.14 after `change` of the bytes of its interpreter.
+fn limit_after(change: impl Fn(&mut [u8]) -> bool) -> String {
+    let folder = folders().into_iter().find(|folder| folder.ends_with("python3.14-torch2.15.0"));
+    let mut dump = dump(&folder.unwrap());
+    let mut is_changed = false;
+    for (_, bytes) in dump.bytes_mut() {
+        is_changed |= change(bytes);
+    }
+    assert!(is_changed);
+    let (holders, _) = read_dump(dump, Duration::from_secs(120));
+    let holders = holders.unwrap();
+    assert_eq!(sum(&holders), holders.allocated.0);
+    assert!(holders.groups.iter().all(|group| group.name.is_empty()), "a name of unknown layout");
+    assert!(holders.groups.iter().any(|group| group.class == HolderClass::CppStorage));
+    holders.limit.unwrap()
+}
+
+#[test]
+fn unsupported_interpreters_have_a_sentence_and_no_names() {
+    // `_Py_DebugOffsets` begins with a cookie, the version, and whether the build is free-threaded.
+    let limit = limit_after(|bytes| {
+        let is_runtime = bytes.starts_with(b"xdebugpy");
+        if is_runtime {
+            bytes[16] = 1;
+        }
+        is_runtime
+    });
+    let sentence = "Variable names are not available: free-threaded Python is not supported.";
+    assert_eq!(limit, sentence);
+    // `Py_Version` is 0x030e0af0 in Python 3.14.10.
+    let limit = limit_after(|bytes| {
+        let is_version = bytes == 0x030e_0af0_u32.to_le_bytes();
+        if is_version {
+            bytes[2] = 99;
+        }
+        is_version
+    });
+    assert_eq!(limit, "Variable names are not available: Python 3.99 is not supported.");
+}

@@ -37,7 +37,10 @@ impl Truth {
                 let (found_class, tensor) = found[address];
                 // Tied weights have several names, and the program reports one of them.
                 let is_name = tensor.name == *name || tensor.aliases.contains(name);
-                assert!(found_class == *class && is_name, "{who}: {name}: {found_class:?} {tensor:?}");
+                assert!(
+                    found_class == *class && is_name,
+                    "{who}: {name}: {found_class:?} {tensor:?}"
+                );
                 assert!(!tensor.shape.is_empty() || name.starts_with("losses"), "{who}: {name}");
             }
         }
@@ -63,18 +66,25 @@ impl Truth {
         }
     }
 
-    /// Compares the named tensors with a reading of the program while it was busy with others.
+    /// Compares the named tensors with a reading of the program while it was busy with others. A reading that a limit
+    /// ended may lack names, but has no wrong ones.
+    #[allow(dead_code, reason = "only the test bed has busy programs")]
     pub fn check_lasting(&self, holders: &Holders, who: &str) {
         let sum: u64 = holders.groups.iter().map(|group| group.bytes.0).sum();
         assert_eq!(sum, holders.allocated.0, "{who}");
         let tensors = holders.groups.iter().flat_map(|group| {
-            group.tensors.iter().map(|tensor| (tensor.address, (group.class, &tensor.name)))
+            group.tensors.iter().map(|tensor| (tensor.address, (group.class, tensor)))
         });
         let found: HashMap<_, _> = tensors.collect();
         for (class, names) in &self.names {
             for (name, (address, _)) in names {
                 let held = found.get(address);
-                assert_eq!(held, Some(&(*class, name)), "{who}: {:?}", holders.limit);
+                let is_right = held.is_some_and(|(found, tensor)| {
+                    found == class && (tensor.name == *name || tensor.aliases.contains(name))
+                });
+                let has_other = held.is_some_and(|(found, _)| found == class);
+                let may_be_unnamed = holders.is_incomplete && !has_other;
+                assert!(is_right || may_be_unnamed, "{who}: {name}: {held:?} {:?}", holders.limit);
             }
         }
     }

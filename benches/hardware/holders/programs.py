@@ -378,7 +378,7 @@ class DeepSpeed:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29542", WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
         config = {
             "train_batch_size": 8,
-            "bf16": {"enabled": True},
+            "bf16": {"enabled": True, "check_grad_overflow": False},
             "zero_optimization": {"stage": 2},
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
             "zero_allow_untested_optimizer": True,

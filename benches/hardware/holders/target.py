@@ -10,6 +10,7 @@ Commands on stdin, each answered by one line of JSON:
 Options: --layers N --width N --batch N --leaks N (losses that keep their graph)
 """
 import argparse
+import collections
 import copy
 import gc
 import json
@@ -73,6 +74,25 @@ def make_closure():
     return lambda: hidden
 
 
+class Slots:
+    __slots__ = ["before", "held"]
+
+    def __init__(self):
+        self.held = torch.zeros(30_000, device=DEVICE)
+
+
+def suspended():
+    held_by_generator = torch.zeros(40_000, device=DEVICE)
+    yield held_by_generator.shape
+
+
+def wait_with_local(started):
+    held_by_thread = torch.zeros(50_000, device=DEVICE)
+    started.release()
+    threading.Event().wait()
+    return held_by_thread
+
+
 def fail():
     kept_by_exception = torch.zeros(90_000, device=DEVICE)
     raise ValueError("kept", kept_by_exception.shape)
@@ -93,6 +113,13 @@ losses = [step(keeps_graph=True) for _ in range(options.leaks)]
 cache = {f"step_{number}": torch.zeros(80_000 + number, device=DEVICE) for number in range(5)}
 closure = make_closure()
 view = cache["step_0"][100:200]
+slots = Slots()
+queue = collections.deque([{"é": torch.zeros(20_000, device=DEVICE)}])
+generator = suspended()
+next(generator)
+started = threading.Semaphore(0)
+threading.Thread(target=wait_with_local, args=[started], daemon=True).start()
+started.acquire()
 try:
     fail()
 except ValueError as error:
@@ -125,6 +152,12 @@ def saved_tensors():
     return sorted(found)
 
 
+def stack(frame):
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+
 def python_tensors():
     """Address and bytes of the storage, shape and type of each tensor that has a Python object."""
     # Unlike isinstance(), this runs no code of the objects.
@@ -136,6 +169,8 @@ def truth():
     parameters = dict(model.named_parameters())
     hidden = closure.__closure__[0].cell_contents
     frame = failure.__traceback__.tb_next.tb_frame
+    frames = sys._current_frames().values()
+    waiting = [outer for inner in frames for outer in stack(inner) if outer.f_code.co_name == "wait_with_local"]
     # Python 3.8 lacks the operator | for dictionaries.
     names = {
         "parameter": {
@@ -157,6 +192,10 @@ def truth():
             **{f"losses[{number}]": storage(value) for number, value in enumerate(losses)},
             **{f"cache['{key}']": storage(value) for key, value in cache.items()},
             "closure.__closure__[0]": storage(hidden),
+            "slots.held": storage(slots.held),
+            "queue[0]['é']": storage(queue[0]["é"]),
+            "generator.held_by_generator": storage(generator.gi_frame.f_locals["held_by_generator"]),
+            "held_by_thread": storage(waiting[0].f_locals["held_by_thread"]),
             "failure.__traceback__.tb_next.tb_frame.kept_by_exception": storage(frame.f_locals["kept_by_exception"]),
         },
     }
