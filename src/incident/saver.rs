@@ -254,8 +254,40 @@ mod tests {
 
     use super::*;
     use crate::incident::Store;
+    use crate::model::holders::summary::GroupSummary;
     use crate::model::incident_key::IncidentKey;
     use crate::model::process::ProcessKey;
+    use crate::model::scene::Scene;
+
+    #[test]
+    fn tensor_names_are_stored_only_with_record_names_but_always_shown() {
+        let home = tempfile::tempdir().expect("a directory");
+        let group = GroupSummary { name: "model.secret.weight".into(), ..GroupSummary::default() };
+        let holders = HolderSummary { groups: vec![group], ..HolderSummary::default() };
+        for record_names in [false, true] {
+            let store = Store::at(&home.path().join(record_names.to_string()));
+            let sink = IncidentSink {
+                store: store.clone(),
+                on_incident: None,
+                on_idle: None,
+                on_exit: false,
+                record_names,
+            };
+            let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+            let mut saver = IncidentSaver::new(Some(sink), report);
+            let scene = Scene { holders: Some(holders.clone()), ..Scene::default() };
+            let mut record = Record::new(Default::default(), IncidentKey::default());
+            record.scene = Some(Arc::new(scene));
+            saver.save(&mut record);
+            let files = std::fs::read_dir(store.folder()).expect("a folder");
+            let files = files.filter_map(|file| std::fs::read_to_string(file.ok()?.path()).ok());
+            let stored: String = files.collect();
+            assert!(!stored.is_empty());
+            assert_eq!(stored.contains("secret"), record_names, "{stored}");
+            let shown = record.scene.and_then(|scene| scene.holders.clone());
+            assert_eq!(shown.as_ref(), Some(&holders));
+        }
+    }
 
     #[test]
     fn retries_incidents_that_a_busy_store_did_not_accept() {

@@ -88,6 +88,16 @@ fn read_completely(pid: u32) -> Holders {
     }
 }
 
+/// Returns the peak memory of `gputop memory PID` in MiB.
+fn peak_mib(pid: u32) -> u64 {
+    const PEAK: &str = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL); \
+                        print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)";
+    let mut command = Command::new("python3");
+    command.args(["-c", PEAK]).arg(program()).args(["memory", &pid.to_string(), "--json"]);
+    let output = command.output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
 fn truth(target: &mut Harness) -> Truth {
     serde_json::from_value(target.run("truth")).unwrap()
 }
@@ -118,4 +128,20 @@ fn a_busy_program_gets_no_wrong_name() {
         }
         truth.check(&read_completely(target.pid), &release.name);
     }
+}
+
+/// 10,000 tensors among two million Python objects. A process that is not readable gives the memory of gputop itself.
+#[test]
+fn reading_a_large_heap_needs_at_most_64_mib() {
+    const NO_PROCESS: u32 = u32::MAX;
+    let Some(release) = installed().pop() else { return };
+    let mut target = release.start("programs.py", &["large_heap"]);
+    let truth = truth(&mut target);
+    let holders = read_completely(target.pid);
+    assert_eq!(holders.allocated.0, truth.allocated);
+    let named: u64 = holders.groups.iter().filter(|g| !g.name.is_empty()).map(|g| g.bytes.0).sum();
+    assert!(named >= truth.allocated / 10 * 9, "{named} of {} B have names", truth.allocated);
+    let grown = peak_mib(target.pid) - peak_mib(NO_PROCESS);
+    println!("{}: a reading of {} ms needs {grown} MiB", release.name, holders.took.0);
+    assert!(grown <= 64, "{grown} MiB");
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::model::pool_location::listed;
 use crate::model::{
-    Bytes, Gpu, GpuUuid, Pool, Pools, Process, ProcessKey, Reading, Reason, ReportedPool,
+    Allocator, Bytes, Gpu, GpuUuid, Pool, Pools, Process, ProcessKey, Reading, Reason, ReportedPool,
 };
 
 pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
@@ -27,6 +27,29 @@ pub fn assign_gpus(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process
         .iter()
         .map(|pool| ReportedPool { gpu: gpu_of(Device::of_reported(pool)), ..pool.clone() });
     Pools { list: Arc::new(list.collect()), reported: Arc::new(reported.collect()), ..pools }
+}
+
+/// Percentage of a GPU's memory above which a growing allocator pool counts as nearly full. gputop then finds out what
+/// holds the memory, because an allocation may soon fail.
+const NEARLY_FULL_PERCENT: u64 = 90;
+
+/// Returns PyTorch's pools that have grown since `before` and now reserve nearly all of their GPU's memory.
+pub fn nearly_full<'a>(
+    before: &Pools,
+    now: &'a Pools,
+    gpus: &BTreeMap<u32, Gpu>,
+) -> impl Iterator<Item = &'a Pool> {
+    now.list.iter().filter(|pool| {
+        let reserved = pool.stats.reserved.last();
+        let mut known = before.list.iter();
+        let known = known.find(|p| (p.process, p.ordinal) == (pool.process, pool.ordinal));
+        let has_grown = known.is_some_and(|known| known.stats.reserved.last() < reserved);
+        let uuid = pool.gpu.value();
+        let gpu = uuid.and_then(|uuid| gpus.values().find(|gpu| gpu.uuid == *uuid));
+        let total = gpu.and_then(|gpu| gpu.memory.total.get());
+        let is_full = total.is_some_and(|total| reserved.0 > total.0 / 100 * NEARLY_FULL_PERCENT);
+        has_grown && is_full && pool.allocator == Allocator::Native
+    })
 }
 
 /// Device of a process, identified by the process's own ordinal.
@@ -184,6 +207,23 @@ mod tests {
         assert_eq!(assign(vec![pool(0, 1)], vec![reported(0, 1)]), [Some(uuid(2))]);
         assert_eq!(assign(vec![pool(1, 1)], vec![reported(0, 1)]), [None]);
         assert_eq!(assign(vec![], vec![reported(0, 0)]), [None]);
+    }
+
+    #[test]
+    fn a_pool_that_grows_beyond_90_percent_of_its_gpu_is_nearly_full() {
+        let mut gpus = gpus(&[]);
+        gpus.get_mut(&0).expect("a GPU").memory.total = Bytes(1_000).into();
+        let pools = |reserved, gpu| {
+            let pool = Pool { gpu: Reading::Value(uuid(gpu)), ..pool(0, reserved) };
+            Pools { list: Arc::new(vec![pool]), ..Pools::default() }
+        };
+        let is_full = |before: &Pools, now: &Pools| nearly_full(before, now, &gpus).count() == 1;
+        assert!(is_full(&pools(800, 0), &pools(901, 0)));
+        assert!(is_full(&pools(901, 0), &pools(902, 0)));
+        assert!(!is_full(&pools(901, 0), &pools(901, 0)), "it did not grow");
+        assert!(!is_full(&pools(800, 0), &pools(900, 0)), "it is not beyond the limit");
+        assert!(!is_full(&Pools::default(), &pools(901, 0)), "it was not known before");
+        assert!(!is_full(&pools(800, 1), &pools(901, 1)), "the size of its GPU is not known");
     }
 
     #[test]

@@ -46,9 +46,9 @@ use super::torch::Failure;
 use super::torch::allocation_spike::AllocationSpike;
 use super::torch::sampler::Sampler;
 use crate::model::{
-    Allocator, ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis,
-    Missing, Mono, Observation, Permissions, PidNamespace, Pool, Pools, Process, ProcessKey,
-    ProcessList, Reading, Reason, StartTicks,
+    ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
+    Mono, Observation, Permissions, PidNamespace, Pool, Pools, Process, ProcessKey, ProcessList,
+    Reading, Reason, StartTicks,
 };
 use crate::open_files::limit;
 use crate::protocol::{Request, Update};
@@ -100,10 +100,6 @@ pub enum Section {
 
 /// Maximum time that loading the driver may delay the first frame.
 const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
-
-/// Percentage of a GPU's memory above which a growing allocator pool counts as nearly full. gputop then finds out what
-/// holds the memory, because an allocation may soon fail.
-const NEARLY_FULL_PERCENT: u64 = 90;
 
 struct Agent {
     feed: Arc<Feed>,
@@ -405,24 +401,9 @@ impl Agent {
         let pools = reported_pools::merge(pools, &self.reported);
         let pools = devices::assign_gpus(pools, &self.gpus, &self.processes.list);
         let before = std::mem::replace(&mut self.pools, pools);
-        for pool in self.pools.list.iter().filter(|pool| self.is_nearly_full(pool)) {
-            let known = before.list.iter();
-            let mut known =
-                known.filter(|p| (p.process, p.ordinal) == (pool.process, pool.ordinal));
-            if known.any(|known| known.stats.reserved.last() < pool.stats.reserved.last()) {
-                self.collectors.iter().for_each(|collector| collector.nearly_full(pool));
-            }
+        for pool in devices::nearly_full(&before, &self.pools, &self.gpus) {
+            self.collectors.iter().for_each(|collector| collector.nearly_full(pool));
         }
-    }
-
-    /// Returns true if PyTorch's pool reserves more than [`NEARLY_FULL_PERCENT`] of its GPU's memory.
-    fn is_nearly_full(&self, pool: &Pool) -> bool {
-        let reserved = pool.stats.reserved.last();
-        let gpu = pool.gpu.value();
-        let gpu = gpu.and_then(|uuid| self.gpus.values().find(|gpu| gpu.uuid == *uuid));
-        let total = gpu.and_then(|gpu| gpu.memory.total.get());
-        pool.allocator == Allocator::Native
-            && total.is_some_and(|total| reserved.0 > total.0 / 100 * NEARLY_FULL_PERCENT)
     }
 
     fn watch_processes(&mut self) {
