@@ -47,8 +47,8 @@ use super::torch::allocation_spike::AllocationSpike;
 use super::torch::sampler::Sampler;
 use crate::model::{
     ContextKind, Driver, Frame, Gpu, GpuUuid, Health, HealthState, Hello, Host, Millis, Missing,
-    Mono, Observation, Permissions, PidNamespace, Pool, Pools, Process, ProcessKey, ProcessList,
-    Reading, Reason, StartTicks,
+    Mono, Observation, Permissions, PidNamespace, Pools, Process, ProcessKey, ProcessList, Reading,
+    Reason, StartTicks,
 };
 use crate::open_files::limit;
 use crate::protocol::{Request, Update};
