@@ -214,7 +214,8 @@ mod tests {
         let mut gpus = gpus(&[]);
         gpus.get_mut(&0).expect("a GPU").memory.total = Bytes(1_000).into();
         let pools = |reserved, gpu| {
-            let pool = Pool { gpu: Reading::Value(uuid(gpu)), ..pool(0, reserved) };
+            let gpu = Reading::Value(uuid(gpu));
+            let pool = Pool { allocator: Allocator::Native, gpu, ..pool(0, reserved) };
             Pools { list: Arc::new(vec![pool]), ..Pools::default() }
         };
         let is_full = |before: &Pools, now: &Pools| nearly_full(before, now, &gpus).count() == 1;
