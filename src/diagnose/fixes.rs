@@ -93,6 +93,9 @@ fn fixes(
     let mut fixes: Vec<Fix> = Vec::new();
     for mut fix in rules.into_iter().filter_map(|rule| setting.fix(rule, found)) {
         fix.change = for_script(fix.change, script, setting);
+        if setting.is_in_use(&fix.change) {
+            continue;
+        }
         if !fix.change.is_empty() && !fixes.iter().any(|known| known.change == fix.change) {
             fixes.push(fix);
         }

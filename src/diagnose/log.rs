@@ -285,7 +285,7 @@ impl<'a> LogReader<'a> {
         self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
             card: one.card,
-            weak: one.weak,
+            weak: one.weak || line.is_warning,
             count: 1 + line.repeats,
             wording,
             table,

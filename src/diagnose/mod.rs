@@ -12,6 +12,7 @@
 pub mod card;
 pub mod catalogue;
 pub mod conclusion;
+mod current_settings;
 pub mod evidence;
 mod expression;
 pub mod fields;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::card::FixRule;
 use super::fields::FieldMap;
 use super::signature::Pattern;
-use super::{template, values, windows_shell};
+use super::{current_settings, template, values, windows_shell};
 use crate::model::incident::{Fix, FixKind};
 
 /// Files in `assets/workloads` as (ID, JSON), sorted by ID.
@@ -98,6 +98,9 @@ pub struct Workload {
     /// True if commands in fixes have to be translated from a POSIX shell to cmd.exe.
     #[serde(default)]
     windows_shell: bool,
+    /// Where to add a server's option if this scheduler or container engine starts the server.
+    #[serde(default)]
+    arguments: Option<String>,
     #[serde(default)]
     pub actions: BTreeMap<String, Action>,
 }
@@ -457,6 +460,26 @@ impl<'a> Setting<'a> {
         })
     }
 
+    /// Returns true if the log shows that the program already runs with the options or variables of a fix.
+    #[must_use]
+    pub fn is_in_use(&self, change: &str) -> bool {
+        let command = self.program.and_then(|w| w.command.as_deref());
+        let own = command.map_or_else(|| change.to_owned(), |c| change.replacen(c, "", 1));
+        current_settings::are_shown(&own, &[&self.text, self.start])
+    }
+
+    /// Returns the options in `change`, and where to add them, if a container starts the server and the log does not
+    /// show the server's own command.
+    fn container_arguments<'c>(&self, change: &'c str) -> Option<(&'c str, &'a str)> {
+        let place = self.around.iter().rev().find_map(|w| w.arguments.as_deref())?;
+        let command = self.program.filter(|w| w.kind == Kind::Server)?.command.as_deref()?;
+        let options = change.strip_prefix(command)?.trim_start();
+        let start = command.split(" --").next()?.trim_end_matches(" MODEL");
+        let start = start.rsplit("-m ").next()?;
+        let is_shown = self.text.contains(start) || self.start.contains(start);
+        (options.starts_with("--") && !is_shown).then_some((options, place))
+    }
+
     /// Returns the fix for a remedy: the action that the recognized program, platform or scheduler defines for it, with
     /// the computed value filled in.
     fn remedy(&self, name: &str, rule: &FixRule, found: &FieldMap) -> Option<Fix> {
@@ -490,6 +513,10 @@ impl<'a> Setting<'a> {
             }
         }
         effects.extend(effect.cloned());
+        if let Some((options, place)) = self.container_arguments(&change) {
+            change = options.to_owned();
+            effects.push(place.to_owned());
+        }
         let title = title.unwrap_or(&remedy.title);
         Some(Fix {
             title: if rule.title.is_empty() {

@@ -96,7 +96,8 @@ impl Oom {
         let this = match self.this {
             // The message contains 0 bytes if the driver does not report the value.
             Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
-            None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
+            // Without the size of the cache, the rest may be this process's own.
+            None => self.reserved()?.saturating_add(CONTEXT),
         };
         let known = self.free?.saturating_add(this).saturating_add(self.others);
         Some(self.total?.saturating_sub(known))

@@ -35,6 +35,8 @@ pub struct LogLine {
     pub repeats: u32,
     /// Line number of the last dropped repetition.
     pub last: u64,
+    /// True if the program logged the line as a warning, after which it continues.
+    pub is_warning: bool,
     /// True for source code in a traceback, which is not program output.
     pub is_code: bool,
 }

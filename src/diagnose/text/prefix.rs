@@ -126,7 +126,9 @@ fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
         if let Some(writer) = found.name("writer").or_else(|| found.name("rank")) {
             line.writer = writer.as_str().to_owned();
         }
-        return Some(&text[found.get(0)?.end()..]);
+        let prefix = found.get(0)?;
+        line.is_warning |= prefix.as_str().contains("WARNING");
+        return Some(&text[prefix.end()..]);
     }
     None
 }
