@@ -49,7 +49,8 @@ impl Setting<'_> {
                     return false;
                 }
                 let (name, value) = (regex::escape(name), regex::escape(value));
-                let before = r#"(?:^|export |-e |--env[= ]|\benv |\$ |\b[A-Z_]{2,40}=\S{0,80} |["'\[{(:])"#;
+                let before =
+                    r#"(?:^|export |-e |--env[= ]|\benv |\$ |\b[A-Z_]{2,40}=\S{0,80} |["'\[{(:])"#;
                 let quote = r#"["']?"#;
                 let assigned =
                     format!("{before}{name}{quote}[=:] ?{quote}{value}{quote}(?:[\\s,]|$)");
@@ -64,8 +65,7 @@ impl Setting<'_> {
                 let typed = typed.unwrap_or_default();
                 let option = regex::escape(name);
                 // A backslash continues a command in the next line.
-                let typed =
-                    format!(r"{COMMANDS}(?:[^\n\\]|\\\n?)*?\s--{option}{typed}(?:\s|$)");
+                let typed = format!(r"{COMMANDS}(?:[^\n\\]|\\\n?)*?\s--{option}{typed}(?:\s|$)");
                 let variable = regex::escape(&variable);
                 let value = value.map_or_else(|| "[Tt]rue".to_owned(), regex::escape);
                 let printed = format!(r#"\b{variable}["']?[=:] ?["']?{value}\b"#);
@@ -84,7 +84,10 @@ mod tests {
         for (change, log) in [
             ("python main.py --lowvram", r"C:\ui>.\python.exe -s main.py --lowvram --listen"),
             ("vllm serve MODEL --enforce-eager", "non-default args: {'enforce_eager': True}"),
-            ("vllm serve MODEL --dtype half", "$ vllm serve org/model \\\n  --dtype half \\\n  --port 1"),
+            (
+                "vllm serve MODEL --dtype half",
+                "$ vllm serve org/model \\\n  --dtype half \\\n  --port 1",
+            ),
             ("A_B=1 vllm serve MODEL", "docker run -e A_B=1 image"),
         ] {
             assert!(are_shown(change, &[log]), "{change}: {log}");

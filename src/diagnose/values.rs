@@ -192,7 +192,8 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
-        r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#
+        r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#,
+        r"|warming up sampler with (?<value_2>\d{1,6}) dummy requests"
     ))?;
     (now >= 2.0).then(|| Value {
         text: format!("{}", (now / 2.0).floor()),

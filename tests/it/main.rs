@@ -113,6 +113,7 @@ mod screen_tables;
 mod screens;
 #[cfg(all(target_os = "linux", feature = "serve"))]
 mod serve;
+mod server_advice;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]

@@ -1,0 +1,122 @@
+//! The first fix for servers, image programs and drivers: it fits where the program runs, and it changes something.
+
+use gputop::diagnose::{Catalogue, explain};
+use gputop::model::incident::Incident;
+
+fn first(log: &str) -> Incident {
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    found.into_iter().next().expect("an incident")
+}
+
+/// Checks the card and the first fix for a log.
+fn check(log: &str, id: &str, fix: &str) {
+    let incident = first(log);
+    assert_eq!(incident.id, id, "{log}");
+    let change = &incident.fixes[0].change;
+    assert!(change.contains(fix), "{log}\n{change}");
+}
+
+const NO_CACHE: &str = "ValueError: To serve at least one request with the model's max seq len (40960), (5.0 GiB KV \
+    cache is needed, which is larger than the available KV cache memory (2.5 GiB). Based on the available memory, the \
+    estimated maximum model length is 20480.\n";
+const NO_CUDA: &str = "AssertionError: Torch not compiled with CUDA enabled\n";
+const SMALL_SHM: &str = "misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab12Cd to 4194660 bytes, \
+    error: No space left on device (28)\n";
+
+#[test]
+fn a_container_gets_the_option_and_the_place_for_it() {
+    let own = first(&format!("$ vllm serve org/model --port 8000\n{NO_CACHE}"));
+    assert_eq!(own.fixes[0].change, "vllm serve MODEL --max-model-len 20400");
+    let compose = format!("services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n{NO_CACHE}");
+    let fix = &first(&compose).fixes[0];
+    assert_eq!(fix.change, "--max-model-len 20400");
+    assert!(fix.effect.as_ref().is_some_and(|e| e.contains("`command:` in the compose file")));
+    let pod = format!("$ kubectl logs llm-0\nINFO 03-02 10:00:00 [core.py:70] vLLM\n{NO_CACHE}");
+    let fix = &first(&pod).fixes[0];
+    assert!(fix.effect.as_ref().is_some_and(|e| e.contains("`args:`")), "{fix:?}");
+}
+
+#[test]
+fn shared_memory_of_a_pod_is_a_volume() {
+    check(&format!("node9:71:90 [2] {SMALL_SHM}"), "dataloader-shm-bus-error", "--shm-size");
+    let pod = format!("llm-server-6d4b75cb6d-h7x2k:71:90 [2] {SMALL_SHM}");
+    check(&pod, "dataloader-shm-bus-error", "emptyDir: {medium: Memory");
+}
+
+#[test]
+fn a_portable_edition_gets_its_own_python() {
+    let frame = "  File \"D:\\ui\\python_embeded\\Lib\\site-packages\\torch\\cuda\\__init__.py\", line 9, in f\n";
+    let log = format!("got prompt\nTraceback (most recent call last):\n{frame}{NO_CUDA}");
+    check(&log, "cuda-no-device-100", r".\python_embeded\python.exe -s -m pip install");
+}
+
+#[test]
+fn an_option_that_is_in_use_is_not_recommended() {
+    let oom = "!!! Exception during processing !!! Allocation on device \nOutOfMemoryError: Allocation on device \n";
+    let changes = |command: &str| {
+        let fixes = first(&format!("{command}\ngot prompt\n{oom}")).fixes;
+        fixes.into_iter().map(|fix| fix.change).collect::<Vec<_>>().join("\n")
+    };
+    assert!(changes("$ python main.py --listen").contains("--lowvram"));
+    assert!(!changes("$ python main.py --listen --lowvram").contains("--lowvram"));
+}
+
+#[test]
+fn a_logged_warning_is_not_the_failure() {
+    let log = "WARNING 03-02 10:00:00 _custom_ops.py:15] Failed to import from vllm._C with \
+        ImportError('libcudart.so.12: cannot open shared object file: No such file or directory')\n\
+        ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Quadro RTX 5000 \
+        GPU has compute capability 7.5. You can use float16 instead by explicitly setting the`dtype` flag in CLI, for \
+        example: --dtype=half.\n";
+    check(log, "dtype-unsupported-on-gpu", "--dtype half");
+}
+
+#[test]
+fn the_first_fix_changes_something() {
+    for (log, id, fix) in [
+        (
+            "[  9.1] NVRM: GPU0 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP\n\
+             [  9.2] NVRM: GPU 0000:2a:00.0: RmInitAdapter failed! (0x62:0x40:2168)\n",
+            "adapter-init-failed",
+            "remove the power",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:d1:00): 119, pid=3120, name=nvidia-smi, Timeout after 6s of waiting for RPC \
+             response from GPU7 GSP! Expected function 76 (GSP_RM_CONTROL) (0x2080a618 0x10).\n",
+            "xid-gpu-firmware-hang",
+            "drain this machine",
+        ),
+        (
+            "Error! Bad return status for module build on kernel: 6.14.0-24-generic (x86_64)\n\
+             Consult /var/lib/dkms/nvidia/550.120/build/make.log for more information.\n",
+            "driver-build-failed",
+            "boot menu",
+        ),
+        (
+            "$ docker run --gpus=all -it llm bash\nCUDA error 304 at /src/ggml-cuda.cu:5065: OS call failed or \
+             operation not supported on this OS\n",
+            "cuda-init-unknown-3-999",
+            "seccomp=unconfined",
+        ),
+        (
+            "/src/llama_cpp_python-0.3.9/vendor/llama.cpp/ggml/src/ggml-cuda/ggml-cuda.cu:75: CUDA error\n\
+             CUDA error: no kernel image is available for execution on the device\n",
+            "cuda-no-kernel-image-209",
+            "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python",
+        ),
+        (
+            "thread 'main' panicked at 'Unable to warmup model: Generation(\"CUDA out of memory. Tried to allocate \
+             2.00 GiB\")', router/src/main.rs:216:18\nERROR text_generation_launcher: Webserver Crashed\n",
+            "oom-capacity",
+            "--max-batch-prefill-tokens",
+        ),
+        (
+            "Could not locate cudnn_ops64_9.dll. Please make sure it is in your library path!\n\
+             INFO:faster_whisper:Processing audio\n",
+            "library-not-found",
+            "ctranslate2<4.5",
+        ),
+    ] {
+        check(log, id, fix);
+    }
+}
