@@ -68,7 +68,7 @@ impl Setting<'_> {
                 let typed = format!(r"{COMMANDS}(?:[^\n\\]|\\\n?)*?\s--{option}{typed}(?:\s|$)");
                 let variable = regex::escape(&variable);
                 let value = value.map_or_else(|| "[Tt]rue".to_owned(), regex::escape);
-                let printed = format!(r#"\b{variable}["']?[=:] ?["']?{value}\b"#);
+                let printed = format!(r#"(?:^|[^\w-]){variable}["']?[=:] ?["']?{value}\b"#);
                 Pattern::new(&typed).is_in(text) || Pattern::new(&printed).is_in(text)
             }
         }
