@@ -11,7 +11,7 @@ const TOLERANCE: u64 = 16 << 20;
 
 /// Moves the process that wrote the message from `other_processes` to `process_bytes`. In a container, PyTorch cannot
 /// determine its PID on the host, so it lists its own process among the others. Its own process uses the memory that
-/// PyTorch reserved, plus at most a context.
+/// PyTorch reserved, plus at most a context; or it uses so much that both could not fit on the GPU.
 pub(super) fn separate(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;
@@ -22,13 +22,15 @@ pub(super) fn separate(found: &mut FieldMap) {
     };
     let reserved = get("reserved_unallocated_bytes")
         .map_or_else(|| get("reserved_bytes").unwrap_or(allocated), |ru| allocated + ru);
+    let total = get("total_bytes");
     let Some(others) = found.get_mut("other_processes").and_then(Value::as_array_mut) else {
         return;
     };
     let is_own = |p: &Value| {
-        p["bytes"]
-            .as_u64()
-            .is_some_and(|b| b + TOLERANCE >= reserved && b <= reserved + MAX_CONTEXT)
+        p["bytes"].as_u64().is_some_and(|b| {
+            let is_near = b + TOLERANCE >= reserved && b <= reserved + MAX_CONTEXT;
+            is_near || total.is_some_and(|total| b + reserved > total + TOLERANCE)
+        })
     };
     let Some(own) = others.iter().position(is_own) else {
         return;
@@ -60,6 +62,16 @@ mod tests {
         }));
         assert_eq!(found["process_bytes"], 11 * gib);
         assert_eq!(found["other_processes"], serde_json::json!([{"pid": 1, "bytes": 2 * gib}]));
+    }
+
+    #[test]
+    fn two_processes_cannot_hold_more_than_the_gpu_has() {
+        let gib = 1_u64 << 30;
+        let found = after(serde_json::json!({
+            "allocated_bytes": 60 * gib, "reserved_unallocated_bytes": gib, "total_bytes": 80 * gib,
+            "other_processes": [{"pid": 1, "bytes": 79 * gib}]
+        }));
+        assert_eq!(found["process_bytes"], 79 * gib);
     }
 
     #[test]
