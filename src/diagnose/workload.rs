@@ -101,6 +101,9 @@ pub struct Workload {
     /// Where to add a server's option if this scheduler or container engine starts the server.
     #[serde(default)]
     arguments: Option<String>,
+    /// Where to add an environment variable of that server.
+    #[serde(default)]
+    environment: Option<String>,
     #[serde(default)]
     pub actions: BTreeMap<String, Action>,
 }
@@ -468,16 +471,22 @@ impl<'a> Setting<'a> {
         current_settings::are_shown(&own, &[&self.text, self.start])
     }
 
-    /// Returns the options in `change`, and where to add them, if a container starts the server and the log does not
-    /// show the server's own command.
-    fn container_arguments<'c>(&self, change: &'c str) -> Option<(&'c str, &'a str)> {
-        let place = self.around.iter().rev().find_map(|w| w.arguments.as_deref())?;
+    /// Returns the options or variables in `change`, and where to add them, if a container starts the server and the
+    /// log does not show the server's own command.
+    fn in_container(&self, change: &str) -> Option<(String, &'a str)> {
+        let container = self.around.iter().rev().find(|w| w.arguments.is_some())?;
         let command = self.program.filter(|w| w.kind == Kind::Server)?.command.as_deref()?;
-        let options = change.strip_prefix(command)?.trim_start();
-        let start = command.split(" --").next()?.trim_end_matches(" MODEL");
-        let start = start.rsplit("-m ").next()?;
-        let is_shown = self.text.contains(start) || self.start.contains(start);
-        (options.starts_with("--") && !is_shown).then_some((options, place))
+        let name = command.strip_prefix("python -m ").unwrap_or(command);
+        let name = name.split(" -").next()?.trim_end_matches(" MODEL");
+        if self.text.contains(name) || self.start.contains(name) {
+            return None;
+        }
+        if let Some(options) = change.strip_prefix(command) {
+            let place = container.arguments.as_deref()?;
+            return options.starts_with(" --").then(|| (options.trim_start().to_owned(), place));
+        }
+        let variables = change.strip_suffix(command)?.trim_end();
+        Some((variables.to_owned(), container.environment.as_deref()?))
     }
 
     /// Returns the fix for a remedy: the action that the recognized program, platform or scheduler defines for it, with
@@ -513,8 +522,8 @@ impl<'a> Setting<'a> {
             }
         }
         effects.extend(effect.cloned());
-        if let Some((options, place)) = self.container_arguments(&change) {
-            change = options.to_owned();
+        if let Some((settings, place)) = self.in_container(&change) {
+            change = settings;
             effects.push(place.to_owned());
         }
         let title = title.unwrap_or(&remedy.title);

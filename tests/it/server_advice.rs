@@ -34,6 +34,12 @@ fn a_container_gets_the_option_and_the_place_for_it() {
     let pod = format!("$ kubectl logs llm-0\nINFO 03-02 10:00:00 [core.py:70] vLLM\n{NO_CACHE}");
     let fix = &first(&pod).fixes[0];
     assert!(fix.effect.as_ref().is_some_and(|e| e.contains("`args:`")), "{fix:?}");
+    let ollama = "$ docker logs ollama\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 900.00 MiB on device 0: \
+        cudaMalloc failed: out of memory\nllama runner process has terminated: exit status 2\n";
+    let fixes = first(ollama).fixes;
+    let fix = fixes.iter().find(|fix| fix.change.starts_with("OLLAMA_")).expect("a variable");
+    assert!(!fix.change.contains("serve"), "{fix:?}");
+    assert!(fix.effect.as_ref().is_some_and(|e| e.contains("`environment:`")), "{fix:?}");
 }
 
 #[test]
