@@ -81,8 +81,8 @@ fn a_logged_warning_is_not_the_failure() {
 fn the_first_fix_changes_something() {
     for (log, id, fix) in [
         (
-            "[  9.1] NVRM: GPU0 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP\n\
-             [  9.2] NVRM: GPU 0000:2a:00.0: RmInitAdapter failed! (0x62:0x40:2168)\n",
+            "[    9.101000] NVRM: GPU0 _kgspBootGspRm: unexpected WPR2 already up, cannot proceed with booting GSP\n\
+             [    9.201000] NVRM: GPU 0000:2a:00.0: RmInitAdapter failed! (0x62:0x40:2168)\n",
             "adapter-init-failed",
             "remove the power",
         ),
@@ -93,7 +93,8 @@ fn the_first_fix_changes_something() {
             "drain this machine",
         ),
         (
-            "Error! Bad return status for module build on kernel: 6.14.0-24-generic (x86_64)\n\
+            "'make' -j16 NV_EXCLUDE_BUILD_MODULES='' KERNEL_UNAME=6.14.0-24-generic modules...(bad exit status: 2)\n\
+             Error! Bad return status for module build on kernel: 6.14.0-24-generic (x86_64)\n\
              Consult /var/lib/dkms/nvidia/550.120/build/make.log for more information.\n",
             "driver-build-failed",
             "boot menu",
