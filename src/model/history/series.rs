@@ -103,6 +103,15 @@ impl Series {
         all.map_or(0.0, |span| span.1)
     }
 
+    /// Returns the maximum up to a time. A coarse bucket that contains the time counts as a whole if no fine buckets reach
+    /// back to it.
+    pub fn peak_until(&self, time: Mono) -> Option<f32> {
+        let bucket = time.0 / COARSE.0;
+        let before = self.tiers[1].span(0, bucket);
+        let rest = self.span(bucket * COARSE.0, time.0.saturating_add(1));
+        before.into_iter().chain(rest).map(|span| span.1).reduce(f32::max)
+    }
+
     /// Divides the time window of `length` that ends at `end` into `columns` columns, and returns each column's span,
     /// oldest first. A column without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
@@ -248,6 +257,18 @@ mod tests {
         assert!(series.bytes() < 2_000);
         series.put(Mono(5_000), 3.0);
         assert_eq!(series.window(Mono(5_000), Millis(1_000), 1), [Some(Span(3.0, 3.0))]);
+    }
+
+    #[test]
+    fn the_peak_until_a_time_excludes_later_values() {
+        let mut series = Series::default();
+        for second in 0..300_u64 {
+            series
+                .put(Mono(second * 1_000), if second == 57 { 99.0 } else { second as f32 / 10.0 });
+        }
+        let peak = |second: u64| series.peak_until(Mono(second * 1_000));
+        assert_eq!([peak(56), peak(57), peak(299)], [Some(5.6), Some(99.0), Some(99.0)]);
+        assert_eq!(Series::default().peak_until(Mono(1_000)), None);
     }
 
     #[test]

@@ -19,7 +19,9 @@ use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_top};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put, put_all, put_line, put_line_right, put_lines, put_right};
+use crate::tui::widgets::cells::{
+    join_fitting, put, put_all, put_line, put_line_right, put_lines, put_right,
+};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_text};
 
@@ -46,7 +48,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     gauge(app, gpu, &format!("GPU{}", gpu.index), row(area, area.y), buffer);
     let mut lines = vec![
         (String::new(), Role::Text),
-        (split_words(app, gpu), Role::Dim),
+        (split_words(app, gpu, area.width), Role::Dim),
         (String::new(), Role::Text),
     ];
     let running = app.rows.iter().find(|row| row.ended().is_none());
@@ -121,25 +123,31 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
 
 /// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
 /// otherwise.
-fn split_words(app: &App, gpu: &Gpu) -> String {
-    if let Some(words) = pool_text(app, gpu) {
-        return words;
+fn split_words(app: &App, gpu: &Gpu, width: u16) -> String {
+    if let Some(parts) = pool_parts(app, gpu) {
+        return join_fitting(&parts, width);
     }
+    let part = |name: &str, size: Bytes| format!("{name} {}", gib(size));
     match split_of(app, gpu) {
-        Some(split) if has_pools(&split) => format!(
-            "alloc {} idle {} other {} free {}",
-            gib(split.allocated),
-            gib(split.idle),
-            gib(Bytes(split.total.0 - split.allocated.0 - split.idle.0 - split.free.0)),
-            gib(split.free)
-        ),
-        Some(split) => format!(
-            "proc {} other {} drv {} free {}",
-            gib(split.processes),
-            gib(split.unattributed),
-            gib(split.driver),
-            gib(split.free)
-        ),
+        Some(split) if has_pools(&split) => {
+            let other = split.total.0 - split.allocated.0 - split.idle.0 - split.free.0;
+            let parts = [
+                part("free", split.free),
+                part("alloc", split.allocated),
+                part("idle", split.idle),
+                part("other", Bytes(other)),
+            ];
+            join_fitting(&parts, width)
+        }
+        Some(split) => {
+            let parts = [
+                part("free", split.free),
+                part("proc", split.processes),
+                part("other", split.unattributed),
+                part("drv", split.driver),
+            ];
+            join_fitting(&parts, width)
+        }
         None => gpu.memory.total.why().map(ToString::to_string).unwrap_or_default(),
     }
 }
@@ -159,9 +167,9 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns `FITS 3.0 alloc 14.1 idle 6.8 stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1 idle 6.8
-/// JAX` if its framework reports only these values.
-fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
+/// Returns `FITS 3.0`, `alloc 14.1`, `idle 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc
+/// 14.1`, `idle 6.8` and `JAX` if its framework reports only these values.
+fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 4]> {
     let mut on = app
         .all_rows
         .iter()
@@ -176,9 +184,9 @@ fn pool_text(app: &App, gpu: &Gpu) -> Option<String> {
     let (allocated, idle) = (size(row.allocated()), size(row.idle()));
     let fits = row.pool().map_or(String::new(), |_| {
         let fits = row.fits_text().unwrap_or_else(|| app.theme.glyphs.absent.into());
-        format!("FITS {fits} ")
+        format!("FITS {fits}")
     });
-    Some(format!("{fits}alloc {allocated} idle {idle} {rest}"))
+    Some([fits, format!("alloc {allocated}"), format!("idle {idle}"), rest])
 }
 
 /// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The size is the peak memory in live tensors, or the VRAM
@@ -294,11 +302,12 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
         .or_else(|| (!app.filter.is_empty()).then(|| (chrome::filter_text(app), Role::Warn)))
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
-            (
-                gpu.map(|gpu| format!("{} {}", gpu.index, split_words(app, gpu)))
-                    .unwrap_or_default(),
-                Role::Dim,
-            )
+            let words = |gpu: &Gpu| {
+                let index = format!("{} ", gpu.index);
+                let width = area.width.saturating_sub(u16::try_from(index.len()).unwrap_or(0));
+                index + &split_words(app, gpu, width)
+            };
+            (gpu.map(words).unwrap_or_default(), Role::Dim)
         });
     put_line(buffer, area, &text, role, theme);
 }

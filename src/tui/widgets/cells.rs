@@ -56,6 +56,20 @@ pub fn fit_middle<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, st
     Cow::Owned(format!("{head}{tail}"))
 }
 
+/// Joins the parts of a line that fit into `width` columns. The most important part comes first.
+pub fn join_fitting(parts: &[String], width: u16) -> String {
+    let mut line = String::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let gap = usize::from(!line.is_empty());
+        if columns(&line) + gap + columns(part) > usize::from(width) {
+            break;
+        }
+        line.push_str(&" "[..gap]);
+        line.push_str(part);
+    }
+    line
+}
+
 /// Wraps text at word boundaries.
 pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -207,5 +221,13 @@ mod tests {
         assert_eq!(fit_middle("数据集训练", 7, "…"), "数据…练");
         assert_eq!(fit_middle("abc", 1, "…"), "…");
         assert_eq!(fit_middle("abc", 0, "…"), "");
+    }
+
+    #[test]
+    fn joins_only_whole_parts() {
+        let parts = ["FITS 103.3", "alloc 30.3", "", "idle 28.4"].map(str::to_owned);
+        assert_eq!(join_fitting(&parts, 40), "FITS 103.3 alloc 30.3 idle 28.4");
+        assert_eq!(join_fitting(&parts, 30), "FITS 103.3 alloc 30.3");
+        assert_eq!(join_fitting(&parts, 5), "");
     }
 }

@@ -21,7 +21,7 @@ use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{fit, wrap_words};
+use crate::tui::widgets::cells::{fit, join_fitting, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
 use crate::tui::widgets::timeline::span_text;
 
@@ -275,12 +275,10 @@ impl Shown<'_> {
         let vram = pools::vram(&self.app.frame, self.pool);
         let peak = self.gpu.and_then(|gpu| {
             let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
-            let day = Millis(86_400_000);
-            let series = self.app.history.series(&key)?;
-            series.window(self.app.frame.mono, day, 1)[0]
+            self.app.history.series(&key)?.peak_until(self.app.frame.mono)
         });
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let peak = peak.map_or(String::new(), |span| gib(Bytes(span.1 as u64)));
+        let peak = peak.map_or(String::new(), |peak| gib(Bytes(peak as u64)));
         AccountingRow {
             shape: None,
             name: "process",
@@ -415,17 +413,14 @@ impl Shown<'_> {
         // Round down, so that a request of the displayed size fits.
         let step = STEP * 10;
         let fits = figures.fits.largest().map(|f| Bytes(f.0 / step * step));
+        let parts = [
+            format!("FITS {}", size(fits)),
+            format!("alloc {}", tenths(figures.allocated)),
+            format!("idle {}", tenths(figures.idle)),
+            format!("stuck {}", size(figures.idle_parts.map(|p| p.stuck))),
+        ];
         let mut lines = vec![
-            (
-                format!(
-                    "alloc {} idle {} stuck {} FITS {}",
-                    tenths(figures.allocated),
-                    tenths(figures.idle),
-                    size(figures.idle_parts.map(|p| p.stuck)),
-                    size(fits)
-                ),
-                Role::Text,
-            ),
+            (join_fitting(&parts, width), Role::Text),
             (self.counters(), self.counters_role()),
         ];
         lines.extend(self.notes.iter().map(|note| (note.text.clone(), Role::Warn)));
