@@ -188,6 +188,16 @@ pub fn is_small(area: Rect) -> bool {
     area.height < 10 || area.width < 60
 }
 
+/// Returns the message shown if there is no GPU in the direction of a step.
+pub fn no_more_gpus(count: usize, step: isize) -> String {
+    let which = match (count, step) {
+        (..=1, _) => "only",
+        (_, ..=0) => "first",
+        _ => "last",
+    };
+    format!("This is the {which} GPU")
+}
+
 /// Returns the new position of a cursor in `0..count`, or `None` if the action does not move the cursor.
 pub fn moved(at: usize, count: usize, page: usize, action: Action) -> Option<usize> {
     let last = count.saturating_sub(1);

@@ -11,7 +11,7 @@ use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit};
-use super::{Hit, Screen, ScreenDef, is_small, moved, small_overview};
+use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus, small_overview};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
@@ -35,7 +35,7 @@ use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
-use crate::tui::widgets::timeline::{Timeline, sparkline};
+use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",
@@ -138,8 +138,37 @@ const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the d
 /// The memory unit of this screen, and the meaning of the columns for PyTorch's allocator.
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
+/// Legend text added while a value of FITS is only a minimum.
+const MINIMUM_LEGEND: &str = " (+ or more)";
+
 /// Legend text added while an exited process is listed.
 const PEAK_LEGEND: &str = "  ^peak";
+
+/// Returns the line between the tables. Parts that do not fit are omitted.
+fn legend_text(app: &App, width: u16) -> String {
+    let mut legend = match pools::any(&app.frame) {
+        true => LEGEND.to_owned(),
+        false => DRIVER_LEGEND.to_owned(),
+    };
+    let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
+    let gpus = app.frame.gpus.iter();
+    let marks: Vec<Mark> = gpus.flat_map(|gpu| marks::of_gpu(app, &gpu.uuid)).collect();
+    let marks = match timeline::legend(&marks, app.time_axis(None), &app.theme) {
+        legend if legend.is_empty() => legend,
+        legend => format!("  {legend}"),
+    };
+    let parts = [
+        (app.rows.iter().any(is_minimum), MINIMUM_LEGEND),
+        (app.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
+        (true, &marks),
+    ];
+    for (_, part) in parts.iter().filter(|(is_needed, _)| *is_needed) {
+        if legend.width() + part.width() <= usize::from(width) {
+            legend.push_str(part);
+        }
+    }
+    legend
+}
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -185,6 +214,18 @@ impl Overview {
             Some(Anchor::Group(title)) => Effect::Fold(title),
             None => Effect::Done,
         }
+    }
+
+    /// Moves the cursor to the next or previous GPU, starting at the GPU of the process under the cursor.
+    fn switch_gpu(&mut self, app: &App, step: isize) -> Effect {
+        let gpus = &app.frame.gpus;
+        let selected = self.selected_gpu(app).map(|gpu| &gpu.uuid);
+        let at = gpus.iter().position(|gpu| Some(&gpu.uuid) == selected).unwrap_or(0);
+        match at.checked_add_signed(step).filter(|at| *at < gpus.len()) {
+            Some(at) => self.go(app, at),
+            None => return Effect::Message(no_more_gpus(gpus.len(), step)),
+        }
+        Effect::Done
     }
 
     /// Uses the spare rows to show the memory of the largest process.
@@ -462,13 +503,7 @@ impl Screen for Overview {
         }
         draw_range(&rows, offset, layout.gpus, app, buffer);
         if !layout.legend.is_empty() {
-            let legend = match pools::any(&app.frame) {
-                true => LEGEND,
-                false => DRIVER_LEGEND,
-            };
-            let has_peak = app.rows.iter().any(|row| row.ended().is_some());
-            let peak = if has_peak { PEAK_LEGEND } else { "" };
-            let legend = format!("{legend}{peak}");
+            let legend = legend_text(app, layout.legend.width);
             put_line(buffer, layout.legend, &legend, Role::Dim, &app.theme);
         }
         self.draw_processes(app, layout.processes, buffer);
@@ -493,8 +528,8 @@ impl Screen for Overview {
             Action::Open => return self.open(app),
             Action::NextPane if self.cursor < gpus => self.go(app, gpus),
             Action::NextPane => self.go(app, 0),
-            Action::NextGpu => self.go(app, (self.cursor + 1).min(gpus.saturating_sub(1))),
-            Action::PreviousGpu => self.go(app, self.cursor.min(gpus).saturating_sub(1)),
+            Action::NextGpu => return self.switch_gpu(app, 1),
+            Action::PreviousGpu => return self.switch_gpu(app, -1),
             _ => return Effect::Ignored,
         }
         Effect::Done

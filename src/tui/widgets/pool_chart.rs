@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::cells::put_glyph;
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
-use super::timeline::{Mark, span_text};
+use super::timeline::{Mark, legend, span_text};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
@@ -71,12 +71,17 @@ impl PoolChart<'_> {
             (glyphs.retry, Role::Warn, " retry  "),
             (glyphs.oom, Role::Bad, " OOM"),
         ];
+        // Failed requests are in the list above.
+        let others = self.marks.iter().filter(|mark| mark.glyph != glyphs.oom);
+        let others = legend(&others.copied().collect::<Vec<_>>(), self.axis, theme);
+        let others = if others.is_empty() { others } else { format!("  {others}") };
         let dim = theme.style(Role::Dim);
         let role = self.axis.past.map_or(Role::Dim, |_| Role::Warn);
         let mut pieces = vec![(length.as_str(), theme.style(role))];
         for (glyph, role, word) in shapes {
             pieces.extend([(glyph, theme.style(role)), (word, dim)]);
         }
+        pieces.push((&others, dim));
         super::cells::put_all(buffer, area.x, area.y, area.right(), &pieces);
     }
 

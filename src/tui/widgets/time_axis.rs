@@ -34,6 +34,9 @@ pub struct AxisMark {
     pub role: Role,
 }
 
+/// Width of the label `now`.
+const NOW_WIDTH: u16 = 3;
+
 impl TimeAxis {
     /// Returns a window of `length` that ends at the current time `end`.
     pub fn until(end: Mono, length: Millis) -> Self {
@@ -41,13 +44,21 @@ impl TimeAxis {
     }
 
     /// Draws the axis line under `plot`, with its marks and times. The times are ages, or clock times if the window
-    /// does not end now. A time that would hide a mark is moved or omitted.
+    /// does not end now. A time that would hide a mark is moved or omitted, except `now`: marks move to its left.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
             put_glyph(buffer, x, y, theme.glyphs.rule, theme.style(Role::Dim));
         }
-        for mark in marks.iter().filter(|mark| mark.column < plot.width) {
+        let last_column = match self.past {
+            Some(_) => plot.width,
+            None => plot.width.saturating_sub(NOW_WIDTH + 2),
+        };
+        let in_plot = marks.iter().filter(|mark| mark.column < plot.width);
+        let marks: Vec<AxisMark> = in_plot
+            .map(|mark| AxisMark { column: mark.column.min(last_column), ..*mark })
+            .collect();
+        for mark in &marks {
             let (x, style) = (plot.x + mark.column, theme.style(mark.role));
             put_glyph(buffer, x, y, mark.glyph, style);
         }
@@ -59,8 +70,7 @@ impl TimeAxis {
             let is_inside = |mark: &AxisMark| (from..to).contains(&mark.column);
             !marks.iter().any(is_inside)
         };
-        // Near the end of a past window, a clock time moves beside a mark. The label `now` does not move, because a
-        // mark to its right would look like a future event.
+        // Near the end of a past window, a clock time moves beside a mark.
         let nearest = match self.past {
             Some(_) => plot.width.saturating_sub(4),
             None => plot.width,
@@ -174,18 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn labels_do_not_hide_marks() {
+    fn labels_do_not_hide_marks_and_marks_do_not_hide_now() {
         let axis = TimeAxis { end: Mono(9_000_000), length: Millis(3_600_000), past: None };
         for (marks, text) in [
-            (&[31][..], "-1h--------------30m-----------x"),
+            (&[31][..], "-1h--------------30m-------x-now"),
             (&[18, 27], "-1h---------------x--------x-now"),
-            (&[18, 29], "-1h---------------x----------x--"),
+            (&[18, 29], "-1h---------------x--------x-now"),
             (&[2], "--x--------------30m---------now"),
         ] {
             assert_eq!(marked(axis, 32, marks), text, "{marks:?}");
         }
         let all: Vec<u16> = (0..32).collect();
-        assert_eq!(marked(axis, 32, &all), "x".repeat(32));
+        assert_eq!(marked(axis, 32, &all), "x".repeat(28) + "-now");
         let past = TimeAxis {
             past: Some(AxisEnd { time: UnixMillis(43_440_000), ago: Millis(3_720_000) }),
             ..axis

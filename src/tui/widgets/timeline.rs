@@ -4,7 +4,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::cells::{put_glyph, put_line};
+use super::cells::{columns as columns_of, put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
@@ -41,6 +41,16 @@ impl Mark {
     }
 }
 
+/// Explains the marks on an axis: `x OOM  e exit  ! incident`. Empty if there are none.
+pub fn legend(marks: &[Mark], axis: TimeAxis, theme: &Theme) -> String {
+    let is_shown = |at: Mono| at <= axis.end && axis.end.since(at) <= axis.length;
+    let shown = |glyph: &str| marks.iter().any(|mark| mark.glyph == glyph && is_shown(mark.at));
+    let glyphs = &theme.glyphs;
+    let words = [(glyphs.oom, "OOM"), (glyphs.ended, "exit"), (glyphs.incident, "incident")];
+    let words = words.iter().filter(|(glyph, _)| shown(glyph));
+    words.map(|(glyph, word)| format!("{glyph} {word}")).collect::<Vec<_>>().join("  ")
+}
+
 impl<'a> Timeline<'a> {
     /// Returns a memory chart with a range up to `top`.
     pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
@@ -74,6 +84,10 @@ impl<'a> Timeline<'a> {
     ) {
         let Some(plot) = plot(area) else { return };
         put_line(buffer, area, &self.title, Role::Dim, theme);
+        let legend = legend(marks, axis, theme);
+        if columns_of(&self.title) + 2 + columns_of(&legend) <= usize::from(area.width) {
+            put_line_right(buffer, area, &legend, Role::Dim, theme);
+        }
         edge_labels(plot, &self.top_label, buffer, theme);
         let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, plot)).collect();
         axis.draw(&marks, plot, buffer, theme);
@@ -177,6 +191,18 @@ mod tests {
         let rows: Vec<String> =
             (0..2).map(|y| (0..4).map(|x| buffer[(x, y)].symbol().to_owned()).collect()).collect();
         assert_eq!(rows, ["  : ", "# #."]);
+    }
+
+    #[test]
+    fn the_legend_explains_the_marks_in_the_window() {
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let axis = TimeAxis::until(Mono(100_000), Millis(10_000));
+        let mark = |at, glyph| Mark { at: Mono(at), glyph, role: Role::Bad };
+        let glyphs = &theme.glyphs;
+        let marks =
+            [mark(95_000, glyphs.ended), mark(94_000, glyphs.oom), mark(20_000, glyphs.incident)];
+        assert_eq!(legend(&marks, axis, &theme), "x OOM  e exit");
+        assert_eq!(legend(&[], axis, &theme), "");
     }
 
     #[test]

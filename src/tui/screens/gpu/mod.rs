@@ -10,7 +10,7 @@ use self::facts::{dimmed, facts_of};
 use super::gpu_columns::{has_pools, notes, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
-use super::{Hit, Screen, ScreenDef, moved};
+use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
@@ -96,8 +96,7 @@ impl GpuScreen {
         let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
         let to = at.unwrap_or(0).checked_add_signed(step);
         let Some(gpu) = to.and_then(|to| gpus.get(to)) else {
-            let end = if step > 0 { "last" } else { "first" };
-            return Effect::Message(format!("This is the {end} GPU"));
+            return Effect::Message(no_more_gpus(gpus.len(), step));
         };
         *self = Self { pane: self.pane, ..Self::new(gpu.uuid.clone()) };
         Effect::Done

@@ -16,7 +16,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::figures::Figures;
-use super::{Hit, Screen, ScreenDef, moved};
+use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
 use crate::allocator::warnings::Note;
@@ -195,8 +195,7 @@ impl MemoryScreen {
         let at = devices.iter().position(|pool| Some(pool.ordinal) == now);
         let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
         let Some(pool) = next else {
-            let end = if step > 0 { "last" } else { "first" };
-            return Effect::Message(format!("This is the {end} GPU of the process"));
+            return Effect::Message(no_more_gpus(devices.len(), step) + " of the process");
         };
         self.ordinal = Some(pool.ordinal);
         (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
