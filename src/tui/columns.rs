@@ -131,7 +131,7 @@ fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
     Cell::new(format!("{bar}{:>4.0}%", share * 100.0), Role::Processes)
 }
 
-/// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`.
+/// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
 fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     match row.growth().map(|growth| growth / Bytes::gib(1).0 as f64) {
         None => Cell::absent(theme),
@@ -169,9 +169,9 @@ columns! {
     left "SHARE" 15 13, of_gpu,
         Largest |row| SortKey::number(row.share_of_gpu()),
         "VRAM of the process as a share of the GPU's memory.";
-    right "GROWTH" 6 14, growth,
+    right "GiB/min" 7 14, growth,
         Largest |row| SortKey::number(row.growth()),
-        "Change in VRAM over the last minute, in GiB per minute.";
+        "Growth: change in VRAM over the last minute.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";
@@ -186,16 +186,16 @@ columns! {
         "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
     right "FITS" 5 4, |row, theme| Cell::known(row.fits_text(), theme),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
-        "Largest request that would succeed now, in GiB; + means that a larger one may succeed, see the memory map (M).";
+        "Largest request that would succeed now, in GiB; + marks a minimum: a larger one may succeed, see the memory map (M).";
     right "RETRY" 5 5, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
         Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
         "Number of times the allocator flushed its cache.";
     right "OOM" 3 5, |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
         Largest |row| pool_key(row, |stats| Some(stats.num_ooms)),
         "Number of failed requests.";
-    right "SM%" 3 9, sm,
+    right "SM%/5s" 6 9, sm,
         Largest |row| SortKey::number(row.sm().get().map(|v| v.0)),
-        "Share of the GPU's compute time used by the process.";
+        "Share of the GPU's compute time used by the process, read every 5 s. The GPU's SM% is read every second.";
     right "CPU%" 5 10, cpu,
         Largest |row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0)),
         "CPU usage of the process; 100 is one core.";

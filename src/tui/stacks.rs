@@ -8,7 +8,7 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{Bytes, Mono};
 
-/// Describes why and when a stack was captured: `within 52 ms of a new peak of 12.3 GiB allocated, 14s ago`.
+/// Describes why and when a stack was captured: `within 52 ms of reaching 12.3 GiB allocated, 14s ago`.
 pub fn why_text(stack: &PythonStack, now: Mono) -> String {
     let ago = now.since(stack.at);
     let ago = if ago.0 < 1_000 { "now".into() } else { format!("{} ago", span_text(ago)) };
@@ -17,7 +17,7 @@ pub fn why_text(stack: &PythonStack, now: Mono) -> String {
     match stack.why {
         StackTrigger::Request => format!("on request, {ago}"),
         StackTrigger::NewMaximum => {
-            format!("within {lag} ms of a new peak of {allocated} allocated, {ago}")
+            format!("within {lag} ms of reaching {allocated} allocated, {ago}")
         }
         StackTrigger::Oom => {
             format!("within {lag} ms of a failed allocation, {ago}")

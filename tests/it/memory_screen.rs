@@ -398,9 +398,9 @@ fn spare_rows_show_the_fullest_process_of_a_single_gpu() {
 #[test]
 fn next_gpu_says_that_there_is_no_other() {
     let mut app = one_gpu();
-    assert!(text(&mut app, "\n]", 120, 40).contains("This is the last GPU"));
-    assert!(text(&mut app, "M]", 120, 40).contains("This is the last GPU of the process"));
-    assert!(text(&mut app, "M[", 120, 40).contains("This is the first GPU of the process"));
+    assert!(text(&mut app, "\n]", 120, 40).contains("This is the only GPU"));
+    assert!(text(&mut app, "M]", 120, 40).contains("This is the only GPU of the process"));
+    assert!(text(&mut app, "M[", 120, 40).contains("This is the only GPU of the process"));
 }
 
 /// Eight ranks, one of which is in trouble.
@@ -537,7 +537,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     for height in [30, 40] {
         let memory = text(&mut app, "M", 120, height);
         for words in [
-            "Python stack  within 52 ms of a new peak of 12.30 GiB allocated, 14s ago",
+            "Python stack  within 52 ms of reaching 12.30 GiB allocated, 14s ago",
             "model.py:33 forward < train.py:57 step < train.py:90 <module>",
         ] {
             assert!(memory.contains(words), "{memory}");
@@ -553,7 +553,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
         text_of(&drawn(&view, app, 120, 60))
     };
     let shown = process(&mut app);
-    let maximum = shown.find("of a new peak of").expect("the older stack stays");
+    let maximum = shown.find("of reaching").expect("the older stack stays");
     let reason = shown.find("only its own user may look").expect("the reason");
     assert!(reason < maximum, "the newest first\n{shown}");
     assert!(shown.contains("other threads         1 not readable"), "{shown}");

@@ -17,7 +17,7 @@ use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, place};
+use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{span_text, sparkline};
 
@@ -328,8 +328,7 @@ pub fn draw_gpus(
     buffer: &mut Buffer,
 ) {
     let theme = &app.theme;
-    let view =
-        View { cursor, offset: 0, sorted: None, descending: false, hidden: Hidden::default() };
+    let view = View { cursor, ..View::default() };
     draw(
         &GPU_COLUMNS,
         rows,

@@ -296,13 +296,7 @@ fn hidden<'r>(rows: impl Iterator<Item = &'r HolderRow> + Clone) -> Hidden {
 
 /// Returns the table of holder groups as text.
 pub fn table(rows: &[HolderRow], width: u16, theme: &Theme) -> String {
-    let view = View {
-        cursor: None,
-        offset: 0,
-        sorted: None,
-        descending: false,
-        hidden: hidden(rows.iter()),
-    };
+    let view = View { hidden: hidden(rows.iter()), ..View::default() };
     let height = u16::try_from(rows.len() + 1).unwrap_or(u16::MAX);
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);

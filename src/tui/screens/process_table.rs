@@ -87,8 +87,7 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
 
 /// Returns the minimum terminal width at which the process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    let View { hidden, .. } = view(app);
-    table::min_width(PROCESS_COLUMNS, hidden, column) + u16::from(!app.tags.is_empty())
+    table::min_width(PROCESS_COLUMNS, &view(app), column) + u16::from(!app.tags.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +116,19 @@ fn view(app: &App) -> View {
         sorted: app.sort,
         descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
         hidden: app.hidden_columns.or(app.empty_columns),
+        promoted: has_several_users(app).then(|| column_at("USER")).flatten(),
     }
+}
+
+/// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
+fn has_several_users(app: &App) -> bool {
+    let mut users = app.all_rows.iter().filter_map(|row| row.facts()?.user.value());
+    let first = users.next();
+    users.any(|user| Some(user) != first)
+}
+
+fn column_at(title: &str) -> Option<usize> {
+    PROCESS_COLUMNS.iter().position(|column| column.title == title)
 }
 
 struct RowPosition {

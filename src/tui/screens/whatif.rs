@@ -167,9 +167,8 @@ impl WhatifScreen {
         let view = table::View {
             cursor: Some(self.selected),
             offset: scrolled(self.selected, rows.len(), height),
-            sorted: None,
-            descending: false,
             hidden,
+            ..table::View::default()
         };
         let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {
             if column.title.is_empty() {

@@ -111,10 +111,10 @@ fn draw_row(
     put_right(buffer, right - SIZE, right, row.y, &amount(bucket, printed), text);
 }
 
-/// Formats a size in GiB with two decimals. A size that would be shown as 0.00 is formatted in a smaller unit.
+/// Formats a size in GiB with two decimals. A size that would be shown as 0.00 is shown as `<0.01`.
 fn amount(bucket: &Bucket, printed: Bytes) -> String {
     if printed.0 == 0 && bucket.bytes.0 > 0 {
-        bucket.bytes.short()
+        "<0.01".into()
     } else {
         format!("{:.2}", printed.as_gib())
     }

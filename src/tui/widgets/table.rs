@@ -205,7 +205,7 @@ pub struct Placed {
 /// Selects columns by priority until one does not fit, keeps their screen order, and gives the remaining width to the
 /// flexible column.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_visible(columns, Hidden::default(), None, x, width)
+    place_visible(columns, &View::default(), x, width)
 }
 
 /// Columns with at least this priority number are placed only if the flexible column keeps at least 1.5 times its
@@ -215,19 +215,17 @@ const OPTIONAL_PRIORITY: u8 = 8;
 /// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
 
-fn place_visible<T: ?Sized>(
-    columns: &[Column<T>],
-    hidden: Hidden,
-    sorted: Option<usize>,
-    x: u16,
-    width: u16,
-) -> Vec<Placed> {
-    let is_sorted = |i: usize| sorted == Some(i);
-    let priority = |i: usize| match is_sorted(i) {
-        true => columns[i].priority.min(SORTED_PRIORITY),
-        false => columns[i].priority,
+/// Priority number of the promoted column, unless its own is smaller.
+const PROMOTED_PRIORITY: u8 = 4;
+
+fn place_visible<T: ?Sized>(columns: &[Column<T>], view: &View, x: u16, width: u16) -> Vec<Placed> {
+    let is_sorted = |i: usize| view.sorted == Some(i);
+    let priority = |i: usize| match columns[i].priority {
+        own if is_sorted(i) => own.min(SORTED_PRIORITY),
+        own if view.promoted == Some(i) => own.min(PROMOTED_PRIORITY),
+        own => own,
     };
-    let shown = |i: &usize| is_sorted(*i) || !hidden.has(*i);
+    let shown = |i: &usize| is_sorted(*i) || !view.hidden.has(*i);
     let mut order: Vec<usize> = (0..columns.len()).filter(shown).collect();
     order.sort_by_key(|&i| priority(i));
     let flexible = columns.iter().find(|column| column.align == Align::Rest);
@@ -261,15 +259,16 @@ fn place_visible<T: ?Sized>(
 /// Returns the columns of a table drawn into `area`. The first terminal column is reserved for the cursor.
 pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
     let width = area.width.saturating_sub(1);
-    place_visible(columns, view.hidden, view.sorted, area.x + 1, width)
+    place_visible(columns, view, area.x + 1, width)
 }
 
 /// Returns the minimum table width at which a column is shown, unless the user hides it.
-pub fn min_width<T: ?Sized>(columns: &[Column<T>], mut hidden: Hidden, column: usize) -> u16 {
-    hidden.show(column);
+pub fn min_width<T: ?Sized>(columns: &[Column<T>], view: &View, column: usize) -> u16 {
+    let mut view = View { sorted: None, ..*view };
+    view.hidden.show(column);
     let all: u16 = columns.iter().map(|column| column.width + 1).sum();
     let shows = |width: &u16| {
-        let placed = place_visible(columns, hidden, None, 1, width.saturating_sub(1));
+        let placed = place_visible(columns, &view, 1, width.saturating_sub(1));
         placed.iter().any(|place| place.column == column)
     };
     (1..).find(|width| shows(width) || *width > 2 * all).unwrap_or(all)
@@ -303,6 +302,7 @@ impl Hidden {
 }
 
 /// Display state of a table.
+#[derive(Debug, Clone, Default)]
 pub struct View {
     /// Row with the cursor, if this table has the cursor.
     pub cursor: Option<usize>,
@@ -313,6 +313,8 @@ pub struct View {
     /// Sort direction, shown as an arrow.
     pub descending: bool,
     pub hidden: Hidden,
+    /// A column that is more useful than usual for these rows.
+    pub promoted: Option<usize>,
 }
 
 /// Returns the first row to draw so that the cursor is visible.
@@ -451,17 +453,21 @@ mod tests {
         ];
         let mut hidden = Hidden::default();
         let shown = |hidden, sorted, width| -> Vec<usize> {
-            let placed = place_visible(&columns, hidden, sorted, 1, width);
+            let view = View { hidden, sorted, ..View::default() };
+            let placed = place_visible(&columns, &view, 1, width);
             placed.iter().map(|place| place.column).collect()
         };
         assert_eq!(shown(hidden, None, 15), [0, 2, 3]);
         assert_eq!(shown(hidden, Some(1), 15), [0, 1, 2]);
         // The flexible column needs 6 columns before an optional column is shown, and the cursor needs 1.
-        assert_eq!(min_width(&columns, hidden, 1), 1 + 3 + 1 + 6 + 1 + 4 + 1 + 5);
+        let width_of = |hidden| min_width(&columns, &View { hidden, ..View::default() }, 1);
+        assert_eq!(width_of(hidden), 1 + 3 + 1 + 6 + 1 + 4 + 1 + 5);
+        let promoted = View { promoted: Some(1), ..View::default() };
+        assert_eq!(min_width(&columns, &promoted, 1), 1 + 3 + 1 + 4 + 1 + 4 + 1 + 5);
         hidden.hide(1);
         assert_eq!(shown(hidden, None, 80), [0, 2, 3]);
         assert_eq!(shown(hidden, Some(1), 80), [0, 1, 2, 3]);
-        assert_eq!(min_width(&columns, hidden, 1), 22);
+        assert_eq!(width_of(hidden), 22);
     }
 
     #[test]
@@ -492,13 +498,7 @@ mod tests {
             let theme = Theme::new(Palette::None, ascii, jiff::tz::TimeZone::UTC);
             let area = Rect::new(0, 0, 14, 1);
             let mut buffer = Buffer::empty(area);
-            let view = View {
-                cursor: None,
-                offset: 0,
-                sorted,
-                descending: first.descends(inverted),
-                hidden: Hidden::default(),
-            };
+            let view = View { sorted, descending: first.descends(inverted), ..View::default() };
             draw(&columns, &[], |_, (): &()| Cell::text(""), &view, area, &mut buffer, &theme);
             (0..14).map(|x| buffer[(x, 0)].symbol()).collect::<String>()
         };
