@@ -121,7 +121,7 @@ impl Menu {
 
     /// Handles two kinds of keys: `y`, which confirms a question regardless of the keymap, and the first letter of a
     /// column to sort by. Returns `None` if the key is an action.
-    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
+    pub fn type_key(&mut self, key: KeyEvent) -> Option<Effect> {
         let KeyCode::Char(letter) = key.code else {
             return None;
         };
@@ -135,17 +135,18 @@ impl Menu {
             }
             Subject::Probe(question) if is_yes => Some(Effect::Request(question.request())),
             Subject::Sort if key.modifiers.is_empty() || letter.is_uppercase() => {
-                self.sort_by_letter(letter, app)
+                self.select_by_letter(letter)
             }
             _ => None,
         }
     }
 
-    /// Sorts by the next column whose title starts with this letter. `j` and `k` move the cursor, and `q` closes the menu.
-    /// Any other letter without a column does nothing.
-    fn sort_by_letter(&mut self, letter: char, app: &mut App) -> Option<Effect> {
+    /// Moves the cursor to the next column whose title starts with this letter. `j` and `k` move the cursor, too, and `q`
+    /// closes the menu. Any other letter without a column does nothing.
+    fn select_by_letter(&mut self, letter: char) -> Option<Effect> {
         let begins = |order: &Option<usize>| {
-            order.is_some() && sort_title(*order).starts_with(letter.to_ascii_uppercase())
+            let first = sort_title(*order).chars().next();
+            order.is_some() && first.is_some_and(|first| first.eq_ignore_ascii_case(&letter))
         };
         let orders = sort_orders();
         let found: Vec<usize> = (0..orders.len()).filter(|at| begins(&orders[*at])).collect();
@@ -154,7 +155,7 @@ impl Menu {
             return (!matches!(letter, 'j' | 'k' | 'q')).then_some(Effect::Done);
         };
         self.cursor = *at;
-        Some(self.choose(app))
+        Some(Effect::Done)
     }
 
     pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
@@ -319,11 +320,12 @@ impl Menu {
             true => "y".to_owned(),
             false => app.keymap.label(Action::Open),
         };
-        let save = match self.subject {
+        let other = match self.subject {
+            Subject::Sort => "  a-z select".to_owned(),
             Subject::Theme(_) => format!("  {} save as default", app.keymap.label(Action::Write)),
             _ => String::new(),
         };
-        let hint = format!("{below} {key} {verb}{save}  {} back ", app.keymap.label(Action::Back));
+        let hint = format!("{below} {key} {verb}{other}  {} back ", app.keymap.label(Action::Back));
         let style = theme.style(Role::Key);
         put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
     }

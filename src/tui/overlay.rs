@@ -67,7 +67,7 @@ impl Overlay {
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<Effect> {
         match self {
             Self::Help(help) => help.type_key(key).then_some(Effect::Done),
-            Self::Menu(menu) => menu.type_key(key, app),
+            Self::Menu(menu) => menu.type_key(key),
             Self::Filter { field, previous, error } => {
                 match key.code {
                     // Keep the input open while the filter is invalid.

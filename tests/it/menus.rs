@@ -18,15 +18,20 @@ fn test_app() -> TestApp {
 }
 
 #[test]
-fn letters_in_the_sort_menu_sort_by_the_next_column_with_that_letter() {
+fn letters_in_the_sort_menu_select_the_next_column_with_that_letter() {
     let mut test_app = test_app();
+    test_app.send("sr");
+    let text = test_app.text(140, 40);
+    assert!(text.contains("▸ RANK") && text.contains("Enter sort  a-z select"), "{text}");
+    test_app.send("\x1b");
     // Several columns begin with an R or a G. The letters g and o are keys elsewhere.
     for (keys, sorted) in [
-        ("sv", "sorted by VRAM, descending"),
-        ("sr", "sorted by RESV, descending"),
-        ("sr", "sorted by RETRY, descending"),
-        ("so", "sorted by OOM, descending"),
-        ("sg", "sorted by GPU, ascending"),
+        ("sv\n", "sorted by VRAM, descending"),
+        ("sr\n", "sorted by RESV, descending"),
+        ("sr\n", "sorted by RETRY, descending"),
+        ("so\n", "sorted by OOM, descending"),
+        ("sgg\n", "sorted by GiB/min, descending"),
+        ("sg\n", "sorted by GPU, ascending"),
         ("I", "sorted by GPU, descending"),
         (">", "sorted by PID, ascending"),
     ] {
@@ -49,6 +54,27 @@ fn a_theme_is_shown_under_the_cursor_and_esc_restores_the_previous_one() {
     test_app.send("Ak\n");
     assert_ne!(test_app.app.theme.colours, before);
     assert!(!test_app.text(140, 40).contains("mono"));
+}
+
+#[test]
+fn the_keys_for_the_next_gpu_say_where_there_is_none() {
+    let message = |gpus, keys: &str| {
+        let members = [Member::new(418, "ana", "train.py", &[(0, 20)])];
+        let mut app = TestApp::new(gpus, &members);
+        app.send(keys);
+        let text = app.text(140, 40);
+        text.lines()
+            .find(|line| line.contains("This is the "))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(message(1, "]"), "This is the only GPU");
+    assert_eq!(message(2, "]"), "");
+    assert_eq!(message(2, "]]"), "This is the last GPU");
+    // The process under the cursor is on the first GPU.
+    assert_eq!(message(2, "\t["), "This is the first GPU");
+    assert_eq!(message(2, "\t]"), "");
 }
 
 #[test]
