@@ -305,6 +305,9 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
     let source = log_position(incident).unwrap_or_else(|| source_without_log(incident).to_owned());
     out.push(StyledLine::plain(format!("{:<INDENT$}{source}", "LOG")));
     let blanks = " ".repeat(INDENT);
+    if let Some(note) = gpu_numbers(incident) {
+        out.push(StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Dim, note)]));
+    }
     let rows = rows(&incident.quote, width.saturating_sub(INDENT).max(20));
     for row in rows.into_iter().take(max_rows) {
         out.push(match row {
@@ -314,6 +317,16 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
             }
         });
     }
+}
+
+/// Explains a GPU number in the message that differs from the GPU's number on the host: `GPU 0 in the program is GPU 2
+/// here`. A program numbers only the GPUs that are visible to it.
+fn gpu_numbers(incident: &Incident) -> Option<String> {
+    let here = incident.fields.gpu_index?;
+    let (_, rest) = incident.quote.text.split_once("GPU ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    let own: u32 = digits.parse().ok()?;
+    (own != here).then(|| format!("GPU {own} in the program is GPU {here} here"))
 }
 
 /// Describes where an incident's message came from if it was not found in a log.

@@ -10,7 +10,9 @@ use ratatui::widgets::Widget;
 use super::log::LogScreen;
 use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
-use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
+use crate::export::explanation::{
+    Others, StyledLine, Tone, lines, markdown, program, scene, versions,
+};
 use crate::model::incident::{Fix, FixKind, Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -295,10 +297,10 @@ impl Screen for IncidentScreen {
         let fixes = &self.incident.fixes;
         let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
         let fix = fix.ok_or(Some(fixes.len()))?;
-        let what = match warning(&fix.change) {
-            Some(warning) => format!("fix {number} ({warning})"),
-            None => format!("fix {number}"),
-        };
+        let of =
+            program(&self.incident).map_or_else(String::new, |program| format!(" of {program}"));
+        let warning = warning(&fix.change).map_or_else(String::new, |text| format!(" ({text})"));
+        let what = format!("fix {number} for {}{of}{warning}", self.incident.headline);
         Ok(Copied::new(what, &fix.change))
     }
 
@@ -344,18 +346,22 @@ impl Screen for IncidentScreen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::incident::Fields;
+    use crate::model::units::Pid;
 
     #[test]
-    fn a_copied_fix_names_what_else_it_affects() {
+    fn a_copied_fix_names_its_incident_and_what_else_it_affects() {
         let copied = |change: &str| {
             let fix = Fix { change: change.to_owned(), ..Fix::default() };
-            let incident = Incident { fixes: vec![fix], ..Incident::default() };
+            let headline = "OUT OF MEMORY".to_owned();
+            let fields = Fields { pid: Some(Pid(418)), ..Fields::default() };
+            let incident = Incident { headline, fields, fixes: vec![fix], ..Incident::default() };
             let copied = IncidentScreen::new(Arc::new(incident)).fix(1);
             copied.map(|copied| copied.what).unwrap_or_default()
         };
         let what = copied("sudo nvidia-smi --gpu-reset -i 0");
         assert!(what.contains("WARNING: kills every program on the GPU"), "{what}");
-        assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1");
+        assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1 for OUT OF MEMORY of PID 418");
     }
 
     fn wrapped(text: &str, width: usize, is_shell: bool) -> Vec<String> {
