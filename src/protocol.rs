@@ -184,6 +184,8 @@ pub enum Play {
     /// Jump to a time in the recording.
     To(Mono),
     Start,
+    /// Jump to the last frame and pause.
+    End,
     /// Send the data for the 15 minutes before this time without changing the playback position.
     Past(Mono),
 }

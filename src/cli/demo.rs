@@ -14,11 +14,12 @@ use crate::tui;
 use crate::tui::app::Recording;
 use crate::tui::guide::Guide;
 use crate::tui::incidents::IncidentInbox;
+use crate::tui::return_point::ReturnPoint;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Show gputop's main features in six steps, each with the key to press
+    /// Show gputop's main features in seven steps, each with the key to press
     #[arg(long)]
     tour: bool,
     #[command(flatten)]
@@ -59,6 +60,7 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
         reason,
         guide: Some(guide),
         repeats: true,
+        return_point: ReturnPoint::default(),
         position: Position { speed: 1.0, paused: guide != Guide::Keys, ..Position::default() },
     };
     // Keep the recording paused during the tour, because the tour describes the state at `OPENING`.

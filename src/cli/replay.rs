@@ -13,6 +13,7 @@ use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
 use crate::tui::incidents::IncidentInbox;
+use crate::tui::return_point::ReturnPoint;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
@@ -93,6 +94,7 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
         reason: None,
         guide: None,
         repeats: false,
+        return_point: ReturnPoint::default(),
         position: Position { speed: options.speed, paused: options.paused, ..Position::default() },
     }))
 }

@@ -11,7 +11,7 @@ use super::menu::{Menu, sort_by};
 use super::overlay::Overlay;
 use super::screens::unreadable::Unreadable;
 use super::time_window::ScrollDirection;
-use super::view::{View, cycle_sort, play, set_speed, sort_by_vram};
+use super::view::{View, cycle_sort, jump, set_speed, sort_by_vram};
 use crate::model::signal::Signal;
 use crate::protocol::Play;
 
@@ -156,9 +156,9 @@ actions! {
         |_, app| { app.time_window.zoom_by(-1, app.now()); Effect::Done };
     ZoomOut: Screens, "zoom_out", ["{"], "zoom out", "Show a longer time range in charts",
         |_, app| { app.time_window.zoom_by(1, app.now()); Effect::Done };
-    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Scroll charts and tables back in time by a quarter of the charts' range",
+    ScrollBack: Screens, "scroll_back", ["(", ","], "scroll back", "Go back in time by a quarter of the charts' range; in a recording, the playback goes back",
         |view, app| view.scroll(ScrollDirection::Back, app);
-    ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Scroll charts and tables forward in time by a quarter of the charts' range",
+    ScrollForward: Screens, "scroll_forward", [")", "."], "scroll forward", "Go forward in time by a quarter of the charts' range; in a recording, the playback goes forward",
         |view, app| view.scroll(ScrollDirection::Forward, app);
     Theme: Screens, "theme", ["A"], "theme", "Choose the colour theme, with a preview of the theme under the cursor",
         |_, app| Menu::theme(app);
@@ -176,16 +176,20 @@ actions! {
         View::save;
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;
-    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to its start",
+    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to where it was before you went back",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
-        |_, _| play(Play::Skip(-10_000));
+        |_, app| jump(app, Play::Skip(-10_000));
     SkipForward: Recording, "skip_forward", ["right"], "+10s", "Go forward ten seconds",
-        |_, _| play(Play::Skip(10_000));
+        |_, app| jump(app, Play::Skip(10_000));
     StepBack: Recording, "step_back", [","], "step back", "Go back one frame and pause",
-        |_, _| play(Play::Step(-1));
+        |_, app| jump(app, Play::Step(-1));
     StepForward: Recording, "step_forward", ["."], "step forward", "Go forward one frame and pause",
-        |_, _| play(Play::Step(1));
+        |_, app| jump(app, Play::Step(1));
+    GoToStart: Recording, "go_to_start", ["home"], "start", "Go to the start of the recording",
+        |_, app| jump(app, Play::Start);
+    GoToEnd: Recording, "go_to_end", ["end"], "end", "Go to the end of the recording and pause",
+        |_, app| jump(app, Play::End);
     PlayPause: Recording, "play_pause", ["space"], "pause", "Pause or continue the playback",
         View::pause;
     Slower: Recording, "slower", ["-"], "slow down", "Play at half the speed",

@@ -18,6 +18,7 @@ use super::keymap::Keymap;
 use super::past_frames::PastFrames;
 use super::pools;
 use super::probes::Probes;
+use super::return_point::ReturnPoint;
 use super::rows::{ExitedProcess, ProcessRow, RowId};
 use super::screens::fleet::FleetRow;
 use super::signal_targets::outcome_text;
@@ -47,9 +48,6 @@ use crate::protocol::{Position, Update};
 /// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
 /// used little memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
-
-/// Maximum time by which an incident in a recording may be ahead of the playback position.
-const MAX_AHEAD: Millis = Millis(5_000);
 
 /// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
@@ -145,10 +143,23 @@ pub struct Recording {
     /// The reason why gputop plays the built-in recording without being asked to.
     pub reason: Option<String>,
     pub position: Position,
+    pub return_point: ReturnPoint,
     /// True if playback starts again from the beginning after the recording ends.
     pub repeats: bool,
     /// Guidance for new users.
     pub guide: Option<Guide>,
+}
+
+impl Recording {
+    /// Returns the time before the user went back, or `None` if playback has reached it again.
+    pub fn return_time(&self) -> Option<Mono> {
+        self.return_point.time(self.position.now)
+    }
+
+    fn move_to(&mut self, position: Position) {
+        let before = std::mem::replace(&mut self.position, position);
+        self.return_point.move_to(before.now, position.now);
+    }
 }
 
 impl App {
@@ -235,7 +246,7 @@ impl App {
             }
             Update::Position(position) => {
                 if let Some(recording) = &mut self.recording {
-                    recording.position = position;
+                    recording.move_to(position);
                 }
             }
             Update::Link(link) => self.link = Some(link),
@@ -278,9 +289,6 @@ impl App {
         self.pool_samples.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
         let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
-        // Retain incidents that occurred before the first frame, because they may not be detected again.
-        let retained = if has_history { frames_from } else { Mono(0) };
-        self.incidents.forget_live_from(retained);
         let is_contiguous = self.time_window.jump(from);
         self.ended.retain(|ended| is_contiguous && ended.mono < from);
         if has_history {
@@ -368,13 +376,13 @@ impl App {
 
     /// Updates the row of a host in the host list, or appends it.
     pub fn take_host(&mut self, host: usize, row: FleetRow) {
-        let frame = Arc::make_mut(&mut self.frame);
-        frame.time = frame.time.max(row.time);
-        frame.interval = frame.interval.max(row.interval);
         match self.fleet.get_mut(host) {
             Some(old) => *old = row,
             None => self.fleet.push(row),
         }
+        let frame = Arc::make_mut(&mut self.frame);
+        frame.time = self.fleet.iter().map(|row| row.time).max().unwrap_or_default();
+        frame.interval = self.fleet.iter().map(|row| row.interval).max().unwrap_or_default();
     }
 
     pub fn set_shown(&mut self, is_shown: bool) {
@@ -405,8 +413,6 @@ impl App {
                 self.message = Some(why);
                 None
             }
-            // The watcher may finish an incident after playback has jumped back to a time before it.
-            WatchResult::Incident(record) if self.is_after_playback(record.key.first) => None,
             WatchResult::Incident(record) => {
                 let tracks = tracks(self.live_history.as_ref().unwrap_or(&self.history), &record);
                 let uid = record.incident.uid.clone();
@@ -417,29 +423,41 @@ impl App {
         }
     }
 
-    fn is_after_playback(&self, time: Mono) -> bool {
-        let position = self.recording.as_ref().map(|recording| recording.position);
-        position.is_some_and(|p| p.now > Mono(0) && time > Mono(p.now.0 + MAX_AHEAD.0))
-    }
-
     pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         self.incidents.take_stored(stored);
         self.rebuild_rows();
     }
 
-    /// Returns the most severe incident of a process.
+    /// Returns the most severe incident of a process, up to the time on the screen.
     pub fn incident_of(&self, process: ProcessKey) -> Option<&ListedIncident> {
-        self.incidents.of_process(&self.hello.boot_id, process)
+        let known = self.incidents.of_process(&self.hello.boot_id, process);
+        known.filter(|known| !self.is_later(known))
     }
 
     /// Returns the incidents up to the time on the screen, newest first.
     pub fn shown_incidents(&self) -> impl Iterator<Item = &ListedIncident> {
-        let is_later = |known: &&ListedIncident| {
-            self.is_rewound()
-                && known.key.boot_id == self.hello.boot_id
-                && known.key.first > self.frame.mono
+        self.incidents.newest_first().filter(|known| !self.is_later(known))
+    }
+
+    /// Returns the unread incidents up to the time on the screen, newest first.
+    pub fn unread_incidents(&self) -> impl Iterator<Item = &ListedIncident> {
+        self.shown_incidents().filter(|known| !known.is_read)
+    }
+
+    /// Returns true if an incident occurred after the time on the screen. Events after the last frame of a recording
+    /// belong to its end.
+    fn is_later(&self, known: &ListedIncident) -> bool {
+        let is_past = match self.recording.as_ref().map(|recording| recording.position) {
+            // After a jump back, the new frame arrives before the new position.
+            Some(position) => !position.at_end || self.frame.mono < position.now,
+            None => self.is_rewound(),
         };
-        self.incidents.newest_first().filter(move |known| !is_later(known))
+        is_past
+            && match known.key.boot_id == self.hello.boot_id {
+                true => known.key.first > self.frame.mono,
+                // Monotonic times of two boots are not comparable.
+                false => known.key.time > self.frame.time,
+            }
     }
 
     /// Drops exited processes beyond the retention limits.

@@ -77,6 +77,13 @@ fn replay_text(recording: &Recording) -> String {
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
 }
 
+/// Names the key that returns to where a recording was before the user went back: `0 return to 2:03  `.
+fn return_text(app: &App) -> Option<String> {
+    let recording = app.recording.as_ref()?;
+    let time = clock_span(recording.return_time()?.since(recording.position.start));
+    Some(format!("{} return to {time}  ", app.keymap.label(Action::Now)))
+}
+
 /// Help entry for hosts read through nvidia-smi.
 pub const NVIDIA_SMI_HELP: (&str, &str) = (
     "reduced",
@@ -136,6 +143,9 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         let text = format!("{what} {}{key}  ", axis.end_text(theme));
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
+    } else if let Some(text) = return_text(app).filter(|_| area.width >= 100) {
+        let warn = theme.style(Role::Warn);
+        state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
     let fleet = match app.fleet.len() {
         0 => None,
@@ -170,12 +180,12 @@ pub fn interval_text(interval: Millis) -> String {
     }
 }
 
-/// Returns the wrapped notice below the header: why the built-in recording is playing, why a remote host is
+/// Returns the wrapped notice below the header of a screen: why the built-in recording is playing, why a remote host is
 /// disconnected, or the guidance for new users.
-pub fn notice_lines(app: &App, width: u16) -> Vec<(String, Role)> {
+pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|recording| {
-        let words = recording.guide?.words(&app.keymap, recording.position.paused);
-        Some((words, Role::Key))
+        let guide = recording.guide.filter(|guide| guide.applies_to(screen))?;
+        Some((guide.words(&app.keymap, recording.position.paused), Role::Key))
     });
     let notice = notice_text(app).map(|notice| (notice, Role::Warn));
     let wrapped = |(text, role): (String, Role)| {
@@ -212,8 +222,8 @@ fn notice_text(app: &App) -> Option<String> {
 }
 
 /// Draws the notice below the header at the top of `area`.
-pub fn notice(app: &App, area: Rect, buffer: &mut Buffer) {
-    let lines = notice_lines(app, area.width);
+pub fn notice(app: &App, screen: &str, area: Rect, buffer: &mut Buffer) {
+    let lines = notice_lines(app, screen, area.width);
     for (y, (line, role)) in (area.y..area.bottom()).zip(lines) {
         put_line(buffer, row(margin(area), y), &line, role, &app.theme);
     }
@@ -368,15 +378,18 @@ fn is_available(action: Action, app: &App) -> bool {
         // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, and
         // there is another pause key.
         Action::Log | Action::Holders | Action::Stack | Action::Pause => app.recording.is_none(),
+        // The keys that skip ten seconds are listed instead.
+        Action::ScrollBack => app.recording.is_none(),
         _ => true,
     }
 }
 
-/// Returns the label of a footer key. A pause key is labelled with its current effect.
+/// Returns the label of a footer key. Some keys are labelled with their current effect.
 fn footer_word(action: Action, app: &App) -> &'static str {
     match (action, &app.recording) {
         (Action::PlayPause, Some(recording)) if recording.position.paused => "play",
         (Action::Pause, None) if app.paused => "resume",
+        (Action::Now, Some(_)) => "return",
         _ => action.def().short,
     }
 }
@@ -405,14 +418,16 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     right -= width.min(right.saturating_sub(area.x));
     // While the display is rewound, first list the keys that return to the current time. List playback keys after the
     // screen's main keys.
-    let (before_play, play): (usize, &[Action]) =
-        match (app.time_window.end().is_some(), app.recording.is_some()) {
-            (true, _) => (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward]),
-            (false, true) => {
-                (MAIN_KEYS, &[Action::PlayPause, Action::SkipBack, Action::SkipForward])
-            }
-            (false, false) => (0, &[]),
-        };
+    let (before_play, play): (usize, &[Action]) = match &app.recording {
+        None if app.time_window.end().is_some() => {
+            (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward])
+        }
+        None => (0, &[]),
+        Some(recording) if recording.return_time().is_some() => {
+            (0, &[Action::Now, Action::PlayPause, Action::SkipBack, Action::SkipForward])
+        }
+        Some(_) => (MAIN_KEYS, &[Action::PlayPause, Action::SkipBack, Action::SkipForward]),
+    };
     let own = screen.footer().iter();
     let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
     let (main, other) = (own.clone().take(before_play), own.skip(before_play));

@@ -31,12 +31,16 @@ enum Goal {
     Copy,
     /// The stop's action was performed.
     Action,
+    /// The process on top is under the cursor.
+    TopProcess,
 }
 
 /// Result of a key press.
 pub struct KeyResult {
     pub action: Option<Action>,
     pub has_copied: bool,
+    /// True if the first process of the table is under the cursor afterwards.
+    pub is_top_process: bool,
     /// ID of the screen on top afterwards.
     pub screen: &'static str,
 }
@@ -70,7 +74,7 @@ const STOPS: [Stop; 7] = [
         before_key: "The process with the most memory is now on top. Press",
         action: Action::NextPane,
         after_key: "to go to it.",
-        goal: Goal::Action,
+        goal: Goal::TopProcess,
     },
     Stop {
         before_key: "What fills its memory? Press",
@@ -94,10 +98,16 @@ impl Guide {
                 Goal::Screen(id) => key.screen == id,
                 Goal::Copy => key.has_copied,
                 Goal::Action => key.action == Some(stop.action),
+                Goal::TopProcess => key.is_top_process,
             })
         {
             *at += 1;
         }
+    }
+
+    /// Returns true if the guidance applies to a screen. The keys to try first are those of the overview.
+    pub fn applies_to(self, screen: &str) -> bool {
+        self != Self::Keys || screen == overview::DEF.id
     }
 
     /// Returns the current stop of the tour for a small pane: `1/7 Press d to see why.`
@@ -148,7 +158,8 @@ mod tests {
     #[test]
     fn the_tour_moves_on_only_when_its_goal_is_reached() {
         let keymap = Keymap::default();
-        let nothing = KeyResult { action: None, has_copied: false, screen: "gpu" };
+        let nothing =
+            KeyResult { action: None, has_copied: false, is_top_process: false, screen: "gpu" };
         let mut tour = Guide::Tour(0);
         for (at, stop) in STOPS.iter().enumerate() {
             assert_eq!(tour, Guide::Tour(at));
@@ -160,6 +171,7 @@ mod tests {
                 Goal::Screen(screen) => KeyResult { screen, ..nothing },
                 Goal::Copy => KeyResult { has_copied: true, ..nothing },
                 Goal::Action => KeyResult { action: Some(stop.action), ..nothing },
+                Goal::TopProcess => KeyResult { is_top_process: true, ..nothing },
             });
         }
         assert!(tour.words(&keymap, true).starts_with("End of the tour"));

@@ -35,6 +35,7 @@ pub mod printed_tables;
 pub mod probe_question;
 pub mod probes;
 pub mod report;
+pub mod return_point;
 pub mod role;
 pub mod rows;
 pub mod screens;

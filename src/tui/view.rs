@@ -104,7 +104,9 @@ impl View {
         if let Some(incident) = self.top().incident().cloned() {
             app.incidents.open(&incident);
         }
-        let action = app.keymap.resolve(key, app.recording.is_some());
+        // The keys that move the playback position move the cursor while a menu or the help is open.
+        let is_playback_key = app.recording.is_some() && self.overlay.is_none();
+        let action = app.keymap.resolve(key, is_playback_key);
         let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
             (Some(effect), ..) => self.perform(effect, app),
@@ -116,9 +118,16 @@ impl View {
             (None, Some(action), _) => self.act(action, app),
             (None, None, _) => Effect::Done,
         };
+        let on_cursor = self.top().process(app).map(ProcessRow::id);
+        let result = KeyResult {
+            action: performed,
+            has_copied: matches!(effect, Effect::Copy(_)),
+            is_top_process: on_cursor.is_some()
+                && on_cursor == app.rows.first().map(ProcessRow::id),
+            screen: self.top().def().id,
+        };
         if let Some(guide) = app.recording.as_mut().and_then(|r| r.guide.as_mut()) {
-            let has_copied = matches!(effect, Effect::Copy(_));
-            guide.follow(&KeyResult { action: performed, has_copied, screen: self.top().def().id });
+            guide.follow(&result);
         }
         (effect, self.follow(app))
     }
@@ -215,8 +224,7 @@ impl View {
         let is_on_screen = |known: &&ListedIncident| {
             self.top().incident().is_some_and(|shown| known.is_revision_of(shown))
         };
-        let unread = app.shown_incidents().filter(|known| !known.is_read);
-        unread.filter(|known| !is_on_screen(known)).collect()
+        app.unread_incidents().filter(|known| !is_on_screen(known)).collect()
     }
 
     /// Returns the incident that the explain key opens: that of the process under the cursor, or else the newest unread
@@ -291,10 +299,11 @@ impl View {
             return Effect::Done;
         }
         let step = i64::try_from(app.time_window.step(app.now()).0).unwrap_or(i64::MAX);
-        play(Play::Skip(match direction {
+        let step = match direction {
             ScrollDirection::Back => -step,
             ScrollDirection::Forward => step,
-        }))
+        };
+        jump(app, Play::Skip(step))
     }
 
     /// Copies the screen's subject. If the screen has no subject, copies the process or group under the cursor.
@@ -413,10 +422,13 @@ impl View {
         Effect::Done
     }
 
-    /// Returns scrolled charts and a paused display to now, or a recording to its start.
+    /// Returns scrolled charts and a paused display to now, or a recording to the time before the user went back.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
-        if app.recording.is_some() {
-            return play(Play::Start);
+        if let Some(recording) = &app.recording {
+            return match recording.return_time() {
+                Some(time) => play(Play::To(time)),
+                None => Effect::Message("you have not gone back".into()),
+            };
         }
         app.to_now();
         app.set_paused(false);
@@ -526,7 +538,7 @@ impl View {
     fn rows_above(&self, app: &App, area: Rect) -> u16 {
         let notice = match is_small(area) {
             true => 0,
-            false => chrome::notice_lines(app, area.width).len(),
+            false => chrome::notice_lines(app, self.top().def().id, area.width).len(),
         };
         self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
     }
@@ -572,7 +584,7 @@ impl View {
         }
         if !is_small(area) {
             let [_, below] = split_top(area, header);
-            chrome::notice(app, below, buffer);
+            chrome::notice(app, self.top().def().id, below, buffer);
         }
         let Some(line) = self.news_line(app, area) else {
             return;
@@ -685,8 +697,24 @@ impl View {
 /// Message shown if an action requires a process but none is selected.
 const NO_PROCESS: &str = "no process selected";
 
-pub(super) fn play(play: Play) -> Effect {
+fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))
+}
+
+/// Moves the playback position of a recording. After a move back or to the end, the user can return.
+pub(super) fn jump(app: &mut App, target: Play) -> Effect {
+    if let Some(recording) = &mut app.recording {
+        let position = recording.position;
+        match target {
+            Play::Skip(0..) | Play::Step(0..) => {}
+            Play::End if position.at_end => {}
+            Play::End => recording.return_point.request(),
+            // Playback cannot go back from the start.
+            _ if position.now == position.start => {}
+            _ => recording.return_point.request(),
+        }
+    }
+    play(target)
 }
 
 /// Multiplies a recording's playback speed.

@@ -351,9 +351,11 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
     terminal.wait_text("at its end");
     terminal.wait_text(&clock);
     terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "7.0")]), "7 GiB");
-    // Jump back to the first second.
-    terminal.send("0");
+    // Home jumps to the first second, and 0 returns.
+    terminal.send("\x1b[H");
     terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "1.0")]), "1 GiB");
+    terminal.send("0");
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "7.0")]), "7 GiB again");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();

@@ -18,6 +18,7 @@ use gputop::source::replay::{Options, Recording as File, play};
 use gputop::source::stream::Source;
 use gputop::tui::app::{App, Recording};
 use gputop::tui::past_frames::PastFrames;
+use gputop::tui::return_point::ReturnPoint;
 
 use crate::many_processes::{Member, TestApp, frame};
 use crate::screen_fixture;
@@ -346,6 +347,7 @@ impl ReplayedApp {
             reason: None,
             guide: None,
             repeats: false,
+            return_point: ReturnPoint::default(),
             position,
         });
         let options = Options { paused: true, ..Options::default() };
@@ -388,7 +390,8 @@ impl ReplayedApp {
 
     fn go(&mut self, to: Mono) {
         self.source.send(Request::Play(Play::To(to)));
-        self.wait("the moment", |app| app.frame.mono == to);
+        let position = |app: &App| app.recording.as_ref().map(|recording| recording.position.now);
+        self.wait("the moment", |app| app.frame.mono == to && position(app) == Some(to));
     }
 }
 
@@ -430,7 +433,7 @@ fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
 #[test]
 fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     let file = recording();
-    let (start, end) = file.span();
+    let end = file.span().1;
     let mut played = ReplayedApp::new(file);
     played.go(end);
     // A quarter of an hour.
@@ -447,7 +450,57 @@ fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     let later = Mono(earlier.0 + 15_000);
     played.wait("a quarter of a minute later", |app| app.frame.mono == later);
     played.send("0");
-    played.wait("the start", |app| app.frame.mono == start);
+    played.wait("the time before going back", |app| app.frame.mono == end);
+}
+
+#[test]
+fn home_and_end_go_to_the_ends_of_a_recording_and_0_returns() {
+    let file = recording();
+    let (start, end) = file.span();
+    let middle = Mono(end.0 - 900_000);
+    let mut played = ReplayedApp::new(file);
+    let is_at = |time: Mono| {
+        move |app: &App| app.recording.as_ref().is_some_and(|played| played.position.now == time)
+    };
+    played.go(middle);
+    for (key, to) in [(KeyCode::Home, start), (KeyCode::End, end)] {
+        played.press(key);
+        played.wait("the jump", is_at(to));
+        let text = played.desk.text(120, 40);
+        assert!(text.contains("  0 return to "), "{text}");
+        played.send("0");
+        played.wait("the middle", is_at(middle));
+        let text = played.desk.text(120, 40);
+        assert!(!text.contains("0 return"), "{text}");
+    }
+    played.send("0");
+    let text = played.desk.text(120, 40);
+    assert!(text.contains("you have not gone back"), "{text}");
+}
+
+#[test]
+fn a_recording_does_not_announce_an_incident_after_the_time_on_the_screen() {
+    let file = recording();
+    let end = file.span().1;
+    let mut played = ReplayedApp::new(file);
+    played.go(end);
+    let incident = Incident { headline: "OUT OF MEMORY".into(), ..Incident::default() };
+    let boot_id = training_day::hello().boot_id;
+    let key = IncidentKey { boot_id, first: Mono(end.0 - 1_000), ..IncidentKey::default() };
+    let result = WatchResult::Incident(Record::new(incident, key).into());
+    let has_notice = |played: &ReplayedApp| played.desk.text(120, 40).contains("OUT OF MEMORY");
+    // The diagnosis of the failure may end after the jump.
+    played.press(KeyCode::Left);
+    let before = Mono(end.0 - 10_000);
+    played.wait("ten seconds before", |app| app.frame.mono == before);
+    played.desk.app.take_watch_result(result);
+    assert!(!has_notice(&played));
+    played.send("i");
+    assert!(!has_notice(&played));
+    played.send("q");
+    played.press(KeyCode::Right);
+    played.wait("the end", |app| app.frame.mono == end);
+    assert!(has_notice(&played));
 }
 
 #[test]

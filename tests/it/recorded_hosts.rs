@@ -114,7 +114,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     terminal.wait_text("REPLAY ");
     terminal.send("H");
     terminal.wait_text("2 hosts");
-    terminal.send("0");
+    terminal.send("\x1b[H");
     terminal.wait_text("cluster 0:00/");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);

@@ -11,6 +11,7 @@ use gputop::protocol::{Line, Position, Update};
 use gputop::source::replay::Recording as File;
 use gputop::tui::app::{App, Recording};
 use gputop::tui::keymap::Keymap;
+use gputop::tui::return_point::ReturnPoint;
 use gputop::tui::screens::{SCREENS, Screen, ScreenDef};
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
@@ -45,6 +46,7 @@ pub fn app_at(
         reason: None,
         guide: None,
         repeats: false,
+        return_point: ReturnPoint::default(),
         position,
     });
     let keymap = Keymap::default();
@@ -72,7 +74,7 @@ pub fn app_at(
 }
 
 /// Returns the lines of a recording up to a time.
-fn lines_until(bytes: &[u8], target: Mono) -> impl Iterator<Item = Line> {
+pub fn lines_until(bytes: &[u8], target: Mono) -> impl Iterator<Item = Line> {
     let text = zstd::stream::decode_all(bytes).expect("whole");
     let lines = text.split(|byte| *byte == b'\n');
     let lines: Vec<Line> = lines

@@ -306,6 +306,7 @@ impl Group {
                 None => self.list_wall(monotonic),
             }),
             Play::Start => Some(self.start),
+            Play::End => Some(self.end),
             // Ignore the request, because the host list has no charts and needs no earlier data.
             Play::Past(_) => target,
         }

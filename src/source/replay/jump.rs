@@ -102,6 +102,10 @@ impl Player {
             }
             Play::To(time) => Some(Target::Time(time)),
             Play::Start => Some(Target::START),
+            Play::End => {
+                self.paused = true;
+                Some(Target::END)
+            }
             Play::Past(before) => {
                 self.send_past(before);
                 target

@@ -31,6 +31,7 @@ impl Until {
 
 impl Target {
     pub const START: Self = Self::Frame(0);
+    pub const END: Self = Self::Frame(u64::MAX);
 
     /// Returns the minute that contains the target, or the first or last minute if the target is outside the recording.
     pub fn resolve(self, recording: &Recording) -> (usize, Until) {
