@@ -15,13 +15,16 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Merges an incident record into the store. Returns the merged record and the key under which it is reported.
-    pub fn write(&mut self, record: Record) -> (&IncidentKey, &Record) {
+    /// Merges an incident record into the store. Returns the merged record with the key under which it is reported.
+    pub fn write(&mut self, record: Record) -> Record {
         let is_known = |(_, known): &(IncidentKey, Record)| known.is_same(&record);
         let at = match self.entries.iter().rposition(is_known) {
             Some(at) => {
                 let known = &mut self.entries[at].1;
-                *known = std::mem::take(known).merge(record);
+                let is_settled = known.concluded_by.is_none() && is_measured(known);
+                if !is_settled || is_measured(&record) {
+                    *known = std::mem::take(known).merge(record);
+                }
                 at
             }
             None => {
@@ -33,26 +36,37 @@ impl MemoryStore {
             }
         };
         let (key, record) = &self.entries[at];
-        (key, record)
+        Record { key: key.clone(), ..record.clone() }
     }
 
     /// Merges an incident from a remote host's store. Returns the merged record, or `None` if the incident is invalid.
     pub fn adopt(&mut self, remote: &RemoteIncident) -> Option<Record> {
-        let (key, record) = self.write(Record::from_remote(remote)?);
-        Some(Record { key: key.clone(), ..record.clone() })
+        Some(self.write(Record::from_remote(remote)?))
     }
 
-    /// Discards all incidents after the playback position jumps.
-    pub fn forget(&mut self) {
-        self.entries.clear();
+    /// Starts a new diagnosis of the recording after the playback position jumps. Conclusions based on measurements are
+    /// then replaced only by better informed ones, because the new diagnosis lacks the measurements before the jump.
+    pub fn restart(&mut self) {
+        let records = self.entries.iter_mut().map(|(_, record)| record);
+        records.filter(|record| is_measured(record)).for_each(|record| record.concluded_by = None);
     }
+}
+
+/// Returns true if the host was watched when the incident happened. If playback jumped over it, only events are known.
+fn is_measured(record: &Record) -> bool {
+    record.scene.as_ref().is_some_and(|scene| !scene.frame.gpus.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::model::frame::Frame;
+    use crate::model::gpu::Gpu;
     use crate::model::incident::{DetectedBy, Fields, Incident, Severity};
     use crate::model::process::ProcessKey;
+    use crate::model::scene::Scene;
     use crate::model::units::Mono;
 
     const PROCESS: Option<ProcessKey> = Some(ProcessKey::new(418, 7));
@@ -95,16 +109,37 @@ mod tests {
             (&revision.key, &*revision.incident.id),
             (&part(5_000).key, "oom-fragmentation")
         );
-        let (again, known) = recording.write(part(5_000));
-        assert_eq!((again, &*known.incident.id), (&part(5_000).key, "oom-fragmentation"));
+        let again = recording.write(part(5_000));
+        assert_eq!((&again.key, &*again.incident.id), (&part(5_000).key, "oom-fragmentation"));
 
-        recording.forget();
+        let mut recording = MemoryStore::default();
         let revision = recording.adopt(&whole(5_900)).expect("an incident");
-        let (again, known) = recording.write(part(5_000));
-        assert_eq!((again, &*known.incident.id), (&revision.key, "oom-fragmentation"));
+        let again = recording.write(part(5_000));
+        assert_eq!((&again.key, &*again.incident.id), (&revision.key, "oom-fragmentation"));
         assert_eq!(recording.entries.len(), 1);
         let invalid =
             RemoteIncident { record: serde_json::json!([1]), ..RemoteIncident::default() };
         assert!(recording.adopt(&invalid).is_none());
+    }
+
+    #[test]
+    fn a_conclusion_from_measurements_survives_jumps() {
+        let mut recording = MemoryStore::default();
+        let mut write = |id, gpus| {
+            let scene = Scene { frame: Frame { gpus, ..Frame::default() }, ..Scene::default() };
+            let record = Record {
+                concluded_by: Some("agent".into()),
+                scene: Some(Arc::new(scene)),
+                ..record(id, 5_000, Fields::default())
+            };
+            let id = recording.write(record).incident.id;
+            recording.restart();
+            id
+        };
+        // Playback jumps over the failure, plays it, jumps over it again, and plays only its end.
+        assert_eq!(write("oom-capacity", Vec::new()), "oom-capacity");
+        assert_eq!(write("oom-leak-growth", vec![Gpu::default()]), "oom-leak-growth");
+        assert_eq!(write("oom-capacity", Vec::new()), "oom-leak-growth");
+        assert_eq!(write("oom-capacity", vec![Gpu::default()]), "oom-leak-growth");
     }
 }

@@ -95,8 +95,7 @@ impl IncidentSaver {
         self.add_evidence(record);
         let names = self.take_names(record);
         if self.sink.is_none() {
-            let (key, known) = self.recording.write(record.clone());
-            (record.key, record.incident) = (key.clone(), known.incident.clone());
+            *record = self.recording.write(std::mem::take(record));
         } else if let Some(stored) = self.try_save(UnsavedRecord::Own(Box::new(record.clone())), 1)
         {
             record.incident = *stored.incident;
@@ -199,10 +198,10 @@ impl IncidentSaver {
         }
     }
 
-    /// Discards all state after the playback position jumps.
-    pub fn forget(&mut self) {
+    /// Prepares for a new diagnosis after the playback position jumps.
+    pub fn restart(&mut self) {
         self.events.clear();
-        self.recording.forget();
+        self.recording.restart();
     }
 
     /// Adds the chart values measured around the time of an incident to its saved record.

@@ -297,7 +297,7 @@ impl Thread {
             }
             Update::Event(event) => self.saver.event(event),
             Update::RemoteIncident(remote) => self.saver.adopt(remote),
-            Update::Jump { .. } => self.saver.forget(),
+            Update::Jump { .. } => self.saver.restart(),
             _ => {}
         }
     }

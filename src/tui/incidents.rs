@@ -15,7 +15,7 @@ use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
-use crate::model::units::{GpuUuid, Mono, UnixMillis};
+use crate::model::units::{GpuUuid, UnixMillis};
 
 /// An incident in the list of the dashboard.
 #[derive(Debug, Clone, PartialEq)]
@@ -169,20 +169,6 @@ impl Incidents {
         }
     }
 
-    /// Drops live incidents from `time` on. After a jump within a recording, they may be ahead of the new playback
-    /// position.
-    pub fn forget_live_from(&mut self, time: Mono) {
-        let is_kept =
-            |known: &ListedIncident| known.incident.uid.is_some() || known.key.first < time;
-        self.list.retain(is_kept);
-    }
-
-    /// Returns the newest unread incident. A note is returned only if no unread incident is more severe.
-    #[must_use]
-    pub fn news(&self) -> Option<&Arc<Incident>> {
-        news(self.newest_first().filter(|known| !known.is_read))
-    }
-
     #[must_use]
     pub fn newest(&self) -> Option<&Arc<Incident>> {
         self.list.last().map(|known| &known.incident)
@@ -211,11 +197,6 @@ impl Incidents {
         self.of_boot(boot_id)
             .filter(|known| known.processes.contains(&process))
             .max_by_key(|known| known.incident.severity)
-    }
-
-    #[must_use]
-    pub fn unread(&self) -> usize {
-        self.list.iter().filter(|known| !known.is_read).count()
     }
 
     /// Returns the current revision of an incident.
@@ -281,8 +262,12 @@ mod tests {
         }
     }
 
+    fn unread(incidents: &Incidents) -> impl Iterator<Item = &ListedIncident> {
+        incidents.newest_first().filter(|known| !known.is_read)
+    }
+
     fn news(incidents: &Incidents) -> Option<&str> {
-        incidents.news()?.uid.as_deref()
+        super::news(unread(incidents))?.uid.as_deref()
     }
 
     fn revision(severity: Severity) -> Record {
@@ -301,14 +286,14 @@ mod tests {
     fn a_revised_incident_becomes_unread_only_if_it_is_more_severe() {
         let mut incidents = Incidents::default();
         incidents.take_live(revision(Severity::Caught));
-        let opened = incidents.news().cloned().expect("news");
+        let opened = super::news(unread(&incidents)).cloned().expect("news");
         incidents.open(&opened);
         incidents.take_live(stored_as("a", Severity::Caught));
-        assert_eq!(incidents.unread(), 0);
+        assert_eq!(unread(&incidents).count(), 0);
         // The store sends the incident before the process exits.
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         incidents.take_live(stored_as("a", Severity::Fatal));
-        assert_eq!(incidents.unread(), 1);
+        assert_eq!(unread(&incidents).count(), 1);
         assert_eq!(news(&incidents), Some("a"));
     }
 
@@ -321,7 +306,7 @@ mod tests {
             known("c", "12:05:00", Severity::Note),
         ]);
         let mut order = Vec::new();
-        while let Some(incident) = incidents.news().cloned() {
+        while let Some(incident) = super::news(unread(&incidents)).cloned() {
             incidents.open(&incident);
             order.extend(incident.uid.clone());
         }
@@ -334,7 +319,7 @@ mod tests {
     fn an_opened_incident_stays_read_until_it_is_more_severe() {
         let mut incidents = Incidents::default();
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
-        let opened = incidents.news().cloned().expect("news");
+        let opened = super::news(unread(&incidents)).cloned().expect("news");
         incidents.open(&opened);
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
         assert_eq!(news(&incidents), None);
@@ -351,12 +336,12 @@ mod tests {
             revision.incident.time = Some(at.to_string());
             incidents.take_live(revision);
             if at == 150 {
-                let opened = incidents.news().cloned().expect("news");
+                let opened = super::news(unread(&incidents)).cloned().expect("news");
                 incidents.open(&opened);
             }
         }
         assert_eq!(incidents.newest_first().count(), MAX_UNSTORED);
-        assert_eq!(incidents.unread(), MAX_UNSTORED, "read incidents are dropped first");
+        assert_eq!(unread(&incidents).count(), MAX_UNSTORED, "read incidents are dropped first");
         let first = |known: &ListedIncident| known.key.first.0 / 60_000;
         let remaining: Vec<_> = incidents.newest_first().map(first).collect();
         assert_eq!((remaining[0], remaining[MAX_UNSTORED - 1]), (199, 135));
@@ -369,9 +354,9 @@ mod tests {
         let mut stored = known("a", "12:03:00", Severity::Fatal);
         stored.key.first = Mono(60_000);
         incidents.take_stored(vec![stored]);
-        assert_eq!(incidents.unread(), 2);
+        assert_eq!(unread(&incidents).count(), 2);
         incidents.take_stored(Vec::new());
-        assert_eq!(incidents.unread(), 1, "the stored incident was deleted");
+        assert_eq!(unread(&incidents).count(), 1, "the stored incident was deleted");
     }
 
     #[test]
@@ -382,8 +367,8 @@ mod tests {
         let mut later = known("b", "12:04:00", Severity::Fatal);
         later.key.first = Mono(60_000);
         incidents.take_stored(vec![stored, later]);
-        assert_eq!(incidents.unread(), 2);
+        assert_eq!(unread(&incidents).count(), 2);
         incidents.take_live(stored_as("a", Severity::Fatal));
-        assert_eq!(incidents.unread(), 2);
+        assert_eq!(unread(&incidents).count(), 2);
     }
 }

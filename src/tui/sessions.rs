@@ -19,7 +19,6 @@ use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watche
 use crate::model::history::Reach;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
-use crate::model::units::Mono;
 use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
 
@@ -187,14 +186,7 @@ impl Sessions {
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
         self.sessions[host].has_updates = true;
         match arrival {
-            Arrival::Update(update) => {
-                // Discard the incidents in the host list. All hosts of a recording jump together, so each host will
-                // detect its incidents again.
-                if matches!(*update, Update::Jump { .. }) && self.first_host > 0 {
-                    self.sessions[0].app.incidents.forget_live_from(Mono(0));
-                }
-                self.sessions[host].app.update(*update);
-            }
+            Arrival::Update(update) => self.sessions[host].app.update(*update),
             Arrival::Result(result) => {
                 // The host list shows the incidents of all hosts.
                 if host != 0 && self.first_host > 0 {

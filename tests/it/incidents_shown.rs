@@ -1,10 +1,12 @@
 //! Incidents on the dashboard: the line that announces one, and the screen that explains it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::markdown;
+use gputop::incident::RecordingDiagnosis;
 use gputop::model::frame::{Frame, ProcessList};
 use gputop::model::gpu::{Gpu, GpuProcess, Memory, Throttle};
 use gputop::model::holders::summary::HolderSummary;
@@ -14,7 +16,8 @@ use gputop::model::process::Process;
 use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
-use gputop::protocol::{Position, Update};
+use gputop::protocol::{Line, Update};
+use gputop::source::replay::Recording as File;
 use gputop::tui::app::App;
 use gputop::tui::effect::Effect;
 use gputop::tui::guide::Guide;
@@ -30,7 +33,7 @@ use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::many_processes::key;
 use crate::run_explained::{EXPLAINED, OOM};
-use crate::screen_fixture::{DEMO, app_at, diagnose, draw};
+use crate::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {
@@ -155,20 +158,6 @@ fn holders(at: Mono) -> HolderSummary {
         ..Holders::default()
     };
     HolderSummary::of(&holders, 0)
-}
-
-#[test]
-fn an_incident_that_playback_has_not_reached_is_not_shown() {
-    let mut app = app_at(DEMO, 118, Palette::None, false, false);
-    let end = app.frame.mono;
-    let known = |app: &App| app.incidents.newest_first().count();
-    let mut before = app_at(DEMO, 118, Palette::None, false, false);
-    diagnose(&mut before, DEMO, 118);
-    assert_eq!(known(&before), 2);
-    // Playback has jumped back while the incidents were diagnosed.
-    app.update(Update::Position(Position { now: Mono(end.0 - 30_000), ..Position::default() }));
-    diagnose(&mut app, DEMO, 118);
-    assert_eq!(known(&app), 1);
 }
 
 #[test]
@@ -423,6 +412,94 @@ fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
     assert!(text.contains("leak.py 1139"), "{text}");
 }
 
+/// Headline and GPU of each incident after the recording was played like this: entire parts, or only the events in them.
+fn explained_after(parts: &[(u64, u64, bool)]) -> Vec<(String, Option<u32>)> {
+    let file = File::from_bytes(Cow::Borrowed(DEMO)).unwrap();
+    let (start, end) = file.span();
+    let mut diagnosis = RecordingDiagnosis::default();
+    diagnosis.see(Update::Hello(Arc::new(file.hello().clone())));
+    for (from, to, has_frames) in parts {
+        let [from, to] = [from, to].map(|seconds| Mono(start.0 + seconds * 1_000));
+        diagnosis.see(Update::Jump { from, summaries: Vec::new() });
+        for line in lines_until(DEMO, to.min(end)) {
+            match line {
+                Line::Update(Update::Frame(frame)) if *has_frames && frame.mono >= from => {
+                    diagnosis.see(Update::Frame(frame));
+                }
+                Line::Update(Update::Event(event)) if event.mono >= from => {
+                    diagnosis.see(Update::Event(event));
+                }
+                _ => {}
+            }
+        }
+    }
+    let (records, errors) = diagnosis.finish();
+    assert_eq!(errors, [""; 0]);
+    let mut all: Vec<_> = records
+        .into_iter()
+        .map(|record| (record.incident.headline, record.incident.fields.gpu_index))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_incident_keeps_its_explanation_after_seeking() {
+    // Playback jumps over the failures, plays them, jumps over them again, and plays the last one again.
+    let played = explained_after(&[
+        (0, 1, true),
+        (0, 240, false),
+        (0, 240, true),
+        (0, 240, false),
+        (120, 160, true),
+    ]);
+    let expected =
+        [("FRAGMENTED MEMORY", 2), ("LABEL OUT OF RANGE", 3), ("MEMORY GREW UNTIL FULL", 3)];
+    assert_eq!(played, expected.map(|(headline, gpu)| (headline.to_owned(), Some(gpu))));
+    // Without measurements, the kind of failure is less precise, but the GPU is known.
+    let skipped = explained_after(&[(0, 1, true), (0, 240, false), (239, 240, true)]);
+    let gpus = |all: &[(String, Option<u32>)]| all.iter().map(|one| one.1).collect::<Vec<_>>();
+    assert_eq!(gpus(&skipped), [Some(2), Some(3), Some(3)], "{skipped:?}");
+}
+
+#[test]
+fn the_keys_to_try_first_are_shown_only_on_the_overview() {
+    let mut app = demo();
+    app.recording.as_mut().unwrap().guide = Some(Guide::Keys);
+    let mut view = View::default();
+    view.follow(&app);
+    let has_guide = |view: &View, app: &App| shown(view, app, 120, 40).contains("Space plays");
+    assert!(has_guide(&view, &app));
+    press(&mut view, &mut app, KeyCode::Char('i'));
+    assert!(!has_guide(&view, &app));
+}
+
+#[test]
+fn the_tour_waits_until_the_cursor_is_on_the_top_process() {
+    let mut app = demo();
+    app.recording.as_mut().unwrap().guide = Some(Guide::Tour(4));
+    let mut view = View::default();
+    view.follow(&app);
+    press(&mut view, &mut app, KeyCode::Char('v'));
+    for (key, stop) in [
+        // From the last process, Tab first goes to the GPUs.
+        (KeyCode::Char('G'), "5/7"),
+        (KeyCode::Tab, "5/7"),
+        (KeyCode::Tab, "6/7"),
+    ] {
+        press(&mut view, &mut app, key);
+        app.message = None;
+        let text = shown(&view, &app, 40, 6);
+        assert!(text.contains(stop), "{text}");
+    }
+}
+
+#[test]
+fn an_explanation_names_both_numbers_of_a_gpu() {
+    let text = text_of(&draw(&demo(), "incident", 120, 100));
+    assert!(text.contains("GPU 0 in the program is GPU 2 here"), "{text}");
+}
+
 #[test]
 fn a_wide_explanation_has_two_columns() {
     let app = demo();
@@ -450,11 +527,11 @@ fn an_incident_that_becomes_fatal_on_its_page_is_not_announced() {
     Arc::make_mut(&mut newest.incident).severity = Severity::Fatal;
     newest.is_read = false;
     app.incidents.take_stored(all);
-    assert_eq!(app.incidents.unread(), 2);
+    assert_eq!(app.unread_incidents().count(), 2);
     view.follow(&app);
     // Only the earlier one of another day is announced.
     let text = shown(&view, &app, 120, 40);
     assert!(text.contains(" Also Jan 02 03:04 GPU 0 rank 3 "), "{text}");
     press(&mut view, &mut app, KeyCode::Esc);
-    assert_eq!(app.incidents.unread(), 1);
+    assert_eq!(app.unread_incidents().count(), 1);
 }

@@ -179,7 +179,7 @@ fn background_host_grows_only_with_incidents() {
         stored.see(reported);
         hourly_bytes.push(allocated_bytes());
     }
-    assert_eq!(stored.app.incidents.unread(), 24);
+    assert_eq!(stored.app.unread_incidents().count(), 24);
     let grew = hourly_bytes[23] - hourly_bytes[1];
     assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
     // At one frame per second, early warnings retain the last ten minutes of each pool.

@@ -150,6 +150,18 @@ impl Observer {
         }
     }
 
+    /// Sets the GPU index of an exited process that was in no frame since a jump in a recording.
+    fn add_gpu_index(&mut self, process: Option<ProcessKey>, gpus: &[GpuUuid]) {
+        let (Some(key), [uuid]) = (process, gpus) else {
+            return;
+        };
+        let histories = [Some(&self.history), self.before_jump.as_ref()];
+        let mut known = histories.into_iter().flatten().flat_map(RecentHistory::gpus);
+        if let Some(gpu) = known.find(|gpu| gpu.uuid == *uuid) {
+            self.gpu_indices.entry(key).or_insert(gpu.index);
+        }
+    }
+
     /// Adds a program's stack at a failed allocation.
     pub fn stack(&mut self, stack: &PythonStack) -> Vec<Record> {
         if stack.why != StackTrigger::Oom {
@@ -237,6 +249,7 @@ impl Observer {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
                     self.known.entry(key).or_insert_with(|| ProcessInfo::of(last));
                 }
+                self.add_gpu_index(event.process, &exit.gpus);
                 self.case_of_exit(event)
             }
             // A replay result does not open a case. Replaying a long trace takes time, so the case already exists when

@@ -11,6 +11,7 @@ use crate::tui::app::App;
 use crate::tui::chrome::{self, gpus_text, link_text};
 use crate::tui::columns::gib;
 use crate::tui::effect::Effect;
+use crate::tui::incidents::news;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
@@ -68,7 +69,7 @@ impl FleetRow {
                 .filter(|_| !frame.gpus.is_empty())
         };
         let sms: Vec<f64> = frame.gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();
-        let newest = app.incidents.news();
+        let newest = news(app.unread_incidents());
         Self {
             name: app.name.clone().unwrap_or_else(|| app.hello.host.clone()),
             link: app.link.clone(),
@@ -81,7 +82,7 @@ impl FleetRow {
             time: frame.time,
             interval: frame.interval,
             incident: newest
-                .map(|newest| (newest.severity, newest.headline.clone(), app.incidents.unread())),
+                .map(|new| (new.severity, new.headline.clone(), app.unread_incidents().count())),
         }
     }
 

@@ -26,7 +26,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        app.incidents.newest()?;
+        app.shown_incidents().next()?;
         Some(Box::new(IncidentList::default()))
     },
 };
@@ -104,7 +104,7 @@ impl ListRow for ListedIncident {
     const EMPTY: &'static str = NO_INCIDENTS;
 
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
-        app.incidents.newest_first().enumerate().collect()
+        app.shown_incidents().enumerate().collect()
     }
 
     fn key(&self) -> Arc<Incident> {
