@@ -390,8 +390,14 @@ impl ReplayedApp {
 
     fn go(&mut self, to: Mono) {
         self.source.send(Request::Play(Play::To(to)));
-        let position = |app: &App| app.recording.as_ref().map(|recording| recording.position.now);
-        self.wait("the moment", |app| app.frame.mono == to && position(app) == Some(to));
+        self.wait("the moment", |app| app.frame.mono == to);
+    }
+
+    /// Waits until the playback position is known, which may arrive after its frame.
+    fn wait_position(&mut self, to: Mono) {
+        self.wait("the position", |app| {
+            app.recording.as_ref().is_some_and(|recording| recording.position.now == to)
+        });
     }
 }
 
@@ -436,6 +442,7 @@ fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     let end = file.span().1;
     let mut played = ReplayedApp::new(file);
     played.go(end);
+    played.wait_position(end);
     // A quarter of an hour.
     played.send("{{(");
     let before = Mono(end.0 - 900_000);
@@ -449,6 +456,7 @@ fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     played.send("}}}})");
     let later = Mono(earlier.0 + 15_000);
     played.wait("a quarter of a minute later", |app| app.frame.mono == later);
+    played.wait_position(later);
     played.send("0");
     played.wait("the time before going back", |app| app.frame.mono == end);
 }
@@ -459,17 +467,15 @@ fn home_and_end_go_to_the_ends_of_a_recording_and_0_returns() {
     let (start, end) = file.span();
     let middle = Mono(end.0 - 900_000);
     let mut played = ReplayedApp::new(file);
-    let is_at = |time: Mono| {
-        move |app: &App| app.recording.as_ref().is_some_and(|played| played.position.now == time)
-    };
     played.go(middle);
+    played.wait_position(middle);
     for (key, to) in [(KeyCode::Home, start), (KeyCode::End, end)] {
         played.press(key);
-        played.wait("the jump", is_at(to));
+        played.wait_position(to);
         let text = played.desk.text(120, 40);
         assert!(text.contains("  0 return to "), "{text}");
         played.send("0");
-        played.wait("the middle", is_at(middle));
+        played.wait_position(middle);
         let text = played.desk.text(120, 40);
         assert!(!text.contains("0 return"), "{text}");
     }
@@ -484,6 +490,7 @@ fn a_recording_does_not_announce_an_incident_after_the_time_on_the_screen() {
     let end = file.span().1;
     let mut played = ReplayedApp::new(file);
     played.go(end);
+    played.wait_position(end);
     let incident = Incident { headline: "OUT OF MEMORY".into(), ..Incident::default() };
     let boot_id = training_day::hello().boot_id;
     let key = IncidentKey { boot_id, first: Mono(end.0 - 1_000), ..IncidentKey::default() };
