@@ -31,7 +31,7 @@ RELEASES = {"1.13.1": 0.0, "2.4.1": 0.5, "newest": 1.0}
 DEPENDENCIES = ["typing_extensions", "sympy", "networkx", "jinja2", "filelock", "fsspec", "setuptools"]
 MIN_PYTHON = 8
 # Parts of the wheel that a running program does not use.
-UNUSED = re.compile(r"torch/(include|share|test|bin/protoc)|.*/libtorch_cuda_linalg\.so$")
+UNUSED = re.compile(r"torch/(include|share|test)/|torch/bin/protoc|.*/libtorch_cuda_linalg\.so$")
 CUDA = re.compile(r"(__)?cu|nv|nccl")
 SYSTEM = re.compile(r"(libc|libm|libdl|libpthread|librt|libutil|libstdc\+\+|libgcc_s|libz|ld-linux.*)\.")
 # The wheels of torch 1.13 contain some libraries of CUDA.
