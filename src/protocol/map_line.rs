@@ -17,7 +17,7 @@ use crate::model::bounded_json;
 use crate::model::{Mono, PoolMap, ProcessKey, Segment};
 
 /// Maximum memory for the segments and blocks of a map. It suffices for more blocks than any healthy program has.
-const MAX_MAP_MEMORY: usize = 32 << 20;
+const MAX_MAP_MEMORY: usize = 16 << 20;
 
 /// A recording line with an unparsed pool map.
 #[derive(Debug, Clone, Serialize)]
@@ -192,6 +192,6 @@ mod tests {
         }
         assert!(matches!(segments("7"), Err(MapLineError::Json(_))));
         let error = segments(&("{},".repeat(1 << 20) + "{}")).expect_err("too large");
-        assert!(error.to_string().contains("more than 32 MiB"), "{error}");
+        assert!(error.to_string().contains("more than 16 MiB"), "{error}");
     }
 }

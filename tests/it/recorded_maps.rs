@@ -173,12 +173,12 @@ fn invalid_map_is_damage_and_the_previous_map_stays() {
         format!("{{\"map\":{{\"process\":{process},\"at\":1,{rest}}}}}\n")
     };
     let frame = |at: u64| format!("{{\"frame\":{{\"seq\":{at},\"mono\":{at}}}}}\n");
-    let many = r#"{"size":1},"#.repeat(300_000);
+    let many = r#"{"size":1},"#.repeat(500_000);
     for hostile in [
         r#""segments":7"#.to_owned(),
         r#""segments":[{"address":18446744073709551615,"size":2,"blocks":[{"size":2}]}]"#.into(),
         r#""segments":[{"address":512,"size":512,"blocks":[]}]"#.into(),
-        format!(r#""segments":[{{"address":1,"size":300001,"blocks":[{many}{{"size":1}}]}}]"#),
+        format!(r#""segments":[{{"address":1,"size":500001,"blocks":[{many}{{"size":1}}]}}]"#),
     ] {
         let text = frame(1) + &of(fine) + &frame(2) + &of(&hostile) + &frame(3);
         let mut seen = start(minute_of(&text), PAUSED);
