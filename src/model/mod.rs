@@ -1,12 +1,12 @@
 //! gputop's data as plain types, passed unchanged from a collector to a screen.
 //!
-//! A [`Frame`](frame::Frame) is the latest state of one host. Only the latest frame matters; older frames may be
-//! skipped. An [`Event`](event::Event) is an individual occurrence. Events are never dropped and are not part of a
-//! frame. An [`Incident`](incident::Incident) is an observer's conclusion from events.
+//! A [`Frame`] is the latest state of one host. Only the latest frame matters; older frames may be
+//! skipped. An [`Event`] is an individual occurrence. Events are never dropped and are not part of a
+//! frame. An [`Incident`] is an observer's conclusion from events.
 //!
 //! The wire protocol and recordings contain these types as JSON. Therefore every field added later is
 //! `#[serde(default)]`, every enum reads an unknown variant as `Unknown`, and every number that may be absent is a
-//! [`Reading`](reading::Reading) with a reason. `tests/it/model.rs` checks this with a line from a future version.
+//! [`Reading`] with a reason. `tests/it/model.rs` checks this with a line from a future version.
 //!
 //! The `model` module does no I/O, has no clock and does not depend on NVML or the terminal.
 
