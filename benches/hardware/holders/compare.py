@@ -6,8 +6,9 @@
 
 Starts target.py, which trains a small transformer and reports the address of each tensor. With `--all`, also starts each
 program of programs.py, except those whose library is not installed. With `--only`, starts only these programs. Fails if a
-parameter, gradient, buffer or optimizer state has another name or class, if the sums differ, if a leak is not named within its readings, or if 90 % of the named bytes of the large heap take longer than
-0.5 s. Then it times training steps in alternating pairs: without a reading, and with one reading a second.
+parameter, gradient, buffer or optimizer state has another name or class, if the sums differ, if a leak is not named within
+its readings, or if 90 % of the named bytes of the large heap take longer than 0.5 s. Then it times training steps in
+alternating pairs: without a reading, and with one reading a second.
 """
 import argparse
 import collections

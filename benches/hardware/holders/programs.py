@@ -35,6 +35,21 @@ def parameter_names(prefix, module):
     return {f"{prefix}.{name}": storage(value) for name, value in module.named_parameters()}
 
 
+def training_names(model, optimizer):
+    """Returns the names of the tensors of `program.model` and of its optimizer."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    return {
+        "parameter": parameter_names("program.model", model),
+        "gradient": {f"program.model.{name}.grad": storage(value.grad) for name, value in trained.items()},
+        "optimizer_state": {
+            f"program.optimizer.state[program.model.{name}]['{key}']": storage(value)
+            for name, parameter in trained.items()
+            for key, value in optimizer.state[parameter].items()
+            if value.is_cuda
+        },
+    }
+
+
 class Generation:
     """Greedy decoding with a cache of keys and values for each layer."""
 
@@ -81,17 +96,7 @@ class Compiled:
         self.optimizer.step()
 
     def names(self):
-        parameters = dict(self.model.named_parameters())
-        return {
-            "parameter": parameter_names("program.model", self.model),
-            "gradient": {f"program.model.{name}.grad": storage(value.grad) for name, value in parameters.items()},
-            "optimizer_state": {
-                f"program.optimizer.state[program.model.{name}]['{key}']": storage(value)
-                for name, parameter in parameters.items()
-                for key, value in self.optimizer.state[parameter].items()
-                if value.is_cuda
-            },
-        }
+        return training_names(self.model, self.optimizer)
 
 
 class CudaGraph:
@@ -301,16 +306,8 @@ class HuggingFace:
         self.optimizer.step()
 
     def names(self):
-        trained = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
         return {
-            "parameter": parameter_names("program.model", self.model),
-            "gradient": {f"program.model.{name}.grad": storage(value.grad) for name, value in trained.items()},
-            "optimizer_state": {
-                f"program.optimizer.state[program.model.{name}]['{key}']": storage(value)
-                for name, parameter in trained.items()
-                for key, value in self.optimizer.state[parameter].items()
-                if value.is_cuda
-            },
+            **training_names(self.model, self.optimizer),
             "variable": {
                 "program.ids": storage(self.ids),
                 **{
