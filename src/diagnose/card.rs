@@ -72,6 +72,7 @@
 //! [`crate::model::incident::Fields`]; the name determines the field's type ([`super::fields`]).
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::shared_rules;
@@ -324,14 +325,19 @@ pub enum CardError {
     Content(#[from] serde_json::Error),
 }
 
+/// Parses a table by way of JSON, the format of the embedded cards, because a second deserializer for the same types
+/// would make the program larger.
+pub(super) fn from_toml<T: DeserializeOwned>(table: &toml::Table) -> Result<T, CardError> {
+    Ok(serde_json::from_str(&serde_json::to_string(table)?)?)
+}
+
 impl Card {
     pub fn parse(file: &str) -> Result<Self, CardError> {
         let rest = file.strip_prefix(FENCE).ok_or(CardError::NoFence)?;
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
         let mut front: toml::Table = rest[..end].parse()?;
         shared_rules::expand(&mut front).map_err(CardError::SharedRules)?;
-        // Parsed from JSON, as embedded cards are. A second parser for cards would add 150 KB to the program.
-        let mut card: Self = serde_json::from_str(&serde_json::to_string(&front)?)?;
+        let mut card: Self = from_toml(&front)?;
         card.text = rest[end + 1 + FENCE.len()..].trim().to_owned();
         Ok(card)
     }

@@ -127,3 +127,18 @@ fn many_ranks(case: &Case<'_>) -> Finding {
         Finding::Silent
     }
 }
+
+/// Evaluates evidence for a log of which nothing else is known.
+#[cfg(test)]
+fn in_log(evaluate: fn(&Case<'_>) -> Finding, context: &str) -> Finding {
+    evaluate(&Case {
+        found: &FieldMap::default(),
+        context,
+        frames: &[],
+        beside: &[],
+        ranks: 1,
+        table: None,
+        comparison: None,
+        measured: &Measured::default(),
+    })
+}

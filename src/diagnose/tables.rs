@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::card::CardError;
+use super::card::{CardError, from_toml};
 use super::fields::FieldMap;
 
 /// A check in the source of a GPU kernel, from PyTorch unless stated otherwise.
@@ -56,7 +56,7 @@ pub struct Tables {
 impl Tables {
     /// Parses the text of both table files.
     pub fn parse(toml: &str) -> Result<Self, CardError> {
-        Ok(serde_json::from_str(&serde_json::to_string(&toml.parse::<toml::Table>()?)?)?)
+        from_toml(&toml.parse()?)
     }
 
     /// Adds the phrases for the assertion or Xid in `found`. Returns the ID of the card that the table row names.

@@ -98,10 +98,10 @@ pub struct Workload {
     /// True if commands in fixes have to be translated from a POSIX shell to cmd.exe.
     #[serde(default)]
     windows_shell: bool,
-    /// Where to add a server's option if this scheduler or container engine starts the server.
+    /// Place for a server's options if this scheduler or container engine starts the server.
     #[serde(default)]
     arguments: Option<String>,
-    /// Where to add an environment variable of that server.
+    /// Place for environment variables of that server.
     #[serde(default)]
     environment: Option<String>,
     #[serde(default)]

@@ -108,7 +108,8 @@ impl Record {
         if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
             return Err(UnreadableRecord::Newer(schema));
         }
-        // `serde_json::from_value` would need its own copy of the generated code, which adds 300 KB to the program.
+        // Parsed from text, as other records are: each kind of deserializer gets its own copy of the generated code,
+        // and `serde_json::from_value` would be a second kind.
         let (record, _) = bounded_json::read(value.to_string().as_bytes(), usize::MAX)?;
         Ok(record)
     }

@@ -19,7 +19,12 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         is_shown(rule, &cause).then_some(cause)
     });
     let mut causes: Vec<Cause> = causes.collect();
-    // A cause that the log supports comes before one that is only likely in general.
+    sort(&mut causes);
+    causes
+}
+
+/// Sorts causes by verdict. A cause that the log supports comes before one that is only likely in general.
+fn sort(causes: &mut [Cause]) {
     causes.sort_by_key(|cause| match cause.verdict {
         Verdict::Likely if !cause.r#for.is_empty() => 0,
         Verdict::Likely => 1,
@@ -27,7 +32,6 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cau
         Verdict::Unknown => 3,
         Verdict::RuledOut => 4,
     });
-    causes
 }
 
 /// Lowers `Likely` to `Possible` for a cause that nothing separates from another one: it has no evidence of its own,
@@ -42,12 +46,7 @@ pub(super) fn lower_unseparated(causes: &mut [Cause]) {
             cause.verdict = Verdict::Possible;
         }
     }
-    causes.sort_by_key(|cause| match cause.verdict {
-        Verdict::Likely => 0,
-        Verdict::Possible => 1,
-        Verdict::Unknown => 2,
-        Verdict::RuledOut => 3,
-    });
+    sort(causes);
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {

@@ -81,25 +81,11 @@ fn figure(line: &str) -> Option<Figure<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::evidence::Measured;
-    use crate::diagnose::fields::FieldMap;
-
-    fn finding(context: &str) -> Finding {
-        grows(&Case {
-            found: &FieldMap::default(),
-            context,
-            frames: &[],
-            beside: &[],
-            ranks: 1,
-            table: None,
-            comparison: None,
-            measured: &Measured::default(),
-        })
-    }
+    use crate::diagnose::evidence::in_log;
 
     fn printed(line: impl Fn(f64) -> String, figures: &[f64]) -> Finding {
         let lines: Vec<String> = figures.iter().map(|figure| line(*figure)).collect();
-        finding(&lines.join("\n"))
+        in_log(grows, &lines.join("\n"))
     }
 
     #[test]

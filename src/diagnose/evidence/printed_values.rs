@@ -1,6 +1,8 @@
 //! Compares values that a log prints, such as labels with classes, or a GPU with the GPUs of a build.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use super::super::signature::Pattern;
 use super::{Case, Evidence, Finding};
@@ -17,22 +19,26 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 /// Returns the largest label in a list of distinct labels that the program printed, such as `unique: [0, 1, 4]`.
 #[must_use]
 pub(in crate::diagnose) fn largest_label(text: &str) -> Option<u64> {
-    let list = Pattern::new(concat!(
-        r"(?i)\b(?:unique|distinct|label values|mask values|class ids)\b[^\n]{0,60}?",
-        r"[\[({] ?(?<labels>\d+\.?(?:,? +\d+\.?){0,300}) ?[\])}]"
-    ));
-    let found = list.groups(text)?;
+    static LIST: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i)\b(?:unique|distinct|label values|mask values|class ids)\b[^\n]{0,60}?",
+            r"[\[({] ?(?<labels>\d+\.?(?:,? +\d+\.?){0,300}) ?[\])}]"
+        ))
+    });
+    let found = LIST.groups(text)?;
     let labels = found.get("labels")?.as_str()?;
     labels.split([',', ' ', '.']).filter_map(|label| label.parse().ok()).max()
 }
 
 /// Returns the number of classes of the model that the program printed.
 fn classes(text: &str) -> Option<u64> {
-    let count = Pattern::new(concat!(
-        r"(?i)\b(?<classes>\d{1,6}) (?:output channels|classes)\b",
-        r#"|\b(?:num_?classes|n_classes|num_labels|nc)['"]?[ =:]{1,3}(?<classes_2>\d{1,6})\b"#
-    ));
-    count.groups(text)?.get("classes")?.as_str()?.parse().ok()
+    static COUNT: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i)\b(?<classes>\d{1,6}) (?:output channels|classes)\b",
+            r#"|\b(?:num_?classes|n_classes|num_labels|nc)['"]?[ =:]{1,3}(?<classes_2>\d{1,6})\b"#
+        ))
+    });
+    COUNT.groups(text)?.get("classes")?.as_str()?.parse().ok()
 }
 
 fn labels_exceed_classes(case: &Case<'_>) -> Finding {
@@ -46,11 +52,13 @@ fn labels_exceed_classes(case: &Case<'_>) -> Finding {
 
 /// Checks whether the log shows a batch size of 1, which cannot be split.
 fn batch_is_one(case: &Case<'_>) -> Finding {
-    let one = Pattern::new(concat!(
-        r"(?i)(?:^|[\s'(\[-])(?:train_|micro_|per_device_train_|train )?batch[_ -]size",
-        r#"(?: per device)?[^\d\n=:,]{0,30}['"]?[=: ]{1,3}1(?:[\s,'")\]}]|$)"#
-    ));
-    match one.is_in(case.context) {
+    static ONE: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i)(?:^|[\s'(\[-])(?:train_|micro_|per_device_train_|train )?batch[_ -]size",
+            r#"(?: per device)?[^\d\n=:,]{0,30}['"]?[=: ]{1,3}1(?:[\s,'")\]}]|$)"#
+        ))
+    });
+    match ONE.is_in(case.context) {
         true => Finding::For("the batch size is 1".into()),
         false => Finding::Silent,
     }
@@ -82,7 +90,7 @@ fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Finding {
 fn rank_0_silent(case: &Case<'_>) -> Finding {
     let ranks = case.context.split("[Rank ").skip(1);
     let ranks = ranks.filter_map(|text| text.split_once(']')?.0.parse::<u32>().ok());
-    let ranks: std::collections::BTreeSet<u32> = ranks.collect();
+    let ranks: BTreeSet<u32> = ranks.collect();
     match ranks.first() {
         Some(1..) if ranks.len() > 1 => {
             Finding::For(format!("{} ranks report it, but not rank 0", ranks.len()))
@@ -107,6 +115,7 @@ fn driver_parts(case: &Case<'_>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::evidence::in_log;
 
     #[test]
     fn reads_the_largest_label_from_a_list_of_distinct_labels() {
@@ -119,21 +128,7 @@ mod tests {
 
     #[test]
     fn recognizes_a_batch_of_one() {
-        let is_one = |context: &str| {
-            let (found, measured) =
-                (super::super::FieldMap::new(), super::super::Measured::default());
-            let case = Case {
-                found: &found,
-                context,
-                frames: &[],
-                beside: &[],
-                ranks: 1,
-                table: None,
-                comparison: None,
-                measured: &measured,
-            };
-            batch_is_one(&case).is_for()
-        };
+        let is_one = |context: &str| in_log(batch_is_one, context).is_for();
         for text in
             ["--train_batch_size=1 --x", "  batch size per device: 1", "micro_batch_size: 1,"]
         {
