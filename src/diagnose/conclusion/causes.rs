@@ -113,3 +113,38 @@ fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<St
     };
     seen.iter().filter_map(clause).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn likely(id: &str, evidence: &[&str]) -> Cause {
+        let evidence = evidence.iter().map(|&one| one.to_owned()).collect();
+        Cause { id: id.into(), verdict: Verdict::Likely, r#for: evidence, ..Cause::default() }
+    }
+
+    #[test]
+    fn a_cause_is_likely_only_with_evidence_that_no_other_cause_has() {
+        let mut causes = [
+            likely("none", &[]),
+            likely("shared", &["a"]),
+            likely("too", &["a"]),
+            likely("own", &["b"]),
+        ];
+        lower_unseparated(&mut causes);
+        let verdicts = causes.iter().map(|cause| (cause.id.as_str(), cause.verdict));
+        let possible = Verdict::Possible;
+        assert_eq!(
+            verdicts.collect::<Vec<_>>(),
+            [("own", Verdict::Likely), ("none", possible), ("shared", possible), ("too", possible)]
+        );
+    }
+
+    #[test]
+    fn the_only_open_cause_stays_likely() {
+        let excluded = Cause { verdict: Verdict::RuledOut, ..likely("excluded", &[]) };
+        let mut causes = [likely("only", &[]), excluded];
+        lower_unseparated(&mut causes);
+        assert_eq!(causes[0].verdict, Verdict::Likely);
+    }
+}
