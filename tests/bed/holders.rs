@@ -15,16 +15,16 @@ use crate::harness::{Harness, Launch};
 use crate::holders_truth::Truth;
 use crate::reader::program;
 
-const SMALL: &[&str] = &["--layers", "1", "--width", "32", "--batch", "4"];
+pub const SMALL: &[&str] = &["--layers", "1", "--width", "32", "--batch", "4"];
 /// Readings of a busy program, each of which takes 0.2 to 2 s.
 const READINGS: usize = 5;
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A Python with a torch release.
 #[derive(Deserialize)]
-struct Installed {
+pub struct Installed {
     #[serde(skip)]
-    name: String,
+    pub name: String,
     python: PathBuf,
     environment: BTreeMap<String, String>,
 }
@@ -36,7 +36,7 @@ impl Installed {
         Self { name, ..serde_json::from_str(&launch).unwrap() }
     }
 
-    fn start(&self, script: &str, arguments: &[&str]) -> Harness {
+    pub fn start(&self, script: &str, arguments: &[&str]) -> Harness {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/hardware/holders");
         let mut command = Command::new(&self.python);
         command.arg(folder.join(script)).args(arguments);
@@ -47,7 +47,7 @@ impl Installed {
 }
 
 /// Returns the installed releases; an empty list without a bed.
-fn installed() -> Vec<Installed> {
+pub fn installed() -> Vec<Installed> {
     let Some(bed) = std::env::var_os("GPUTOP_BED") else {
         let is_required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
         assert!(!is_required, "GPUTOP_BED does not name a bed, and nothing may be skipped");
@@ -98,7 +98,7 @@ fn peak_mib(pid: u32) -> u64 {
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-fn truth(target: &mut Harness) -> Truth {
+pub fn truth(target: &mut Harness) -> Truth {
     serde_json::from_value(target.run("truth")).unwrap()
 }
 
@@ -127,6 +127,19 @@ fn a_busy_program_gets_no_wrong_name() {
             truth.check_lasting(holders, &release.name);
         }
         truth.check(&read_completely(target.pid), &release.name);
+    }
+}
+
+/// While a method of the model or the optimizer runs, both are also its local variable `self`.
+#[test]
+fn names_do_not_depend_on_the_function_that_runs() {
+    for release in installed() {
+        let mut target = release.start("programs.py", &["training"]);
+        let truth = truth(&mut target);
+        target.send("steps 1000000");
+        for _ in 0..READINGS {
+            truth.check_lasting(&read(target.pid), &release.name);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
     programs.py NAME
 
-NAME: generation, compiled, cuda_graph, large_heap, one of the leaks: loss_list, hook, cache, closure, traceback, one of
+NAME: generation, training, compiled, cuda_graph, large_heap, one of the leaks: loss_list, hook, cache, closure, traceback, one of
 the distributed programs: ddp, fsdp1, fsdp2, or one of the programs that need another library: huggingface (transformers
 and peft), torchao, bitsandbytes, deepspeed. The distributed programs use two GPUs if there are two, and report the tensors
 of rank 0. The commands on stdin and the answers are those of target.py. `truth` also contains `grows`, the start of the
@@ -83,13 +83,16 @@ class Generation:
         return {"parameter": parameter_names("program.model", self.model), "variable": cache}
 
 
-class Compiled:
-    """Training of a module that torch.compile has wrapped."""
+class Training:
+    """Training in a method of an object, during which other functions have the model and the optimizer as `self`."""
 
     def __init__(self):
-        self.model = torch.compile(make_model())
+        self.model = self.wrapped(make_model())
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.step()
+
+    def wrapped(self, model):
+        return model
 
     def step(self):
         self.model(torch.ones(256, WIDTH, device=DEVICE)).sum().backward()
@@ -97,6 +100,13 @@ class Compiled:
 
     def names(self):
         return training_names(self.model, self.optimizer)
+
+
+class Compiled(Training):
+    """Training of a module that torch.compile has wrapped."""
+
+    def wrapped(self, model):
+        return torch.compile(model)
 
 
 class CudaGraph:
@@ -409,6 +419,7 @@ class DeepSpeed:
 
 PROGRAMS = {
     "generation": Generation,
+    "training": Training,
     "compiled": Compiled,
     "cuda_graph": CudaGraph,
     "large_heap": LargeHeap,

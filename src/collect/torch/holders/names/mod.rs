@@ -43,6 +43,12 @@ const MAX_ALIASES: usize = 4_096;
 
 const MAIN_COST: u16 = 4;
 const FRAME_COST: u16 = 6;
+/// Cost of a function's variables for each function that is outside it on the stack. High for the outermost functions,
+/// because names of inner functions change with the running function: during an optimizer's step, `self` is the
+/// optimizer. Low beyond, because programs in a framework begin deep in the stack.
+const OUTER_CALL_COST: u16 = 4;
+const INNER_CALL_COST: u16 = 1;
+const OUTER_CALLS: u16 = 5;
 const MODULE_COST: u16 = 30;
 const LIBRARY_COST: u16 = 90;
 /// Modules that rarely refer to the program's tensors.
@@ -329,8 +335,8 @@ impl<'a, M: Memory> Names<'a, M> {
         }
     }
 
-    /// Adds the local variables of all functions on a thread's stack. Names in the outermost function get the lowest
-    /// costs, because its variables live longest.
+    /// Adds the local variables of all functions on a thread's stack. Those of the outermost function get the lowest
+    /// cost, because they live longest.
     fn add_frames(&mut self, thread: u64, number: usize) {
         let (python, layout) = (self.python, self.python.layout);
         let first = thread.wrapping_add(layout.thread_frame);
@@ -356,7 +362,9 @@ impl<'a, M: Memory> Names<'a, M> {
             let thread = if number == 0 { String::new() } else { format!("thread {number}: ") };
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
-            let cost = FRAME_COST + depth + if number == 0 { 0 } else { 4 };
+            let outer = depth.min(OUTER_CALLS);
+            let calls_cost = outer * OUTER_CALL_COST + (depth - outer) * INNER_CALL_COST;
+            let cost = FRAME_COST + calls_cost + if number == 0 { 0 } else { 4 };
             // Use the frame as the root of its variables, although a frame is not a Python object.
             let edge = Edge { cost, class: HolderClass::Variable, step: root };
             self.graph.push(frame, NO_PARENT, edge);
