@@ -21,6 +21,9 @@
 
 mod compare;
 mod differential;
+mod failed_allocation;
+#[path = "../it/fake_nvml.rs"]
+mod fake_nvml;
 mod harness;
 mod holders;
 #[path = "../it/holders_truth.rs"]

@@ -5,6 +5,7 @@ Commands on stdin, each answered by one line of JSON:
   churn      creates and drops objects and tensors, and collects garbage, until the command stop
   stop       prints the number of objects that were created per second
   steps N    runs N training steps, and prints the milliseconds of each
+  oom        asks for 1 PiB, and prints how many allocations have failed
   quit
 
 Options: --layers N --width N --batch N --leaks N (losses that keep their graph)
@@ -246,6 +247,13 @@ def timed_steps(count):
     return times
 
 
+def fail_to_allocate():
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8, device=DEVICE)
+    except RuntimeError:
+        return {"num_ooms": torch.cuda.memory_stats()["num_ooms"]}
+
+
 def answer(command, *arguments):
     global churn
     if command == "truth":
@@ -255,6 +263,8 @@ def answer(command, *arguments):
         return {}
     if command == "stop":
         return churn.stop()
+    if command == "oom":
+        return fail_to_allocate()
     return timed_steps(int(arguments[0]))
 
 
