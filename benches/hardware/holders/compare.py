@@ -7,8 +7,9 @@
 Starts target.py, which trains a small transformer and reports the address of each tensor. With `--all`, also starts each
 program of programs.py, except those whose library is not installed. With `--only`, starts only these programs. Fails if a
 parameter, gradient, buffer or optimizer state has another name or class, if the sums differ, if a leak is not named within
-its readings, or if 90 % of the named bytes of the large heap take longer than 0.5 s. Then it times training steps in
-alternating pairs: without a reading, and with one reading a second.
+its readings, or if 90 % of the named bytes of the large heap take longer than 0.5 s. The same names are compared while the
+program creates and drops objects as fast as it can. Then training steps are timed in alternating pairs: without a reading,
+and with one reading a second.
 """
 import argparse
 import collections
@@ -21,7 +22,7 @@ import threading
 import time
 
 HERE = pathlib.Path(__file__).parent
-PROGRAMS = ["generation", "compiled", "cuda_graph", "large_heap", "loss_list", "hook", "cache", "closure", "traceback"]
+PROGRAMS = ["generation", "training", "compiled", "cuda_graph", "large_heap", "loss_list", "hook", "cache", "closure", "traceback"]
 DISTRIBUTED = ["ddp", "fsdp1", "fsdp2"]
 # Each is skipped if its library is not installed.
 LIBRARIES = ["huggingface", "torchao", "bitsandbytes", "deepspeed"]
@@ -29,6 +30,7 @@ READINGS_FOR_GROWTH = 3
 STEPS_BETWEEN_READINGS = 5
 LARGE_HEAP_LIMIT_MS = 500
 LARGE_HEAP_SHARE = 0.9
+READINGS_OF_BUSY_PROGRAM = 10
 
 
 class Target:
@@ -70,6 +72,22 @@ class Target:
         self.process.wait()
 
 
+def tensors_by_address(holders):
+    """Returns the class and the names of each listed tensor."""
+    return {
+        tensor["address"]: (group["class"], [tensor["name"], *tensor["aliases"]])
+        for group in holders["groups"]
+        for tensor in group["tensors"]
+    }
+
+
+def compare_names(kind, names, listed):
+    """Returns the number of right names, and the tensors with another name or class."""
+    found = [(name, listed[address]) for name, (address, _) in names.items() if address in listed]
+    wrong = [(name, held) for name, held in found if held[0] != kind or name not in held[1]]
+    return len(found) - len(wrong), wrong
+
+
 def compare(truth, holders):
     """Returns the number of differences that are errors."""
     print(f"allocated: {truth['allocated']} B, gputop {holders['allocated']} B, {holders['quality']}")
@@ -79,25 +97,16 @@ def compare(truth, holders):
     groups = holders["groups"]
     errors += int(sum(group["bytes"] for group in groups) != holders["allocated"])
     blocks, sizes = collections.Counter(), collections.Counter()
-    listed = {}
     for group in groups:
         blocks[group["class"]] += group["count"]
         sizes[group["class"]] += group["bytes"]
-        listed |= {
-            tensor["address"]: (group["class"], [tensor["name"], *tensor["aliases"]]) for tensor in group["tensors"]
-        }
     for kind, size in sizes.most_common():
         print(f"  {kind:20} {blocks[kind]:6} blocks {size / 2**20:12.2f} MiB")
+    listed = tensors_by_address(holders)
     for kind, names in truth["names"].items():
-        right, wrong, unlisted = 0, [], 0
-        for name, (address, _) in names.items():
-            if address not in listed:
-                unlisted += 1  # not among the largest of its group
-            elif listed[address][0] == kind and name in listed[address][1]:
-                right += 1
-            else:
-                wrong.append((name, listed[address]))
-        print(f"{kind}: {right} of {len(names)} right, {unlisted} not listed, wrong: {wrong[:3]}")
+        right, wrong = compare_names(kind, names, listed)
+        # Tensors that are not among the largest of their group are not listed.
+        print(f"{kind}: {right} of {len(names)} right, {len(names) - right - len(wrong)} not listed, wrong: {wrong[:3]}")
         errors += len(wrong)
     saved = [listed[address][0] for address in truth["saved"] if address in listed]
     print(f"saved by autograd: {len(truth['saved'])}, listed as {dict(collections.Counter(saved))}")
@@ -118,6 +127,24 @@ def compare_growth(target, expected):
     is_named = any(name.startswith(expected) for name in growing)
     print(f"growth: expected {expected}, growing {growing}: {'right' if is_named else 'WRONG'}")
     return int(not is_named)
+
+
+def compare_busy(target, truth):
+    """Returns the number of wrong names and sums in readings of a program that creates and drops objects."""
+    target.ask("churn")
+    readings = [target.read()[0] for _ in range(READINGS_OF_BUSY_PROGRAM)]
+    rate = target.ask("stop")["operations_per_second"]
+    right, errors = 0, 0
+    for holders in readings:
+        listed = tensors_by_address(holders)
+        errors += int(sum(group["bytes"] for group in holders["groups"]) != holders["allocated"])
+        for kind, names in truth["names"].items():
+            found, wrong = compare_names(kind, names, listed)
+            right += found
+            errors += len(wrong)
+    complete = sum("limit" not in holders for holders in readings)
+    print(f"busy: {rate:.0f} operations/s, {complete} of {len(readings)} readings complete, {right} names right, {errors} errors")
+    return errors
 
 
 def compare_large_heap(holders):
@@ -172,6 +199,7 @@ def compare_transformer(target_options):
     errors = compare(truth, target.read()[0])
     took = [target.read() for _ in range(5)]
     print(f"five readings: {[held['took'] for held, _ in took]} ms, with start {[round(ms) for _, ms in took]} ms")
+    errors += compare_busy(target, truth)
     command = f"steps {options.steps}"
     target.ask(command)
     alone, beside, readings = [], [], []
