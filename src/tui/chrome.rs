@@ -233,7 +233,7 @@ pub fn notice(app: &App, screen: &str, area: Rect, buffer: &mut Buffer) {
 const MIN_TITLE_COLUMNS: usize = 20;
 
 /// Draws the notice of the newest unread incident: `!! 12:03 GPU 0 train.py 418 OUT OF MEMORY: 2.00 GiB did not fit  +2
-/// d explain`. Omits the explain key if it opens another incident, `explained`. Above the page of an incident, says that
+/// more d explain`. Omits the explain key if it opens another incident, `explained`. Above the page of an incident, says that
 /// the notice is about another one.
 pub fn incident(
     app: &App,
@@ -254,7 +254,7 @@ pub fn incident(
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.len() - 1;
     let right = if others > 0 && margin > 0 {
-        let others = format!(" +{others}");
+        let others = format!(" +{others} more");
         put_right(buffer, x, right, area.y, &others, theme.style(Role::Dim))
     } else {
         right

@@ -62,11 +62,11 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
         return Cell::new(format!("{exit} {command}"), Role::Warn);
     }
     match row.run_state() {
-        RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),
-        RunState::Blocked => Cell::new(format!("blocked {command}"), Role::Warn),
-        RunState::Stopped => Cell::new(format!("stopped {command}"), Role::Warn),
+        RunState::Zombie => Cell::new(format!("zombie: {command}"), Role::Bad),
+        RunState::Blocked => Cell::new(format!("blocked: {command}"), Role::Warn),
+        RunState::Stopped => Cell::new(format!("stopped: {command}"), Role::Warn),
         _ => match row.warning() {
-            Some(warning) => Cell::new(format!("{} {command}", warning.word()), Role::Warn),
+            Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Role::Warn),
             None => Cell::text(command),
         },
     }
