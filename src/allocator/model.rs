@@ -869,7 +869,7 @@ impl<D: Driver> Model<D> {
             .filter(|&at| self.is_head(at))
             .map(|at| self.segment(at))
             .collect();
-        segments.sort_by_key(|segment| segment.address);
+        segments.sort_unstable_by_key(|segment| segment.address);
         segments
     }
 

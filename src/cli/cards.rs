@@ -83,6 +83,6 @@ fn files(folder: &Path) -> Result<Vec<(String, String)>> {
             files.push((id, std::fs::read_to_string(&path).wrap_err_with(context)?));
         }
     }
-    files.sort();
+    files.sort_unstable();
     Ok(files)
 }

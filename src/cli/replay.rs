@@ -126,7 +126,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         if inside.is_empty() {
             bail!("no recording in directory {shown}: no file name ends with {FILE_EXTENSION}");
         }
-        inside.sort();
+        inside.sort_unstable();
         files.append(&mut inside);
     }
     Ok(files)

@@ -393,7 +393,7 @@ impl Store {
         }
         let state = State::read(&self.folder).unwrap_or_default();
         files.retain(|file| file.uid != *written);
-        files.sort_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
+        files.sort_unstable_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
         // Reserve room for the incident just written.
         let own = self.path(written).metadata().map_or(0, |file| file.len());
         let mut oldest = files.into_iter();
@@ -431,7 +431,7 @@ impl Store {
                 files.push(StoreFile { uid, bytes });
             }
         }
-        files.sort_by(|a, b| a.uid.cmp(&b.uid));
+        files.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
         Ok(files)
     }
 

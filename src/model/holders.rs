@@ -128,7 +128,7 @@ impl Holders {
                 None => classes.push((group.class, group.bytes)),
             }
         }
-        classes.sort_by_key(|(class, bytes)| (std::cmp::Reverse(*bytes), *class));
+        classes.sort_unstable_by_key(|(class, bytes)| (std::cmp::Reverse(*bytes), *class));
         classes
     }
 

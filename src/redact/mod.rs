@@ -56,7 +56,7 @@ pub fn text(text: &[u8]) -> Vec<u8> {
 }
 
 fn replace(text: &[u8], mut hidden: Vec<Range<usize>>) -> Vec<u8> {
-    hidden.sort_by_key(|range| (range.start, range.end));
+    hidden.sort_unstable_by_key(|range| (range.start, range.end));
     let mut result = Vec::with_capacity(text.len());
     let mut done = 0;
     for range in hidden.into_iter().filter(|range| !range.is_empty()) {

@@ -83,7 +83,7 @@ impl Hook {
             name.to_str().is_some_and(|name| name.starts_with(&prefix))
         });
         let mut traces: Vec<PathBuf> = ours.map(|entry| entry.path()).collect();
-        traces.sort();
+        traces.sort_unstable();
         traces
     }
 }

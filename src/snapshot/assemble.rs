@@ -50,8 +50,8 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         device.ordinal = *ordinal;
         device.map.ordinal = *ordinal;
         device.map.exact = true;
-        device.map.segments.sort_by_key(|segment| segment.address);
-        device.held.sort_by_key(|held| held.address);
+        device.map.segments.sort_unstable_by_key(|segment| segment.address);
+        device.held.sort_unstable_by_key(|held| held.address);
         // Shrink the vectors: they grew by doubling and stay in memory while the snapshot is shown.
         device.events.shrink_to_fit();
     }

@@ -353,7 +353,7 @@ impl Totals {
         let driver_reserved = reserved.max().flatten();
         let mut gpus: Vec<GpuSummary> =
             self.gpus.into_iter().map(|(uuid, gpu)| gpu.summary(uuid)).collect();
-        gpus.sort_by_key(|gpu| gpu.index);
+        gpus.sort_unstable_by_key(|gpu| gpu.index);
         let mut processes: Vec<ProcessSummary> = Vec::new();
         for (key, totals) in self.processes {
             let warnings = self.warnings.iter();
@@ -367,7 +367,8 @@ impl Totals {
             processes.push(totals.summary(key, warnings.collect(), &gpus));
         }
         let peak = |process: &ProcessSummary| process.vram.map(|vram| vram.peak);
-        processes.sort_by_key(|process| (std::cmp::Reverse(peak(process)), process.process));
+        processes
+            .sort_unstable_by_key(|process| (std::cmp::Reverse(peak(process)), process.process));
         let mut incidents: Vec<IncidentSummary> =
             incidents.iter().map(|record| IncidentSummary::of(record, mono, &gpus)).collect();
         incidents.sort_by_key(|incident| incident.after);
@@ -530,7 +531,7 @@ impl ProcessTotals {
             peaks.into_iter().flatten().all(|peak| peak == Bytes(0))
         };
         pools.retain(|pool| !is_empty(pool));
-        pools.sort_by_key(|pool| pool.ordinal);
+        pools.sort_unstable_by_key(|pool| pool.ordinal);
         ProcessSummary {
             process,
             command: facts.and_then(|facts| match facts.command.value() {

@@ -27,7 +27,7 @@ pub fn process(row: &ProcessRow) -> Copied {
 pub fn group(group: &Group, app: &App) -> Copied {
     let rows = group.rows.iter().filter_map(|row| app.rows.get(*row));
     let mut keys: Vec<ProcessKey> = rows.map(|row| row.id().key).collect();
-    keys.sort();
+    keys.sort_unstable();
     keys.dedup();
     let pids: Vec<String> = keys.iter().map(|key| key.pid.to_string()).collect();
     Copied::new(format!("the PIDs of {}", group.title), &pids.join(" "))

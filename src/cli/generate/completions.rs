@@ -66,7 +66,7 @@ fn flags_with_values(program: &Command) -> String {
             short.into_iter().chain(long)
         })
         .collect();
-    flags.sort();
+    flags.sort_unstable();
     flags.dedup();
     flags.join("|")
 }

@@ -106,7 +106,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
         })
         .map(|entry| entry.path())
         .collect();
-    files.sort();
+    files.sort_unstable();
     files
 }
 

@@ -30,7 +30,7 @@ impl Themes {
         let mut names: Vec<String> = files
             .filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
             .collect();
-        names.sort();
+        names.sort_unstable();
         names
     }
 

@@ -172,7 +172,7 @@ fn devices(root: &Path) -> Vec<String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name == "nvidiactl" || is_gpu(name))
         .collect();
-    names.sort_by_key(|name| (name != "nvidiactl", name.len(), name.clone()));
+    names.sort_unstable_by_key(|name| (name != "nvidiactl", name.len(), name.clone()));
     names
 }
 

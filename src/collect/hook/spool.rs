@@ -86,7 +86,7 @@ impl Spool {
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
         names.retain(|name| name.run == run && name.kind == Kind::Events);
-        names.sort();
+        names.sort_unstable();
         let reports = names.iter().map(|name| {
             let mut report =
                 Report { key: name.key, process: Process::default(), events: Vec::new() };
@@ -170,7 +170,7 @@ impl Spool {
             let age = status.modified().ok().and_then(|time| time.elapsed().ok());
             files.push((age.unwrap_or_default(), path));
         }
-        files.sort();
+        files.sort_unstable();
         for (n, (age, path)) in files.iter().enumerate() {
             if *age > MAX_AGE || n >= MAX_RETAINED {
                 let _ = fs::remove_file(path);

@@ -207,7 +207,7 @@ impl ListRow for FleetRow {
     /// order.
     fn rows<'a>(app: &'a App, (): &()) -> Vec<(usize, &'a Self)> {
         let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
-        rows.sort_by_key(|(at, row)| (row.rank(), *at));
+        rows.sort_unstable_by_key(|(at, row)| (row.rank(), *at));
         rows
     }
 

@@ -466,7 +466,7 @@ fn row_order(map: &PoolMap) -> Vec<usize> {
     };
     let mut order: Vec<usize> =
         (0..map.segments.len()).filter(|&i| map.segments[i].size.0 > 0).collect();
-    order.sort_by_key(|&i| {
+    order.sort_unstable_by_key(|&i| {
         let segment = &map.segments[i];
         (rank(segment.pool), segment.stream, segment.address)
     });

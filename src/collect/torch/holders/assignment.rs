@@ -41,7 +41,7 @@ impl Blocks {
                 }));
             }
         }
-        blocks.sort_by_key(|block| block.address);
+        blocks.sort_unstable_by_key(|block| block.address);
         Self(blocks)
     }
 

@@ -149,7 +149,7 @@ impl MemoryScreen {
         let pools = app.frame.pools.as_ref();
         let mut list: Vec<&Pool> =
             pools.into_iter().flat_map(|pools| pools.of(self.process)).collect();
-        list.sort_by_key(|pool| pool.ordinal);
+        list.sort_unstable_by_key(|pool| pool.ordinal);
         list
     }
 
