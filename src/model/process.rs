@@ -81,6 +81,34 @@ impl Process {
             None => name.clone(),
         })
     }
+
+    /// Returns the name of the program, or of the script run by an interpreter or launcher.
+    pub fn program(&self) -> String {
+        let name = self.command.value().and_then(|command| program_of(command));
+        name.unwrap_or_else(|| self.name.clone())
+    }
+}
+
+/// Returns the program's name in a command line, or that of the script run by an interpreter or launcher. Never returns
+/// an argument that is not a Python file or module.
+pub fn program_of(command: &str) -> Option<String> {
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut words = command.split_whitespace();
+    let program = file_name(words.next()?);
+    let mut previous = "";
+    for word in words {
+        if previous == "-c" {
+            break;
+        }
+        if word.ends_with(".py") {
+            return Some(file_name(word));
+        }
+        if previous == "-m" && program.starts_with("python") {
+            return Some(word.to_owned());
+        }
+        previous = word;
+    }
+    (!program.is_empty()).then_some(program)
 }
 
 /// Scheduler state in `/proc/PID/stat`.
@@ -136,4 +164,28 @@ pub struct Variable {
 pub struct Parent {
     pub pid: Pid,
     pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_script_of_a_command_and_no_argument() {
+        for (command, name) in [
+            ("/usr/bin/python3 -u /home/ana/train.py --token s.py", "train.py"),
+            ("python -m torch.distributed.run --nproc 8 train.py", "torch.distributed.run"),
+            ("torchrun --nproc-per-node 8 train.py", "train.py"),
+            ("python -c exec(open('secret.py').read())", "python"),
+            ("/opt/bin/server --password hunter2", "server"),
+            ("", "comm"),
+        ] {
+            let process = Process {
+                name: "comm".into(),
+                command: command.to_owned().into(),
+                ..Process::default()
+            };
+            assert_eq!(process.program(), name, "{command}");
+        }
+    }
 }

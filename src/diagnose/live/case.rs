@@ -27,7 +27,7 @@ use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::{Excerpt, Record};
 use crate::model::pool::FailureMap;
-use crate::model::process::ProcessKey;
+use crate::model::process::{ProcessKey, program_of};
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
@@ -387,6 +387,10 @@ impl Case {
             && program.is_some_and(|program| program.rank.is_none())
         {
             with_command(&mut incident, command);
+        }
+        if self.key.process.map(|key| key.pid) == incident.fields.pid {
+            let file = || program_of(command.as_ref()?).filter(|name| name.ends_with(".py"));
+            incident.fields.python_file = incident.fields.python_file.take().or_else(file);
         }
         let time = jiff::Timestamp::from_millisecond(self.key.time.0);
         let key = IncidentKey { run: program.and_then(|program| program.run), ..self.key.clone() };

@@ -76,6 +76,7 @@ impl SimulatedRun {
     fn process(&self, pid: u32) -> Process {
         Process {
             key: key(pid),
+            command: "python train.py".to_owned().into(),
             rank: match self.launcher {
                 Some(_) => Reading::Value(pid - 418),
                 None => Reading::missing(Reason::Unsupported, "no rank"),
@@ -604,6 +605,8 @@ fn text_of_a_process_is_about_that_process() {
     );
     let last = sim.last();
     assert_eq!(last.incident.fields.pid, Some(Pid(418)));
+    // The text has no stack, so the name is that of the command.
+    assert_eq!(last.incident.fields.python_file.as_deref(), Some("train.py"));
     assert_eq!(last.processes(), [key(418)]);
 }
 
