@@ -167,14 +167,27 @@ impl Holders {
     }
 }
 
+/// Parts of the names of data types in which weights are stored after quantization.
+const QUANTIZED_TYPES: &[&str] = &["int", "float8", "float4"];
+
 impl HolderGroup {
     pub fn key(&self) -> GroupKey {
         GroupKey { ordinal: self.ordinal, class: self.class, name: self.name.clone() }
     }
 
-    /// Returns the group's class, and its purpose if the tensor names indicate one: `variables, KV cache`.
+    /// Returns the purpose that the names or types of the tensors indicate, such as `KV cache`. Weights of a type that
+    /// cannot be trained are quantized.
+    fn purpose(&self) -> Option<&'static str> {
+        let is_small =
+            |tensor: &HeldTensor| QUANTIZED_TYPES.iter().any(|t| tensor.dtype.contains(t));
+        let is_quantized =
+            self.class == HolderClass::Parameter && self.tensors.first().is_some_and(is_small);
+        purpose::purpose(&self.name).or(is_quantized.then_some(purpose::QUANTIZED))
+    }
+
+    /// Returns the group's class, and its purpose if one is known: `variables, KV cache`.
     pub fn class_words(&self) -> String {
-        match purpose::purpose(&self.name) {
+        match self.purpose() {
             Some(purpose) => format!("{}, {purpose}", self.class.name()),
             None => self.class.name().into(),
         }
@@ -260,6 +273,20 @@ mod tests {
 
     fn tensor(address: u64, path: usize) -> HeldTensor {
         HeldTensor { address, path: vec!["x".repeat(100); path], ..HeldTensor::default() }
+    }
+
+    #[test]
+    fn weights_of_a_type_that_cannot_be_trained_are_quantized() {
+        for (class, dtype, words) in [
+            (HolderClass::Parameter, "uint8", "parameters, quantized tensor"),
+            (HolderClass::Parameter, "float8_e4m3fn", "parameters, quantized tensor"),
+            (HolderClass::Parameter, "bfloat16", "parameters"),
+            (HolderClass::Variable, "int64", "variables"),
+        ] {
+            let tensor = HeldTensor { dtype: dtype.into(), ..HeldTensor::default() };
+            let group = HolderGroup { class, tensors: vec![tensor], ..HolderGroup::default() };
+            assert_eq!(group.class_words(), words, "{dtype}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ WIDTH = 1024
 
 
 def storage(tensor):
-    held = tensor.untyped_storage()
+    held = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()  # before torch 2.0
     return [held.data_ptr(), held.nbytes()]
 
 
@@ -370,10 +370,23 @@ class Torchao(Quantized):
 
 
 class Bitsandbytes(Quantized):
-    def __init__(self):
-        from bitsandbytes.nn import Linear8bitLt
+    """A layer with 8-bit and one with 4-bit weights."""
 
-        self.model = nn.Sequential(*[Linear8bitLt(WIDTH, WIDTH, has_fp16_weights=False) for _ in range(2)]).to(DEVICE)
+    def __init__(self):
+        from bitsandbytes.nn import Linear4bit, Linear8bitLt
+
+        self.model = nn.Sequential(Linear8bitLt(WIDTH, WIDTH, has_fp16_weights=False), Linear4bit(WIDTH, WIDTH))
+        self.model.to(DEVICE)
+
+    def inner_tensors(self):
+        state = self.model[1].quant_state
+        of_state = {f"program.model.1.quant_state.{name}": getattr(state, name) for name in ("absmax", "code")}
+        return {"program.model.0.weight.SCB": self.model[0].weight.SCB, **of_state}
+
+    def names(self):
+        inner = {name: storage(value) for name, value in self.inner_tensors().items()}
+        variables = {name: inner.pop(name) for name in list(inner) if ".quant_state." in name}
+        return {"parameter": {**parameter_names("program.model", self.model), **inner}, "variable": variables}
 
 
 class DeepSpeed:

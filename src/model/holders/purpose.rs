@@ -68,7 +68,7 @@ const NESTED_PURPOSES: &[(&str, &[&str], &str)] = &[
     ("weight", &["scale", "zero_point", "cb"], QUANTIZED),
 ];
 
-const QUANTIZED: &str = "quantized tensor";
+pub(super) const QUANTIZED: &str = "quantized tensor";
 
 /// Returns the purpose of tensors with this name, such as `KV cache` for `cache.key_cache[*]`.
 pub fn purpose(name: &str) -> Option<&'static str> {
