@@ -1,8 +1,11 @@
 //! Every picture that the documentation shows, in one place.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::model::holders::Holders;
+use gputop::protocol::Update;
 use gputop::tui::effect::Effect;
 use gputop::tui::picture::{animated_svg, svg};
 use gputop::tui::theme::Palette;
@@ -45,7 +48,22 @@ fn path(name: &str) -> PathBuf {
 /// Returns the path and the content of every picture.
 pub fn all() -> Vec<(PathBuf, String)> {
     let pictures = PICTURES.iter().map(|picture| (picture.path(), picture.draw()));
-    pictures.chain([(path("fix"), fix())]).collect()
+    pictures.chain([(path("fix"), fix()), (path("holders"), holders())]).collect()
+}
+
+/// A program that keeps the graphs of some losses, on an H200: a recording of ten seconds, and the last readings.
+const LEAK: &[u8] = include_bytes!("../../data/holders/leak/recording.gpt.zst");
+const LEAK_READINGS: &[u8] = include_bytes!("../../data/holders/leak/readings.json.zst");
+
+fn holders() -> String {
+    let mut app =
+        screen_fixture::app_at(LEAK, LEAK_SECONDS, Palette::Dark, false, true);
+    let text = zstd::decode_all(LEAK_READINGS).expect("whole");
+    for reading in serde_json::Deserializer::from_slice(&text).into_iter::<Holders>() {
+        let reading = reading.expect("a reading");
+        app.update(Update::Holders(reading.process, Arc::new(Ok(reading))));
+    }
+    svg(&screen_fixture::draw(&app, "holders", 120, 28))
 }
 
 /// Draws the way from a failure to its fix in the demo: the overview, the explanation, and the first fix copied.
