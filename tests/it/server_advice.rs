@@ -127,3 +127,73 @@ fn the_first_fix_changes_something() {
         check(log, id, fix);
     }
 }
+
+/// Ollama prints the names of AMD's variables, without values, on every machine.
+#[test]
+fn a_variable_without_a_value_shows_no_amd_gpu() {
+    let incident = first(
+        "level=INFO msg=\"server config\" env=\"map[HSA_OVERRIDE_GFX_VERSION: OLLAMA_DEBUG:false]\"\n\
+         level=DEBUG msg=\"amdgpu driver not detected /sys/module/amdgpu\"\n\
+         CUDA error: unspecified launch failure\n  current device: 0, in function ggml_backend_cuda_synchronize at \
+         ggml-cuda.cu:2401\n",
+    );
+    assert_eq!(incident.id, "cuda-launch-failure-719");
+    for fix in &incident.fixes {
+        assert!(!fix.change.contains("AMD_") && !fix.change.contains("rocm"), "{fix:?}");
+    }
+}
+
+#[test]
+fn a_tool_environment_gets_its_own_command() {
+    check(
+        "  File \"/home/u/.local/share/uv/tools/whisper-ctranslate2/lib/python3.12/site-packages/faster_whisper/\
+         transcribe.py\", line 9, in encode\nRuntimeError: Library libcublas.so.12 is not found or cannot be loaded\n",
+        "library-not-found",
+        "uv tool install TOOL --with nvidia-cublas-cu12",
+    );
+}
+
+#[test]
+fn the_gpu_and_the_failed_library_choose_the_fix() {
+    for (log, id, fix) in [
+        (
+            "Welcome to KoboldCpp - Version 1.90\n  Device 0: Quadro GP100, compute capability 6.0, VMM: yes\n\
+             C:\\b\\ggml-cuda\\mmv.cu:51: ERROR: CUDA kernel mul_mat_vec has no device code compatible with CUDA arch \
+             520. ggml-cuda.cu was compiled for: 500,520,750\nCUDA error: unspecified launch failure\n",
+            "cuda-no-kernel-image-209",
+            "koboldcpp/releases",
+        ),
+        (
+            "$ python -m sglang.launch_server --model-path m\nRuntimeError: BatchDecodeWithPagedKVCache failed with \
+             error no kernel image is available for execution on the device\n",
+            "cuda-no-kernel-image-209",
+            "--attention-backend triton",
+        ),
+        (
+            "  File \"faster_whisper\\transcribe.py\", line 1719, in encode\n\
+             RuntimeError: cuBLAS failed with status CUBLAS_STATUS_NOT_SUPPORTED\n",
+            "cublas-call-failed",
+            "--compute_type float16",
+        ),
+        (
+            "E0102 03:04:05.000001 1 model_lifecycle.cc:638] failed to load 'm' version 1: Internal: unable to create \
+             stream: operation not supported\nI0102 03:04:05.000002 1 metrics.cc:877] Collecting metrics for GPU 0: \
+             GRID A100D-10C\n",
+            "cuda-not-supported",
+            "enable_uvm",
+        ),
+    ] {
+        check(log, id, fix);
+    }
+}
+
+/// The web UI suggests more precision only if the options for it are not set.
+#[test]
+fn precision_is_not_the_fix_if_its_options_are_set() {
+    let frame = "  File \"/srv/stable-diffusion-webui/modules/devices.py\", line 203, in test_for_nans\n";
+    let nan = "modules.devices.NansException: A tensor with all NaNs was produced in VAE.";
+    let off = " Use --disable-nan-check commandline argument to disable this check.\n";
+    let hint = " This could be because there's not enough precision to represent the picture.";
+    check(&format!("{frame}{nan}{hint}{off}"), "nan-output", "--no-half-vae");
+    check(&format!("{frame}{nan}{off}"), "nan-output", "--opt-sdp-attention");
+}
