@@ -168,15 +168,23 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         let mut files = traceback.frames.iter().map(|frame| frame.file.as_str());
         let innermost = files.next_back().unwrap_or_default();
         if let Some(server) = Workloads::embedded().recognize(innermost, "").server() {
-            let _ = writeln!(
-                out,
-                "This is a bug in {server}, not in the GPU: update it, or report it with this log."
-            );
+            let advice = match DEFECTS.contains(&traceback.exception.as_str()) {
+                true => format!(
+                    "This is a bug in {server}, not in the GPU: update it, or report it with this log."
+                ),
+                false => {
+                    format!("{server} itself raised this, not the GPU. The message says why.")
+                }
+            };
+            let _ = writeln!(out, "{advice}");
         }
     }
     out += &cards_to_read(catalogue, logs);
     out
 }
+
+/// Exceptions that a server raises only because of a defect. Others, such as `ValueError`, may reject what it was given.
+const DEFECTS: &[&str] = &["AssertionError", "AttributeError", "NameError", "UnboundLocalError"];
 
 /// Maximum number of cards to suggest for a log without a known failure.
 const MAX_SIMILAR_CARDS: usize = 3;

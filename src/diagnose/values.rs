@@ -175,6 +175,11 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
         r"offloaded (?<value>\d+)/\d+ layers to GPU|offloading (?<value_2>\d+) repeating layers",
     )?;
     let weights = input.number(r"CUDA\d (?:model )?buffer size = (?<value>[\d.]+) Mi?B")?;
+    // The layers of one of several GPUs are not all that were offloaded.
+    let has_several = Pattern::new(r"CUDA[1-9]\d? (?:model )?buffer size");
+    if input.texts.iter().any(|text| has_several.groups(text).is_some()) {
+        return None;
+    }
     let layer = weights * 1_048_576.0 / layers.max(1.0);
     let fits = layers - (requested / layer).ceil() - 1.0;
     (fits >= 1.0).then(|| Value {
@@ -192,8 +197,9 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
 fn half_of_setting(input: &Input<'_>) -> Option<Value> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
-        r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,4}(?<value>\d{1,6})\b"#,
-        r"|warming up sampler with (?<value_2>\d{1,6}) dummy requests"
+        r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,16}(?<value>\d{1,6})\b"#,
+        r"|(?:^|\s)(?:-ub|--ubatch-size|-b|--batch-size)[ =](?<value_2>\d{1,6})\b",
+        r"|warming up sampler with (?<value_3>\d{1,6}) dummy requests"
     ))?;
     (now >= 2.0).then(|| Value {
         text: format!("{}", (now / 2.0).floor()),
@@ -241,7 +247,7 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
     let divided = input.figure("heads").map(|heads| (heads, "attention heads"));
     let (size, name) = divided.or_else(|| Some((input.figure("dimension")?, "parts")))?;
     let now = input.figure("parallel_size")?;
-    let powers = (1..16).rev().map(|exponent| 1_u64 << exponent);
+    let powers = (0..16).rev().map(|exponent| 1_u64 << exponent);
     let fits = powers.filter(|power| *power < now).find(|power| size % power == 0)?;
     Some(Value {
         text: fits.to_string(),
@@ -323,7 +329,7 @@ mod tests {
         assert_eq!(of("half-of-setting", &[], "max_num_seqs=256,"), Some("128".into()));
         let split = |heads| [("heads", heads), ("parallel_size", 8)];
         assert_eq!(of("dividing-size", &split(28), ""), Some("4".into()));
-        assert_eq!(of("dividing-size", &split(71), ""), None);
+        assert_eq!(of("dividing-size", &split(71), ""), Some("1".into()));
         let wheel = |library: &str| {
             let found = [("library".to_owned(), library.into())].into_iter().collect();
             value("library-wheel", &found, "", "").map(|value| value.text)

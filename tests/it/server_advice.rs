@@ -190,7 +190,8 @@ fn the_gpu_and_the_failed_library_choose_the_fix() {
 /// The web UI suggests more precision only if the options for it are not set.
 #[test]
 fn precision_is_not_the_fix_if_its_options_are_set() {
-    let frame = "  File \"/srv/stable-diffusion-webui/modules/devices.py\", line 203, in test_for_nans\n";
+    let frame =
+        "  File \"/srv/stable-diffusion-webui/modules/devices.py\", line 203, in test_for_nans\n";
     let nan = "modules.devices.NansException: A tensor with all NaNs was produced in VAE.";
     let off = " Use --disable-nan-check commandline argument to disable this check.\n";
     let hint = " This could be because there's not enough precision to represent the picture.";

@@ -56,8 +56,7 @@ const LEAK: &[u8] = include_bytes!("../../data/holders/leak/recording.gpt.zst");
 const LEAK_READINGS: &[u8] = include_bytes!("../../data/holders/leak/readings.json.zst");
 
 fn holders() -> String {
-    let mut app =
-        screen_fixture::app_at(LEAK, LEAK_SECONDS, Palette::Dark, false, true);
+    let mut app = screen_fixture::app_at(LEAK, LEAK_SECONDS, Palette::Dark, false, true);
     let text = zstd::decode_all(LEAK_READINGS).expect("whole");
     for reading in serde_json::Deserializer::from_slice(&text).into_iter::<Holders>() {
         let reading = reading.expect("a reading");
