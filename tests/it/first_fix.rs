@@ -233,3 +233,96 @@ fn a_fallback_is_not_a_failure() {
         assert!(explain(Catalogue::embedded(), "x.log", log.as_bytes()).is_empty(), "{log}");
     }
 }
+
+#[test]
+fn what_worked_before_the_failure_excludes_causes() {
+    check(
+        "C:\\lora> accelerate launch train_network.py\n\
+         steps:  22%|##        | 440/2000 [11:02<39:10,  1.51s/it, avr_loss=0.12]Traceback (most recent call last):\n\
+         \x20 File \"C:\\lora\\sd-scripts\\train_network.py\", line 855, in train\n    optimizer.step()\n\
+         RuntimeError: CUDA error: unknown error\n",
+        "wevtutil",
+        &["rmmod", "GPUS", "spawn", "dmesg"],
+    );
+    check(
+        "/opt/tune/lib/python3.11/site-packages/axolotl/utils/distributed.py\n    with zero_first(is_local_main_process()):\n\
+         torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via \
+         c10d key-value store by key '0', but store->get('0') got error: wait timeout after 1800000ms\n",
+        "axolotl preprocess",
+        &["SOCKET_IFNAME", "rdzv"],
+    );
+    check(
+        "/usr/include/python3.10/pyconfig.h:3:12: fatal error: x86_64-linux-gnu/python3.10/pyconfig.h: No such file or \
+         directory\ncompilation terminated.\n\
+         CalledProcessError: Command '['/usr/bin/gcc', '/tmp/tmpab/main.c', '-O3', '-shared']' returned non-zero exit \
+         status 1.\n",
+        "python3-dev",
+        &["build-essential"],
+    );
+    check(
+        "torch 2.7.1+cu128 NVIDIA GeForce RTX 5090\n  File \"/work/gsplat/gsplat/rendering.py\", line 9, in render\n\
+         RuntimeError: CUDA error: no kernel image is available for execution on the device\n",
+        "--no-build-isolation gsplat",
+        &["cu118"],
+    );
+}
+
+#[test]
+fn a_process_killed_while_it_loads_weights_needs_less_host_memory() {
+    check(
+        "Loading checkpoint shards:  40%|####      | 2/5 [00:31<00:46, 15.6s/it]WARNING:torch.distributed.elastic.\
+         multiprocessing.api:Sending process 71 closing signal SIGTERM\n\
+         ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 72) of binary: \
+         /usr/bin/python3\n",
+        "low_cpu_mem_usage",
+        &["DataLoader(", "np.asarray"],
+    );
+}
+
+#[test]
+fn a_resumed_run_does_not_keep_its_checkpoint_on_the_gpu() {
+    check(
+        "Resuming training from out\nTraceback (most recent call last):\n  File \"/work/gpt/train.py\", line 299, in <module>\n\
+         torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB (GPU 0; 8.00 GiB total capacity; \
+         7.20 GiB already allocated; 0 bytes free; 7.30 GiB reserved in total by PyTorch)\n",
+        "map_location=\"cpu\"",
+        &["max_split_size_mb"],
+    );
+}
+
+#[test]
+fn each_training_program_gets_its_own_option() {
+    check(
+        "RuntimeError: One or more background workers are no longer alive. Exiting.\n\
+         /opt/seg/lib/python3.10/site-packages/nnunetv2/run/run_training.py\n",
+        "nnUNet_n_proc_DA",
+        &["DataLoader(", "shm-size"],
+    );
+    check(
+        "/opt/rl/lib/python3.12/site-packages/trl/trainer/grpo_trainer.py\n\
+         /opt/rl/lib/python3.12/site-packages/vllm/device_allocator/cumem.py\n\
+         RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n",
+        "vllm_gpu_memory_utilization",
+        &["vllm serve", "--max-model-len"],
+    );
+    check(
+        "cmd = python -u -m deepspeed.launcher.launch train.py --deepspeed zero3.json --bf16 True --num_train_epochs 2\n\
+         ValueError: Your setup doesn't support bf16/gpu. You need torch>=1.10, using Ampere GPU with cuda>=11.0\n",
+        "--fp16 true",
+        &["AutoModel"],
+    );
+    check(
+        "/opt/ds/lib/python3.10/site-packages/deepspeed/runtime/fp16/loss_scaler.py\n\
+         Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.\n",
+        "bf16",
+        &["initial_scale"],
+    );
+}
+
+/// One flush is no reason to change anything.
+#[test]
+fn a_single_cache_flush_is_not_reported() {
+    let log = "[stage3.py:1850:step] 1 pytorch allocator cache flushes since last step. this happens when there is high \
+               memory pressure\n{'train_runtime': 4210.3, 'train_loss': 1.4, 'epoch': 1.0}\n";
+    assert!(explain(Catalogue::embedded(), "x.log", log.as_bytes()).is_empty());
+}

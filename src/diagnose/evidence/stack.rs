@@ -125,7 +125,9 @@ pub(super) const EVIDENCE: &[Evidence] = &[
                     "multi_head_attention_forward",
                 ],
                 &[
-                    "softmax(",
+                    // Not `log_softmax(`, which is applied to logits.
+                    " softmax(",
+                    ".softmax(",
                     "attn_weights",
                     "scores =",
                     "attention_probs",
