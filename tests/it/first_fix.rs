@@ -221,6 +221,78 @@ fn an_old_nvcc_is_told_from_faulty_sources() {
     );
 }
 
+#[test]
+fn native_programs_get_no_advice_for_python() {
+    check(
+        "0 CUDA Error: out of memory\nsolver: ./src/gpu.c:36: check_error: Assertion `0' failed.\nAborted (core dumped)\n",
+        "nvidia-smi",
+        &["torch", "python"],
+    );
+    check(
+        "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4 bytes\n=========     at \
+         scatter(int *, int)+0x90\n=========     by thread (5,0,0) in block (0,0,0)\n",
+        "-lineinfo",
+        &["compute-sanitizer --tool", "python"],
+    );
+    check(
+        "make: *** [Makefile:9: solver.o] Error 1\n/usr/include/c++/11/bits/std_function.h:530:146: error: \
+         parameter packs not expanded with '...':\n",
+        "g++-10",
+        &["pip install", "torch"],
+    );
+    check(
+        "NSTEP = 48000\npmemd.cuda -O -i eq.mdin\nError: an illegal memory access was encountered launching \
+         kernel kNLSkinTest\n",
+        "shorter time step",
+        &["tensor", "python"],
+    );
+}
+
+#[test]
+fn libraries_get_their_own_build_options_and_readers() {
+    check(
+        "what():  OpenCV(4.8.0) /src/modules/cudev/transform.hpp:312: error: (-217:Gpu API call) no kernel image is \
+         available for execution on the device in function 'call'\n",
+        "CUDA_ARCH_BIN",
+        &["torch"],
+    );
+    check(
+        "cudf/_lib/csv.pyx in cudf._lib.csv.read_csv()\nMemoryError: std::bad_alloc: CUDA error at: \
+         /opt/librmm/cuda_memory_resource.hpp66: cudaErrorMemoryAllocation out of memory\n",
+        "dask_cudf",
+        &["torch", "cupy"],
+    );
+}
+
+#[test]
+fn the_layer_that_refuses_the_gpu_is_mended() {
+    check(
+        "PS C:\\Users\\eva> nvidia-smi\n|   0  NVIDIA A40                    TCC   |   00000000:61:00.0 Off |\n\
+         eva@server:~$ uname -r\n5.15.153.1-microsoft-standard-WSL2\n\
+         Failed to initialize NVML: GPU access blocked by the operating system\n",
+        "-dm WDDM",
+        &["docker", "modprobe"],
+    );
+    check(
+        "Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device \
+         \"/dev/dri/card3\": no such file or directory\n",
+        "nvidia-ctk cdi generate",
+        &["apt-get", "chmod"],
+    );
+    check(
+        "  File \"/opt/env/lib/python3.11/site-packages/submitit/core/core.py\", line 294, in results\n\
+         srun: error: Unable to create step for job 880415: Invalid generic resource (gres) specification\n",
+        "env $(env",
+        &[],
+    );
+    check(
+        "NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1db4)\nNVRM: installed in this system is not supported by open\n\
+         NVRM: nvidia.ko because it does not include the required GPU\nNVRM: System Processor (GSP).\n",
+        "without -open",
+        &["pci=realloc", "poweroff"],
+    );
+}
+
 /// These programs report that they use something else and go on.
 #[test]
 fn a_fallback_is_not_a_failure() {
