@@ -360,7 +360,7 @@ fn the_explain_key_prefers_the_process_under_the_cursor() {
     assert!(text.contains("FRAGMENTED MEMORY") && !text.contains("d explain"), "{text}");
     press(&mut view, &mut app, KeyCode::Char('d'));
     let text = shown(&view, &app, 120, 40);
-    assert!(text.contains("LABEL OUT OF RANGE  Xid 43  GPU 3  PID 877"), "{text}");
+    assert!(text.contains("LABEL OUT OF RANGE  Xid 43  GPU 3  labels.py 877"), "{text}");
     assert!(text.contains(" Also 21:43 GPU 2 fragment.py 881 FRAGMENTED MEMORY"), "{text}");
     press(&mut view, &mut app, KeyCode::Char('d'));
     let text = shown(&view, &app, 120, 40);

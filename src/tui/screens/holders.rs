@@ -212,18 +212,26 @@ fn rate(row: &HolderRow) -> Option<Bytes> {
 }
 
 fn growth(row: &HolderRow, _: &Theme) -> Cell {
-    let rate = rate(row).map_or_else(String::new, |rate| format!("+{}", mib(rate)));
-    Cell::new(rate, Role::Warn)
+    let rate = rate(row).and_then(|rate| i64::try_from(rate.0).ok());
+    Cell::new(rate.map_or_else(String::new, signed_mib), Role::Warn)
 }
 
 fn change(row: &HolderRow, _: &Theme) -> Cell {
-    let bytes = row.growth.map_or(0, |growth| growth.bytes);
-    let mib = bytes as f64 / Bytes::mib(1).0 as f64;
-    Cell::text(match bytes {
+    Cell::text(row.growth.map_or_else(String::new, |growth| signed_mib(growth.bytes)))
+}
+
+/// Formats a change in MiB: `+120.0`, or `+17057` if it is large. Returns an empty string for 0.
+fn signed_mib(bytes: i64) -> String {
+    let size = Bytes(bytes.unsigned_abs());
+    let text = match size >= Bytes::mib(1_000) {
+        true => format!("{:.0}", size.0 as f64 / Bytes::mib(1).0 as f64),
+        false => mib(size),
+    };
+    match bytes.signum() {
         0 => String::new(),
-        _ if mib.abs() >= 10_000.0 => format!("{mib:+.0}"),
-        _ => format!("{mib:+.1}"),
-    })
+        1 => format!("+{text}"),
+        _ => format!("-{text}"),
+    }
 }
 
 fn class(row: &HolderRow, _: &Theme) -> Cell {
@@ -234,8 +242,15 @@ fn name(row: &HolderRow, _: &Theme) -> Cell {
     match row.key.name.as_str() {
         "" => Cell::new(row.key.class.name(), Role::Dim),
         name if rate(row).is_some() => Cell::new(name, Role::Warn),
-        name => Cell::text(name),
+        name => Cell::text(optimizer_state(name).unwrap_or_else(|| name.to_owned())),
     }
+}
+
+/// Shortens `optimizer.state[model.layers.*.weight]['exp_avg']` to `exp_avg of model.layers.*.weight`.
+fn optimizer_state(name: &str) -> Option<String> {
+    let (_, state) = name.split_once(".state[")?;
+    let (parameter, name) = state.strip_suffix("']")?.rsplit_once("]['")?;
+    Some(format!("{name} of {parameter}"))
 }
 
 impl ListRow for HolderRow {

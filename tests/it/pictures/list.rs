@@ -51,9 +51,11 @@ pub fn all() -> Vec<(PathBuf, String)> {
     pictures.chain([(path("fix"), fix()), (path("holders"), holders())]).collect()
 }
 
-/// A program that keeps the graphs of some losses, on an H200: a recording of ten seconds, and the last readings.
-const LEAK: &[u8] = include_bytes!("../../data/holders/leak/recording.gpt.zst");
-const LEAK_READINGS: &[u8] = include_bytes!("../../data/holders/leak/readings.json.zst");
+/// The start of a training run that keeps the graphs of some losses, recorded on an H200, and four readings of what holds
+/// its memory, the last of them `LEAK_SECONDS` into the recording.
+const LEAK: &[u8] = include_bytes!("../../data/pictures/leak.gpt.zst");
+const LEAK_READINGS: &[u8] = include_bytes!("../../data/pictures/leak.json.zst");
+const LEAK_SECONDS: u64 = 28;
 
 fn holders() -> String {
     let mut app = screen_fixture::app_at(LEAK, LEAK_SECONDS, Palette::Dark, false, true);
