@@ -139,6 +139,13 @@ fn card_errors(card: &Card) -> Vec<String> {
     {
         errors.push(format!("unknown evidence: {name}"));
     }
+    let only = card.causes.iter().flat_map(|cause| &cause.only);
+    let only = only.chain(card.fixes.iter().flat_map(|fix| &fix.only));
+    for name in only.map(|name| name.trim_start_matches('!')) {
+        if !Workloads::embedded().is_known(name) {
+            errors.push(format!("`only` names an unknown program or kind: {name}"));
+        }
+    }
     for fix in &card.fixes {
         let cause = fix.r#for.as_ref();
         if cause.is_some_and(|cause| !card.causes.iter().any(|c| c.id == *cause)) {

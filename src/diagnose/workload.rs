@@ -194,6 +194,12 @@ impl Workloads {
         (workloads, errors)
     }
 
+    /// Returns true if a workload or a kind of workload has this name.
+    #[must_use]
+    pub fn is_known(&self, name: &str) -> bool {
+        self.all.iter().any(|workload| workload.id == name || workload.kind.name() == name)
+    }
+
     #[must_use]
     pub fn has_remedy(&self, name: &str) -> bool {
         self.remedies.remedy.contains_key(name)
@@ -436,9 +442,14 @@ impl<'a> Setting<'a> {
                 if rule.kind == FixKind::Code && !self.is_own_code() {
                     return None;
                 }
+                let change = self.adapted(&template::fill(&rule.change, found)?)?;
+                // Variables of PyTorch are removed for other programs, which may leave only the command itself.
+                if self.program.is_some_and(|w| w.command.as_ref() == Some(&change)) {
+                    return None;
+                }
                 Fix {
                     title: self.adapted(&template::fill(&rule.title, found)?)?,
-                    change: self.adapted(&template::fill(&rule.change, found)?)?,
+                    change,
                     kind: rule.kind,
                     ..Fix::default()
                 }

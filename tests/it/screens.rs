@@ -63,7 +63,7 @@ fn every_screen_is_listed() {
     found.sort();
     let mut listed: Vec<_> = SCREENS.iter().map(|def| def.id.to_owned()).collect();
     listed.sort();
-    assert_eq!(found, listed);
+    assert_eq!(found, listed, "each `DEF` belongs into `SCREENS` in src/tui/screens/mod.rs");
 }
 
 #[test]
