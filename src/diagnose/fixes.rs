@@ -189,6 +189,8 @@ mod tests {
             "main.py",
             "launch.py",
             "run.log",
+            "CMakeError.log",
+            "CMakeConfigureLog.yaml",
             "nvidia-bug-report.sh",
             "install.sh",
             "libcuda.so",
