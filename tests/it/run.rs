@@ -93,7 +93,8 @@ fn exit_code_is_passed_on() {
 fn signal_death_exits_with_128_plus_n() {
     for (signal, code) in [("TERM", 143), ("SEGV", 139), ("INT", 130), ("RTMIN", 162)] {
         let line = format!("ulimit -c 0; kill -{signal} $$");
-        let line = ["bash", "-c", &line];
+        // A test that runs in the background ignores SIGINT, and so would its children.
+        let line = ["env", "--default-signal=INT", "bash", "-c", &line];
         assert_eq!(output(line).status.code(), Some(code), "{signal}");
         let terminal = on_terminal(line).start();
         assert_eq!(terminal.wait_exit().exit_code(), code.cast_unsigned());
