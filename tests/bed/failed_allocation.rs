@@ -148,12 +148,15 @@ fn check(release: &Installed) {
     let folder = tempfile::tempdir().unwrap();
     let mut private = User::start(&fake, folder.path().join("private"), &[]);
     let mut open = User::start(&fake, folder.path().join("open"), &["--record-names"]);
-    for user in [&private, &open] {
+    // An agent reads for a recorder on another host.
+    let agent = format!("via:{} agent", program().display());
+    let remote = User::start(&fake, folder.path().join("remote"), &[&agent]);
+    for user in [&private, &open, &remote] {
         wait_until("the allocator's statistics", || user.has_pool());
     }
     let truth = truth(&mut target);
     assert_eq!(target.run("oom")["num_ooms"], 1);
-    for user in [&private, &open] {
+    for user in [&private, &open, &remote] {
         wait_until("the holders", || user.summary().is_some());
         let summary = user.summary().unwrap();
         assert_eq!((summary.process.pid.0, summary.ordinal), (target.pid, 0));
@@ -168,6 +171,7 @@ fn check(release: &Installed) {
     assert!(open.written().contains("optimizer.state"), "{}", release.name);
     let outputs = [
         private.written(),
+        remote.written(),
         open.output(&["once"]),
         open.output(&["once", "--json"]),
         open.output(&["serve", "--once"]),

@@ -98,10 +98,9 @@ pub fn scan<T: Copy + Send + Sync>(
             }
             let before = found.len();
             for run in present.present(piece) {
-                buffer.clear();
-                if memory.read(&[run], &mut buffer).is_ok() {
-                    matches(&buffer, run.address, &filter, wanted, &mut found);
-                }
+                read_pages(memory, run, &mut buffer, &mut |bytes, address| {
+                    matches(bytes, address, &filter, wanted, &mut found);
+                });
             }
             candidates.fetch_add(found.len() - before, Ordering::Relaxed);
         }
@@ -117,6 +116,26 @@ pub fn scan<T: Copy + Send + Sync>(
         found
     });
     Hits { found, is_incomplete: is_stopped.into_inner() }
+}
+
+/// Reads a run of pages. The program may have unmapped some of them meanwhile, so that the run cannot be read at once;
+/// then it is divided until only unmapped pages are left out.
+fn read_pages(
+    memory: &impl Memory,
+    run: Range,
+    buffer: &mut Vec<u8>,
+    use_bytes: &mut impl FnMut(&[u8], u64),
+) {
+    buffer.clear();
+    if memory.read(&[run], buffer).is_ok() {
+        return use_bytes(buffer, run.address);
+    }
+    let first = (run.len / 2).next_multiple_of(PAGE_BYTES as usize);
+    if first < run.len {
+        read_pages(memory, Range { len: first, ..run }, buffer, use_bytes);
+        let rest = Range { address: run.address + first as u64, len: run.len - first };
+        read_pages(memory, rest, buffer, use_bytes);
+    }
 }
 
 /// Returns the parts of a heap that are read at once.
@@ -226,6 +245,40 @@ mod tests {
             assert_eq!(hits.found, expected);
             assert!(!hits.is_incomplete);
         }
+    }
+
+    /// Memory of which the first page after 64 KiB is no longer mapped.
+    struct WithHole(Addresses);
+
+    impl Memory for WithHole {
+        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+            let hole = 0x1_0000..0x1_1000;
+            match ranges
+                .iter()
+                .any(|r| r.address < hole.end && r.address + r.len as u64 > hole.start)
+            {
+                true => Err(MemoryError::Unreadable { what: "a page", address: hole.start }),
+                false => self.0.read(ranges, into),
+            }
+        }
+
+        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+            self.0.maps()
+        }
+    }
+
+    #[test]
+    fn pages_around_an_unmapped_page_are_read() {
+        let memory = WithHole(Addresses(Vec::new()));
+        let mut read = Vec::new();
+        let run = Range { address: 0, len: PIECE_BYTES as usize };
+        read_pages(&memory, run, &mut Vec::new(), &mut |bytes, address| {
+            read.push(address..address + bytes.len() as u64);
+        });
+        let bytes: u64 = read.iter().map(|range| range.end - range.start).sum();
+        assert_eq!(bytes, PIECE_BYTES - PAGE_BYTES);
+        assert!(read.iter().all(|range| range.end <= 0x1_0000 || range.start >= 0x1_1000));
+        assert!(read.windows(2).all(|pair| pair[0].end <= pair[1].start), "{read:x?}");
     }
 
     #[test]
