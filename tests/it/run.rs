@@ -615,8 +615,10 @@ fn closed_terminal_is_passed_on_to_the_command() {
         "trap 'echo HUP > {0}; exit 4' HUP; echo ready; while :; do sleep 0.01; done",
         result_file.display()
     );
-    let child = Command::new("setsid")
-        .args(["-c", env!("CARGO_BIN_EXE_gputop"), "run", "sh", "-c", &text])
+    // Tests under nohup ignore SIGHUP, and so would the shell.
+    let child = Command::new("env")
+        .args(["--default-signal=HUP", "setsid", "-c", env!("CARGO_BIN_EXE_gputop")])
+        .args(["run", "sh", "-c", &text])
         .stdin(open())
         .stdout(open())
         .stderr(open())
