@@ -54,6 +54,9 @@ const UNLOCKED_TRIES: usize = 10;
 const MAX_UPDATE_TIME: u64 = 500_000;
 const STATS_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_MAP_TRIES: usize = 5;
+/// Maximum number of attempts to read the statistics of all devices. A program that does nothing but allocate is between
+/// two consistent states most of the time.
+const MAX_TRIES_FOR_ALL: u32 = 10;
 const MAP_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 const MAX_LARGEST_TRIES: usize = 3;
 const NO_CACHING: &[u8] = b"PYTORCH_NO_CUDA_MEMORY_CACHING=";
@@ -182,6 +185,21 @@ impl<M: Memory> Attached<M> {
             self.accepted.clear();
         }
         Ok(stats)
+    }
+
+    /// Reads the statistics of all devices. Fails if a device changed during every read, while [`stats`](Self::stats)
+    /// leaves it out.
+    pub fn stats_of_all(&mut self) -> Result<Vec<DeviceStats>, Failure> {
+        for attempt in 0..MAX_TRIES_FOR_ALL {
+            if attempt > 0 {
+                std::thread::sleep(MAP_RETRY_INTERVAL);
+            }
+            let stats = self.stats()?;
+            if stats.len() == self.located.devices.len() {
+                return Ok(stats);
+            }
+        }
+        Err(Failure::Busy)
     }
 
     /// Returns true if a device was in use at the last call to [`stats`](Self::stats). If not, sampling is unnecessary.

@@ -130,7 +130,7 @@ struct Pools {
 
 impl Pools {
     fn read(attached: &mut Attached<impl Memory>) -> Result<Self, Failure> {
-        let used = attached.stats()?;
+        let used = attached.stats_of_all()?;
         let used = used.iter().filter(|stats| stats.reserved_bytes.all.current > 0);
         let ordinals: Vec<u32> = used.map(|stats| stats.ordinal).collect();
         let mut pools = Self { maps: Vec::new(), stats: Vec::new() };
