@@ -299,7 +299,8 @@ fn mapped(range: FreeRange) -> u64 {
     if range.mapped { range.size } else { 0 }
 }
 
-/// Simulates a cache flush. Returns the resulting memory map and the bytes released to the driver.
+/// Simulates a cache flush. Returns the resulting memory map, in which a released segment has no blocks, and the bytes
+/// released to the driver.
 pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
     let (mut segments, mut back) = (Vec::new(), 0_u64);
     for segment in &map.segments {
@@ -310,6 +311,8 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
             segments.push(left);
         } else if shared && is_whole_free(segment) {
             back = back.saturating_add(segment.size.0);
+            // The empty segment still shows that the ranges before and after it belong to different segments.
+            segments.push(Segment { blocks: Vec::new(), ..segment.clone() });
         } else {
             segments.push(segment.clone());
         }
@@ -496,6 +499,19 @@ mod tests {
         let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
         assert_eq!(Fits::of_map(&map, &free(45)).driver, Some(Bytes::mib(80)));
         assert_eq!(Fits::of_map(&map, &free(25)).driver, Some(Bytes::mib(40)));
+    }
+
+    #[test]
+    fn a_released_segment_still_separates_expandable_segments() {
+        let tail = [('a', 20 * MIB), ('f', 10 * MIB)];
+        let segments = vec![
+            segment(0, PoolKind::Large, true, &tail),
+            segment(40 * MIB, PoolKind::Large, false, &[('f', 20 * MIB)]),
+            segment(60 * MIB, PoolKind::Large, true, &[('a', 20 * MIB)]),
+        ];
+        let fits = Fits::of_map(&map(segments), &free(40));
+        assert_eq!(fits.driver, Some(Bytes::mib(50)));
+        assert_eq!(fits.flushed, Some(Bytes::mib(70)));
     }
 
     #[test]
