@@ -180,12 +180,12 @@ fn background_host_grows_only_with_incidents() {
         hourly_bytes.push(allocated_bytes());
     }
     assert_eq!(stored.app.unread_incidents().count(), 24);
-    let grew = hourly_bytes[23] - hourly_bytes[1];
+    let grew = hourly_bytes[23].saturating_sub(hourly_bytes[1]);
     assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
     // At one frame per second, early warnings retain the last ten minutes of each pool.
     let reported = stored.update_generator.ten_minutes();
     stored.see(reported);
-    let grew = allocated_bytes() - hourly_bytes[23];
+    let grew = allocated_bytes().saturating_sub(hourly_bytes[23]);
     assert!(grew < 192 << 10, "{grew} bytes in ten minutes");
     let BackgroundHost { app, observer, .. } = stored;
     let before = allocated_bytes();
