@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         several => {
             print(&cards::list(several))?;
-            print("\n`gputop cards ID` shows a card in full.\n")?;
+            print("\n`gputop cards ID` shows the fixes and causes of a card.\n")?;
             Ok(0)
         }
     }

@@ -92,7 +92,7 @@ actions! {
         View::pass;
     Back: Screens, "back", ["esc"], "back", "Go back; on the first screen, clear the filter",
         View::back;
-    Memory: Screens, "memory", ["M"], "inspect", "Inspect the allocator of the process under the cursor",
+    Memory: Screens, "memory", ["M"], "memory", "Show the allocator of the process under the cursor",
         View::open_memory;
     Holders: Screens, "holders", ["o"], "holders", "Show which tensors hold the memory of the process, and what is leaking; press again to refresh",
         View::open_holders;
@@ -144,7 +144,7 @@ actions! {
         |_, _| Menu::columns();
     Sort: Screens, "sort", ["s", "f6"], "sort", "Choose the column to sort processes by",
         |_, app| Menu::sort(app);
-    SortVram: Screens, "sort_vram", ["v"], "by VRAM", "Sort processes by VRAM, largest first",
+    SortVram: Screens, "sort_vram", ["v"], "sort by VRAM", "Sort processes by VRAM, largest first",
         |_, app| sort_by_vram(app);
     SortNext: Screens, "sort_next", [">"], "sort", "Sort by the next column",
         |_, app| cycle_sort(app, 1);

@@ -416,7 +416,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let arrangement_end = right;
     let width = u16::try_from(columns(&arrangement(app, screen))).unwrap_or(u16::MAX);
     right -= width.min(right.saturating_sub(area.x));
-    // While the display is rewound, first list the keys that return to the current time. List playback keys after the
+    // While the display is rewound, list the keys that return to the current time early. List playback keys after the
     // screen's main keys.
     let (before_play, play): (usize, &[Action]) = match &app.recording {
         None if app.time_window.end().is_some() => {
@@ -424,7 +424,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
         }
         None => (0, &[]),
         Some(recording) if recording.return_time().is_some() => {
-            (0, &[Action::Now, Action::PlayPause, Action::SkipBack, Action::SkipForward])
+            (2, &[Action::Now, Action::PlayPause, Action::SkipBack, Action::SkipForward])
         }
         Some(_) => (MAIN_KEYS, &[Action::PlayPause, Action::SkipBack, Action::SkipForward]),
     };

@@ -55,11 +55,11 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
         let when = theme.clock(ended.time, "%H:%M");
         // Omit the word `exited` to save space if the cause is known, because the cause implies that the process
         // exited.
-        let exit = match ended.cause() {
-            Some(cause) => format!("{when} {cause}:"),
-            None => format!("exited {when}"),
-        };
-        return Cell::new(format!("{exit} {command}"), Role::Warn);
+        let cause = ended.cause().unwrap_or_else(|| "exited".to_owned());
+        // Name the program first, and the cause before the arguments, which do not fit on a narrow screen.
+        let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+        let text = format!("{program} ({cause} {when}) {arguments}");
+        return Cell::new(text.trim_end(), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie: {command}"), Role::Bad),
@@ -117,6 +117,9 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     empty
 }
 
+/// Title of the column with the change in VRAM.
+pub const GROWTH: &str = "GiB/min";
+
 /// Number of character cells in a full SHARE bar.
 const BAR_CELLS: usize = 10;
 
@@ -133,10 +136,9 @@ fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
 
 /// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
 fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
-    match row.growth().map(|growth| growth / Bytes::gib(1).0 as f64) {
-        None => Cell::absent(theme),
-        Some(growth) if growth.abs() < 0.05 => Cell::new("0.0", Role::Dim),
-        Some(growth) => Cell::text(format!("{growth:+.1}")),
+    match row.growth_text() {
+        Some(text) if text == "0.0" => Cell::new(text, Role::Dim),
+        text => Cell::known(text, theme),
     }
 }
 
@@ -151,7 +153,7 @@ macro_rules! columns {
 }
 
 columns! {
-    right "RANK" 4 7, |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
+    right "RANK" 4 5, |row, theme| Cell::reading(&row.fact(|f| &f.rank), theme, u32::to_string),
         Smallest |row| SortKey::number(row.fact(|f| &f.rank).get().map(f64::from)),
         "Rank of the process in its job, read from RANK or SLURM_PROCID in its environment.";
     right "GPU" 4 1, |row, theme| Cell::known(row.gpu_label(), theme),
@@ -169,13 +171,13 @@ columns! {
     left "SHARE" 15 13, of_gpu,
         Largest |row| SortKey::number(row.share_of_gpu()),
         "VRAM of the process as a share of the GPU's memory.";
-    right "GiB/min" 7 14, growth,
+    right GROWTH 7 14, growth,
         Largest |row| SortKey::number(row.growth()),
         "Growth: change in VRAM over the last minute.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";
-    right "RESV" 5 12, |row, theme| size(row.reserved(), theme),
+    right "RESV" 5 10, |row, theme| size(row.reserved(), theme),
         Largest |row| size_key(row.reserved()),
         "Memory that the allocator has reserved from the driver, in GiB.";
     right "IDLE" 5 3, |row, theme| size(row.idle(), theme),
@@ -187,7 +189,7 @@ columns! {
     right "FITS" 5 4, |row, theme| Cell::known(row.fits_text(), theme),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
         "Largest request that would succeed now, in GiB; + marks a minimum: a larger one may succeed, see the memory map (M).";
-    right "RETRY" 5 5, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
+    right "RETRY" 5 6, |row, theme| count(row, theme, Role::Warn, |stats| stats.num_alloc_retries),
         Largest |row| pool_key(row, |stats| Some(stats.num_alloc_retries)),
         "Number of times the allocator flushed its cache.";
     right "OOM" 3 5, |row, theme| count(row, theme, Role::Bad, |stats| stats.num_ooms),
@@ -196,10 +198,10 @@ columns! {
     right "SM%/5s" 6 9, sm,
         Largest |row| SortKey::number(row.sm().get().map(|v| v.0)),
         "Share of the GPU's compute time used by the process, read every 5 s. The GPU's SM% is read every second.";
-    right "CPU%" 5 10, cpu,
+    right "CPU%" 5 11, cpu,
         Largest |row| SortKey::number(row.live_fact(|f| &f.cpu).get().map(|v| v.0)),
         "CPU usage of the process; 100 is one core.";
-    right "RSS" 5 11, rss,
+    right "RSS" 5 12, rss,
         Largest |row| SortKey::whole(row.live_fact(|f| &f.rss).get().map(|v| v.0)),
         "Resident host memory of the process.";
     right "AGE" 5 6, |row, theme| Cell::known(row.shown_age().map(span_text), theme),
@@ -208,7 +210,7 @@ columns! {
     left "CONTAINER" 16 15, |row, theme| Cell::known(row.facts().and_then(Process::container_text), theme),
         Smallest |row| SortKey::text(row.facts().and_then(Process::container_text).as_ref()),
         "Name of the container, or its ID.";
-    rest "COMMAND" 12 2, command,
+    rest "COMMAND" 16 2, command,
         Smallest |row| SortKey::text(row.command().value()),
-        "Command line, without secrets, preceded by the exit time and cause, the state, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";
+        "Command line, without secrets, with the cause and time of the exit, the state, or a warning explained on the memory screen (M): oom, flushing, hoarding, growing.";
 }

@@ -103,7 +103,7 @@ impl Help {
         let mut hint = String::new();
         if below > 0 {
             let (down, page) = (label(Action::Down), label(Action::PageDown));
-            hint = format!(" {below} more lines: {down} {page} ");
+            hint = format!(" {below} more below: {down} {page} ");
         }
         let search = match self.search.text() {
             "" => format!(" {} search ", label(Action::Filter)),

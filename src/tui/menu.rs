@@ -256,11 +256,9 @@ impl Menu {
         match &self.subject {
             Subject::Sort => {
                 let rows = sort_orders().into_iter().map(|order| {
-                    let current = if order == app.sort { " (current)" } else { "" };
-                    vec![
-                        (sort_title(order).to_owned(), Role::Text),
-                        (current.to_owned(), Role::Dim),
-                    ]
+                    let title = (sort_title(order).to_owned(), Role::Text);
+                    let current = (order == app.sort).then(current);
+                    std::iter::once(title).chain(current).collect()
                 });
                 ("Sort by".into(), rows.collect(), "sort")
             }
@@ -268,9 +266,14 @@ impl Menu {
                 let rows = hideable().into_iter().map(|at| column_row(at, app, width));
                 ("Process columns".into(), rows.collect(), "toggle")
             }
-            Subject::Theme(_) => {
-                let rows = PALETTES.iter();
-                let rows = rows.map(|def| named(format!("{:<13} ", def.name), def.help));
+            Subject::Theme(before) => {
+                let rows = PALETTES.iter().map(|def| {
+                    let mut row = named(format!("{:<13} ", def.name), def.help);
+                    if Colours::built_in(def.palette) == *before {
+                        row.push(current());
+                    }
+                    row
+                });
                 ("Theme".into(), rows.collect(), "select")
             }
             Subject::Signal(targets) => {
@@ -353,6 +356,11 @@ fn column_row(at: usize, app: &App, width: u16) -> Row {
         Some(why) => vec![(name, Role::Dim), (why, Role::Warn), (column.help.into(), Role::Dim)],
         None => named(name, column.help),
     }
+}
+
+/// Returns the mark after the entry that is in effect.
+fn current() -> (String, Role) {
+    (" (current)".to_owned(), Role::Dim)
 }
 
 /// Returns a menu row with a name and its description.

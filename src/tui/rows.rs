@@ -113,6 +113,9 @@ pub struct RowId {
     pub gpu: Option<GpuUuid>,
 }
 
+/// Smallest change in VRAM that the process table shows, in bytes per minute.
+const MIN_SHOWN_GROWTH: f64 = 0.05 * (1 << 30) as f64;
+
 const NOT_LISTED: &str =
     "not available inside a container: the PIDs reported by the driver are host PIDs";
 
@@ -304,6 +307,20 @@ impl ProcessRow {
     /// Returns the change in VRAM over the last minute, in bytes per minute.
     pub fn growth(&self) -> Option<f64> {
         self.growth
+    }
+
+    /// Returns true if the VRAM grew by an amount that the process table shows.
+    pub fn is_growing(&self) -> bool {
+        self.growth.is_some_and(|growth| growth >= MIN_SHOWN_GROWTH)
+    }
+
+    /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.
+    pub fn growth_text(&self) -> Option<String> {
+        let growth = self.growth?;
+        Some(match growth.abs() < MIN_SHOWN_GROWTH {
+            true => "0.0".to_owned(),
+            false => format!("{:+.1}", growth / Bytes::gib(1).0 as f64),
+        })
     }
 
     /// Returns the VRAM as a share of the GPU's memory. A process on a MIG instance has no share, because the instance

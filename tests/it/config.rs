@@ -234,7 +234,7 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
         |line: &str| line.contains("8 ") && line.contains("Go back; quit from the first screen");
     while !terminal.text().lines().any(quits) {
         let before = terminal.text();
-        assert!(before.contains("more lines"), "{before}");
+        assert!(before.contains("more below"), "{before}");
         terminal.send("\x1b[6~");
         terminal.wait_for(|s| s.contents() != before, "the next page");
     }

@@ -229,8 +229,8 @@ fn oom_kill_victim_is_named_on_screen() {
         assert_eq!(exit.oom.killed.get(), Some(is_victim), "{exit:?}");
         assert_eq!(exit.oom.evidence, is_victim.then(|| line.clone()));
     }
-    terminal.wait_text(" OOM killer: train.py");
-    terminal.wait_text(" signal 9: eval.py");
+    terminal.wait_text("train.py (OOM killer ");
+    terminal.wait_text("eval.py (signal 9 ");
     terminal.send("G\r");
     terminal.wait_text("exit code");
     terminal.wait_text(", exit 137, ");

@@ -94,7 +94,7 @@ fn prints_the_sections_in_order() {
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
         "AVOID ",
         "WHY   likely",
-        "LOG   -:7",
+        "LOG   stdin:7",
         "WHERE train.py:57  loss.backward()",
     ];
     let places: Vec<usize> = order
@@ -436,7 +436,7 @@ fn prints_the_last_fatal_incident_in_full_and_earlier_ones_as_lines() {
     let text = out(&piped(&[], log.as_bytes()));
     assert!(text.contains("assert-embedding-range") && text.contains("EARLIER"), "{text}");
     let line = text.lines().last().unwrap();
-    assert!(line.contains("oom-fragmentation") && line.contains("-:5"), "{text}");
+    assert!(line.contains("oom-fragmentation") && line.contains("stdin:5"), "{text}");
     let all = out(&piped(&["--all"], log.as_bytes()));
     assert!(
         !all.contains("EARLIER")

@@ -214,7 +214,7 @@ fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
     desk.send("\x1b");
     let after = heading(&desk, 80);
     assert!(!after.contains(&"USER".to_owned()) && !after.contains(&"RANK".to_owned()));
-    assert!(after.contains(&"SHARE".to_owned()), "another took the room: {after:?}");
+    assert!(after.contains(&"AGE".to_owned()), "another took the room: {after:?}");
     desk.press(KeyCode::F(2));
     desk.send("\njj\n\x1b");
     assert_eq!(heading(&desk, 80), before);

@@ -205,7 +205,7 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
     stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     trainer.kill();
-    terminal.wait_text(" OOM: ");
+    terminal.wait_text(" (OOM ");
     // The other process has no OOM.
     terminal.send("/state:oom\r");
     terminal

@@ -81,9 +81,10 @@ fn subject(incident: &Incident) -> Vec<String> {
 /// Returns the incident's position in the log: `train.log:812`.
 fn log_position(incident: &Incident) -> Option<String> {
     let log = incident.log.as_ref()?;
+    let file = if log.file == "-" { "stdin" } else { &log.file };
     Some(match log.first_line {
-        0 => log.file.clone(),
-        line => format!("{}:{line}", log.file),
+        0 => file.to_owned(),
+        line => format!("{file}:{line}"),
     })
 }
 

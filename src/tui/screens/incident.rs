@@ -271,7 +271,7 @@ impl Screen for IncidentScreen {
         let more = lines.len().saturating_sub(first + shown);
         if more > 0 && !last.is_empty() {
             let keys = [Action::Down, Action::PageDown].map(|action| app.keymap.label(action));
-            let text = format!("{more} more lines  {} {}", keys[0], keys[1]);
+            let text = format!("{more} more below  {} {}", keys[0], keys[1]);
             put_line_right(buffer, last, &text, Role::Dim, &app.theme);
         }
     }

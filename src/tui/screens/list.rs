@@ -108,7 +108,7 @@ impl<R: ListRow> ListScreen<R> {
             sorted: self.sort,
             descending: sort.is_some_and(|sort| sort.first.descends(self.inverted)),
             hidden: R::hidden(rows),
-            promoted: None,
+            promoted: [None; 2],
         }
     }
 

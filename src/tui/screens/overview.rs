@@ -10,7 +10,7 @@ use super::gpu::GpuScreen;
 use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
-use super::process_table::{Pressed, draw_lines, hit};
+use super::process_table::{Pressed, draw_lines, hit, shows};
 use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus, small_overview};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
@@ -138,6 +138,13 @@ const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the d
 /// The memory unit of this screen, and the meaning of the columns for PyTorch's allocator.
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK fragments  FITS max request";
 
+/// Like [`LEGEND`], but for use while the RESV column does not fit.
+const LEGEND_WITHOUT_RESV: &str =
+    " GiB  ALLOC tensors  IDLE cache  STUCK fragments  FITS max request";
+
+/// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
+const FITS_LEGEND: &str = " from FREE and own cache";
+
 /// Legend text added while a value of FITS is only a minimum.
 const MINIMUM_LEGEND: &str = " (+ or more)";
 
@@ -147,7 +154,8 @@ const PEAK_LEGEND: &str = "  ^peak";
 /// Returns the line between the tables. Parts that do not fit are omitted.
 fn legend_text(app: &App, width: u16) -> String {
     let mut legend = match pools::any(&app.frame) {
-        true => LEGEND.to_owned(),
+        true if shows(app, "RESV", width) => LEGEND.to_owned(),
+        true => LEGEND_WITHOUT_RESV.to_owned(),
         false => DRIVER_LEGEND.to_owned(),
     };
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
@@ -159,6 +167,7 @@ fn legend_text(app: &App, width: u16) -> String {
     };
     let parts = [
         (app.rows.iter().any(is_minimum), MINIMUM_LEGEND),
+        (pools::any(&app.frame), FITS_LEGEND),
         (app.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
         (true, &marks),
     ];

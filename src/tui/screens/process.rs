@@ -166,6 +166,10 @@ fn gpu_facts(rows: &[&ProcessRow], is_nvidia_smi: bool, theme: &Theme) -> Vec<Fa
         let name = if row.ended().is_some() { "peak VRAM" } else { "VRAM" };
         let words = |vram: &Bytes| format!("{vram}  on {gpu}");
         list.push(Fact::reading(name, &row.vram(), vram_source, theme, words));
+        if let Some(growth) = row.growth_text() {
+            let words = format!("{growth} GiB per minute");
+            list.push(Fact::Value("growth", words, Role::Text, "last minute"));
+        }
         let share = |name, share: &Reading<Percent>| {
             let words = |percent: &Percent| format!("{:.0} %", percent.0);
             Fact::reading(name, share, utilization_source, theme, words)

@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
-use crate::tui::columns::PROCESS_COLUMNS;
+use crate::tui::columns::{GROWTH, PROCESS_COLUMNS};
 use crate::tui::groups::TableRow;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -85,6 +85,13 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
     (line < lines).then_some(Pressed::Row(line))
 }
 
+/// Returns true if a process table of this width shows a column.
+pub fn shows(app: &App, title: &str, width: u16) -> bool {
+    let (_, table) = split(app, Rect { width, ..Rect::default() });
+    let placed = placed(PROCESS_COLUMNS, &view(app), table);
+    placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
+}
+
 /// Returns the minimum terminal width at which the process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
     table::min_width(PROCESS_COLUMNS, &view(app), column) + u16::from(!app.tags.is_empty())
@@ -116,7 +123,10 @@ fn view(app: &App) -> View {
         sorted: app.sort,
         descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
         hidden: app.hidden_columns.or(app.empty_columns),
-        promoted: has_several_users(app).then(|| column_at("USER")).flatten(),
+        promoted: [
+            has_several_users(app).then(|| column_at("USER")).flatten(),
+            app.all_rows.iter().any(ProcessRow::is_growing).then(|| column_at(GROWTH)).flatten(),
+        ],
     }
 }
 

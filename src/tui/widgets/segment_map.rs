@@ -99,13 +99,13 @@ pub struct CellContents<'m> {
 }
 
 impl CellContents<'_> {
-    /// Describes the cell, listing at most `max_blocks` blocks: `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M
-    /// and 3 more`.
+    /// Describes the cell, listing at most `max_blocks` blocks: `segment 7f2a00000000 (20.0M large stream 0)  blocks
+    /// from +4.0M: # 2.0M = 6.0M and 3 more`.
     pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
         let segment = self.segment;
         let kind = if segment.expandable { " expandable" } else { "" };
         let mut text = format!(
-            "{:x} {}{kind} {} stream {} +{}:",
+            "segment {:x} ({}{kind} {} stream {})  blocks from +{}:",
             segment.address,
             segment.size.short(),
             pool_text(segment.pool),

@@ -215,14 +215,14 @@ const OPTIONAL_PRIORITY: u8 = 8;
 /// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
 
-/// Priority number of the promoted column, unless its own is smaller.
+/// Priority number of a promoted column, unless its own is smaller.
 const PROMOTED_PRIORITY: u8 = 4;
 
 fn place_visible<T: ?Sized>(columns: &[Column<T>], view: &View, x: u16, width: u16) -> Vec<Placed> {
     let is_sorted = |i: usize| view.sorted == Some(i);
     let priority = |i: usize| match columns[i].priority {
         own if is_sorted(i) => own.min(SORTED_PRIORITY),
-        own if view.promoted == Some(i) => own.min(PROMOTED_PRIORITY),
+        own if view.promoted.contains(&Some(i)) => own.min(PROMOTED_PRIORITY),
         own => own,
     };
     let shown = |i: &usize| is_sorted(*i) || !view.hidden.has(*i);
@@ -313,8 +313,8 @@ pub struct View {
     /// Sort direction, shown as an arrow.
     pub descending: bool,
     pub hidden: Hidden,
-    /// A column that is more useful than usual for these rows.
-    pub promoted: Option<usize>,
+    /// Columns that are more useful than usual for these rows.
+    pub promoted: [Option<usize>; 2],
 }
 
 /// Returns the first row to draw so that the cursor is visible.
@@ -462,7 +462,7 @@ mod tests {
         // The flexible column needs 6 columns before an optional column is shown, and the cursor needs 1.
         let width_of = |hidden| min_width(&columns, &View { hidden, ..View::default() }, 1);
         assert_eq!(width_of(hidden), 1 + 3 + 1 + 6 + 1 + 4 + 1 + 5);
-        let promoted = View { promoted: Some(1), ..View::default() };
+        let promoted = View { promoted: [Some(1), None], ..View::default() };
         assert_eq!(min_width(&columns, &promoted, 1), 1 + 3 + 1 + 4 + 1 + 4 + 1 + 5);
         hidden.hide(1);
         assert_eq!(shown(hidden, None, 80), [0, 2, 3]);

@@ -279,10 +279,13 @@ impl Shown<'_> {
         });
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let peak = peak.map_or(String::new(), |peak| gib(Bytes(peak as u64)));
+        let row = self.screen.row(self.app).filter(|row| row.is_growing());
+        let growth = row.and_then(ProcessRow::growth_text);
+        let description = growth.map(|growth| format!("{growth} GiB per minute"));
         AccountingRow {
             shape: None,
             name: "process",
-            description: String::new(),
+            description: description.unwrap_or_default(),
             size: gib(self.figures.process),
             peak,
             compare: match vram {
