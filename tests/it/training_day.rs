@@ -4,6 +4,8 @@
 //! Values change as on a real machine: utilization, power, temperature and clocks every second, device memory rarely,
 //! the processes' SM share every five seconds, CPU and RSS from the kernel every two seconds. All are rounded as by the
 //! collectors. Random, but the same on every run.
+// A figure that is added to the model need not be added here.
+#![allow(clippy::needless_update)]
 
 use std::sync::Arc;
 
@@ -297,12 +299,14 @@ fn gpu(index: u32) -> Gpu {
             remapped_uncorrectable: 0.into(),
             remap_pending: false.into(),
             remap_failed: false.into(),
+            ..Ecc::default()
         },
         pcie: Pcie {
             generation: 5.into(),
             width: 16.into(),
             max_generation: 5.into(),
             max_width: 16.into(),
+            ..Pcie::default()
         },
         mig_enabled: false.into(),
         processes: (0..PROCESSES)
@@ -336,6 +340,7 @@ fn board(index: u32) -> Board {
         power_cap_default: MilliWatts(700_000).into(),
         slowdown_temperature: Celsius(87).into(),
         shutdown_temperature: Celsius(92).into(),
+        ..Board::default()
     }
 }
 
