@@ -307,9 +307,7 @@ fn device(
 impl Pause {
     fn note(&mut self, stats: Option<PauseStats>) {
         self.times += 1;
-        let Some(stats) = stats else {
-            return;
-        };
+        let Some(stats) = stats else { return };
         let us = u64::try_from(stats.time.as_micros()).unwrap_or(u64::MAX);
         self.threads = stats.threads;
         self.longest_us = self.longest_us.max(us);

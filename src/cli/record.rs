@@ -204,9 +204,7 @@ impl HostRecording {
                 return Ok(true);
             }
         };
-        let Some(update) = update else {
-            return Ok(false);
-        };
+        let Some(update) = update else { return Ok(false) };
         self.watcher.see(&update);
         self.write(update)?;
         Ok(true)

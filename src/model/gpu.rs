@@ -166,9 +166,7 @@ impl Memory {
     /// Removes any memory size larger than the total, so that no bar is drawn from it.
     #[must_use]
     pub fn checked(self) -> Self {
-        let Some(total) = self.total.get() else {
-            return self;
-        };
+        let Some(total) = self.total.get() else { return self };
         Self {
             used: self.used.at_most(total),
             reserved: self.reserved.at_most(total),

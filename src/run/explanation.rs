@@ -64,9 +64,7 @@ pub fn explain(
         let record = failed.record(&incident);
         Explanation::Whole(Box::new(incident), Box::new(record))
     };
-    let Some(rank) = rank else {
-        return incident.map(whole);
-    };
+    let Some(rank) = rank else { return incident.map(whole) };
     // Also register exceptions that have no explanation, because the other ranks may have failed while waiting for this
     // rank.
     let what = incident

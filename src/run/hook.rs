@@ -73,9 +73,7 @@ impl Hook {
     /// Returns the paths of the allocation traces written by the command's processes.
     #[must_use]
     pub fn traces(&self) -> Vec<PathBuf> {
-        let Some(folder) = &self.traces else {
-            return Vec::new();
-        };
+        let Some(folder) = &self.traces else { return Vec::new() };
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let prefix = format!("{}.", self.run);
         let ours = entries.filter(|entry| {

@@ -95,9 +95,7 @@ pub(super) fn folder() -> Option<PathBuf> {
 }
 
 fn delete_old_files(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
+    let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let age = entry.metadata().and_then(|file| file.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());

@@ -219,9 +219,7 @@ impl Day {
         if !second.is_multiple_of(2) {
             return;
         }
-        let Some(processes) = &mut self.frame.processes else {
-            return;
-        };
+        let Some(processes) = &mut self.frame.processes else { return };
         processes.at = Mono(now.0 - dice.between(1, 20) as u64);
         for (i, process) in Arc::make_mut(&mut processes.list).iter_mut().enumerate() {
             let trainer = i.is_multiple_of(8);
@@ -243,9 +241,7 @@ impl Day {
 
     fn move_pools(&mut self, now: Mono) {
         let (dice, second) = (&mut self.dice, self.second);
-        let Some(pools) = &mut self.frame.pools else {
-            return;
-        };
+        let Some(pools) = &mut self.frame.pools else { return };
         pools.at = Mono(now.0 - dice.between(1, 4) as u64);
         for pool in Arc::make_mut(&mut pools.list) {
             pool.at = Mono(now.0 - dice.between(5, 45) as u64);

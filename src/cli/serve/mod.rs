@@ -196,9 +196,7 @@ async fn bind(address: &str) -> Result<TcpListener> {
 
 /// Writes the metrics file at each interval. Fails if the first attempt fails. Reports repeated errors only once.
 async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Result<()> {
-    let Some(path) = path else {
-        return std::future::pending().await;
-    };
+    let Some(path) = path else { return std::future::pending().await };
     let mut clock = tokio::time::interval(Duration::from_millis(interval.0));
     let mut is_first = true;
     let mut is_reported = false;

@@ -164,9 +164,7 @@ impl Spool {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {
             let path = self.folder.join(&name.file);
-            let Ok(status) = path.symlink_metadata() else {
-                continue;
-            };
+            let Ok(status) = path.symlink_metadata() else { continue };
             let age = status.modified().ok().and_then(|time| time.elapsed().ok());
             files.push((age.unwrap_or_default(), path));
         }

@@ -158,9 +158,10 @@ impl<M: Memory> Attached<M> {
             if stats.reserved_bytes.all.current == 0 {
                 continue;
             }
-            return match self.map(stats.ordinal)?.exact {
-                true => Ok(()),
-                false => Err(Failure::UnknownBuild),
+            return if self.map(stats.ordinal)?.exact {
+                Ok(())
+            } else {
+                Err(Failure::UnknownBuild)
             };
         }
         Err(Failure::UnknownBuild)

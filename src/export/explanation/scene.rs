@@ -156,10 +156,7 @@ fn map_summary(map: &SceneMap) -> String {
     let free = map.free_histogram.iter().map(|step| step.bytes.0);
     let free = Bytes(free.fold(0, u64::saturating_add));
     let lag = lag(map.lag);
-    let doubt = match map.exact {
-        true => "",
-        false => "(changed during the read)",
-    };
+    let doubt = if map.exact { "" } else { "(changed during the read)" };
     if blocks == 0 {
         return format!("{lag}{doubt}: no free block in {} segments", map.segments);
     }
