@@ -115,7 +115,6 @@ impl Store {
     }
 
     /// Opens the store in `folder`, which the first write creates.
-    #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }

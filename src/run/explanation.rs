@@ -36,7 +36,6 @@ pub enum Explanation {
 
 /// Explains a failed command. `rank` is set if the command is one of several ranks; `hook` is set if it ran with the
 /// Python hook.
-#[must_use]
 pub fn explain(
     finished: Finished,
     rank: Option<&Rank>,

@@ -55,7 +55,6 @@ pub(super) enum First {
 
 impl Rank {
     /// Returns this process's rank, or `None` if the job has only one process.
-    #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let pid = getppid().as_raw();
         let launcher = u32::try_from(pid).ok().and_then(identity);

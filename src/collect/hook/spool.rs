@@ -68,12 +68,10 @@ pub(super) struct Name {
 
 impl Spool {
     /// Returns the spool of gputop's user, or `None` if the user has neither a runtime nor a home directory.
-    #[must_use]
     pub fn own() -> Option<Self> {
         Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
     }
 
-    #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), owner: geteuid().as_raw() }
     }

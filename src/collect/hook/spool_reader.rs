@@ -37,7 +37,6 @@ struct ReadProgress {
 
 impl SpoolReader {
     /// Opens this user's spool.
-    #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         let spool = Spool::own();
         if let Some(spool) = &spool {

@@ -47,7 +47,6 @@ pub enum Others {
 }
 
 /// Formats a scene as lines wrapped to `width` cells. Returns no lines if there are no observations.
-#[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let section = |out: &mut Vec<StyledLine>, word: &str, lines: Vec<String>| {
@@ -74,7 +73,6 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
 }
 
 /// Formats the WITH section: `WITH  driver 580.159.03, torch 2.13 to 2.15`.
-#[must_use]
 pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let words: Vec<String> = versions
