@@ -53,12 +53,6 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-impl Args {
-    pub fn flags(&self) -> Flags {
-        self.config.flags().with(self.incidents.values())
-    }
-}
-
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     // Write gputop's panics to the log, to keep the command's output clean.
     std::panic::set_hook(Box::new(|panic| {

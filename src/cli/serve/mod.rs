@@ -24,7 +24,7 @@ use super::connect::{AllowedActions, PushArgs, prepare_all};
 use super::record::stop_requested;
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings};
+use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
 use super::{print, runtime, say};
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
@@ -67,11 +67,6 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.sampling.values());
-        flags.with(self.notifications.values())
-    }
-
     fn options(&self) -> Options {
         let is_chosen = |name: &str| match &self.labels {
             Some(names) => names.iter().any(|chosen| chosen == name),
