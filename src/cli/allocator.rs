@@ -234,7 +234,7 @@ fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>
         return Err(Failure::Busy);
     }
     let readouts = in_use(stats).into_iter().map(|stats| {
-        let map = attached.map_of_paused(stats.ordinal);
+        let map = attached.try_map(stats.ordinal);
         (stats, map)
     });
     Ok(readouts.collect())

@@ -295,7 +295,7 @@ fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
         ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
     };
     let sections = context.sections.clone();
-    let logs = logs::start(settings, move |log| {
+    let logs = Logs::start(settings, move |log| {
         let observation = Observation::Log(Box::new(log.excerpt));
         let _ = sections.send(Section::Observation(log.process, observation));
     })?;

@@ -77,7 +77,8 @@ impl LoggedProcess {
 }
 
 impl Logs {
-    pub(super) fn start(
+    /// Starts the threads that find and follow logs. They call `report`, which must not block.
+    pub fn start(
         settings: Settings,
         report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
     ) -> io::Result<Self> {
