@@ -44,7 +44,7 @@ impl LogFollower {
         say(&mut settings);
         let reported = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&reported);
-        let logs = logs::start(settings, move |reported| {
+        let logs = logs::Logs::start(settings, move |reported| {
             received.lock().unwrap().push((Instant::now(), reported));
         });
         Self { logs: logs.unwrap(), reported }
