@@ -43,9 +43,9 @@ const MAX_ALIASES: usize = 4_096;
 
 const MAIN_COST: u16 = 4;
 const FRAME_COST: u16 = 6;
-/// Cost of a function's variables for each function that is outside it on the stack. High for the outermost functions,
-/// because names of inner functions change with the running function: during an optimizer's step, `self` is the
-/// optimizer. Low beyond, because programs in a framework begin deep in the stack.
+/// Cost added to a function's variables for each function that called it, directly or indirectly. High for the
+/// outermost calls, because variables of inner functions change with the running function: during an optimizer's step,
+/// `self` is the optimizer. Low for further calls, because a framework calls the program from deep in the stack.
 const OUTER_CALL_COST: u16 = 4;
 const INNER_CALL_COST: u16 = 1;
 const OUTER_CALLS: u16 = 5;
