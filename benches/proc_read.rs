@@ -49,7 +49,7 @@ fn main() {
     let detail = median(|| drop(detail(Path::new("/proc"), key)));
     println!("the detail of one process   {:8.1} µs", micros(detail));
 
-    let mut host = HostReader::new();
+    let mut host = HostReader::default();
     let mut now = Mono(0);
     let host = median(|| {
         now.0 += 1000;
@@ -68,7 +68,7 @@ fn main() {
 
 /// Measures reads that include CPU times, which sysinfo updates only every 200 ms by its own clock.
 fn host_with_cpu() -> Duration {
-    let mut reader = HostReader::new();
+    let mut reader = HostReader::default();
     let mut times: Vec<Duration> = (0..20)
         .map(|tick| {
             std::thread::sleep(Duration::from_millis(205));

@@ -97,9 +97,7 @@ mod local {
     }
 
     pub(super) fn restore_in(command: &mut Command) {
-        let Some(&original) = ORIGINAL.get() else {
-            return;
-        };
+        let Some(&original) = ORIGINAL.get() else { return };
         // SAFETY: between fork and exec, the closure makes a single system call. It does not allocate or lock.
         unsafe {
             command.pre_exec(move || Ok(setrlimit(Resource::Nofile, original)?));

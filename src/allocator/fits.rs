@@ -317,14 +317,7 @@ pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
             segments.push(segment.clone());
         }
     }
-    let after = PoolMap {
-        process: map.process,
-        ordinal: map.ordinal,
-        at: map.at,
-        exact: map.exact,
-        segments,
-    };
-    (after, back)
+    (PoolMap { segments, ..*map }, back)
 }
 
 /// Returns a copy of an expandable segment without its fully free pages, and the bytes in these pages.
@@ -351,16 +344,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
             });
         }
     }
-    let left = Segment {
-        address: segment.address,
-        size: segment.size,
-        pool: segment.pool,
-        pool_id: segment.pool_id,
-        stream: segment.stream,
-        expandable: true,
-        blocks,
-    };
-    (left, back)
+    (Segment { blocks, ..*segment }, back)
 }
 
 /// The step that would serve a request.

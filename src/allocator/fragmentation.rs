@@ -145,9 +145,7 @@ pub fn unusable_curve(map: &PoolMap) -> Vec<(Bytes, f64)> {
             smaller = smaller.saturating_add(sizes[at]);
             at += 1;
         }
-        let Some(unusable) = share(smaller, total) else {
-            break;
-        };
+        let Some(unusable) = share(smaller, total) else { break };
         curve.push((Bytes(request), unusable));
         if at == sizes.len() {
             break;
@@ -236,9 +234,7 @@ fn power(size: u64) -> u32 {
 /// Groups sizes by power of two. Returns the number of sizes and the total bytes in each group, including empty groups.
 pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
-    let (Some(min), Some(max)) = (powers().min(), powers().max()) else {
-        return Vec::new();
-    };
+    let (Some(min), Some(max)) = (powers().min(), powers().max()) else { return Vec::new() };
     let mut buckets: Vec<Bucket> =
         (min..=max).map(|power| Bucket { up_to: Bytes(1 << power), ..Bucket::default() }).collect();
     for &size in sizes {

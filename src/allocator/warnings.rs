@@ -308,9 +308,7 @@ fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
 
 /// Returns true if the maximum allocated in the last minute does not exceed the earlier maximum.
 fn is_flat(samples: &[Sample], max: Bytes) -> bool {
-    let Some(last) = samples.last() else {
-        return false;
-    };
+    let Some(last) = samples.last() else { return false };
     let before = samples
         .iter()
         .filter(|s| last.at.since(s.at) >= Millis(60_000))
@@ -459,9 +457,7 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
 
 /// Returns true if the low points of allocated memory have not increased over a long enough time.
 fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
-    let Some(confirmed) = windows.len().checked_sub(CONFIRMING_WINDOWS) else {
-        return false;
-    };
+    let Some(confirmed) = windows.len().checked_sub(CONFIRMING_WINDOWS) else { return false };
     let floor = |windows: &[(Mono, Bytes, Bytes)]| windows.iter().map(|w| w.1).min();
     let first = floor(windows).unwrap_or_default();
     let last = floor(&windows[confirmed..]).unwrap_or_default();

@@ -234,7 +234,7 @@ fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>
         return Err(Failure::Busy);
     }
     let readouts = in_use(stats).into_iter().map(|stats| {
-        let map = attached.map_of_paused(stats.ordinal);
+        let map = attached.try_map(stats.ordinal);
         (stats, map)
     });
     Ok(readouts.collect())
@@ -307,9 +307,7 @@ fn device(
 impl Pause {
     fn note(&mut self, stats: Option<PauseStats>) {
         self.times += 1;
-        let Some(stats) = stats else {
-            return;
-        };
+        let Some(stats) = stats else { return };
         let us = u64::try_from(stats.time.as_micros()).unwrap_or(u64::MAX);
         self.threads = stats.threads;
         self.longest_us = self.longest_us.max(us);

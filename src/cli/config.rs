@@ -30,31 +30,26 @@ enum Command {
     Path(ConfigArgs),
 }
 
-/// Runs `gputop config`. `before` holds the options given before the subcommand.
-pub fn run(args: &Args, before: Flags) -> Result<u8> {
-    let path = |flags: &Flags| ConfigPath::find(flags.config.as_deref());
+pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
+    let path = || ConfigPath::find(flags.config.as_deref());
     match &args.command {
-        Command::Print(args) => {
-            let settings = Settings::read(&args.flags().or(before))?;
+        Command::Print(_) => {
+            let settings = Settings::read(flags)?;
             print(&resolved(&settings))?;
             if let Some(why) = settings.unread {
                 return Err(why.into());
             }
         }
-        Command::Check(args) => {
-            let flags = args.flags().or(before);
-            Settings::read(&flags)?;
-            let config = path(&flags)?;
+        Command::Check(_) => {
+            Settings::read(flags)?;
+            let config = path()?;
             let themes = Themes::beside(&config.path);
             for name in themes.own() {
                 themes.read(&name)?;
             }
             print(&valid(&config))?;
         }
-        Command::Path(args) => {
-            let config = path(&args.flags().or(before))?;
-            print(&format!("{}\n", config.path.display()))?;
-        }
+        Command::Path(_) => print(&format!("{}\n", path()?.path.display()))?,
     }
     Ok(0)
 }

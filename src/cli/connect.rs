@@ -134,9 +134,7 @@ pub fn prepare_all(
 /// Returns the ssh command that lets the user log in again after a connection was lost. The next connection reuses this
 /// login.
 pub fn interactive_login(connection: &Connection) -> Option<InteractiveLogin> {
-    let Target::Ssh(ssh) = connection.target.clone() else {
-        return None;
-    };
+    let Target::Ssh(ssh) = connection.target.clone() else { return None };
     let shared = connection.shared.clone();
     Some(InteractiveLogin {
         to: visible(connection.target.name().as_bytes(), 60),
@@ -166,13 +164,9 @@ fn connection(target: Target, interval: Millis, allowed: AllowedActions) -> Conn
 /// Lets ssh prompt for a password if necessary. If the host lacks gputop and the user agrees, copies this program to
 /// it.
 fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
-    let Target::Ssh(ssh) = &connection.target else {
-        return Ok(());
-    };
+    let Target::Ssh(ssh) = &connection.target else { return Ok(()) };
     let shared = connection.shared.as_ref();
-    let HostCheck::NoAgent(missing) = check_host(ssh, shared)? else {
-        return Ok(());
-    };
+    let HostCheck::NoAgent(missing) = check_host(ssh, shared)? else { return Ok(()) };
     let problem = missing.problem(&ssh.host);
     let should_copy = args.push.is_some() || (!args.no_push && confirm_copy(&problem));
     let result = if should_copy {
@@ -203,9 +197,7 @@ fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
 
 /// Returns true if the host has an agent that can be reached without a prompt.
 fn has_agent(connection: &Connection) -> bool {
-    let Target::Ssh(ssh) = &connection.target else {
-        return true;
-    };
+    let Target::Ssh(ssh) = &connection.target else { return true };
     let mut command = ssh.silent(connection.shared.as_ref(), &look());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output();

@@ -39,10 +39,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             "cannot play the built-in recording: stdout is not a terminal. Run `gputop demo` in a terminal"
         );
     }
-    let guide = match args.tour {
-        true => Guide::Tour(0),
-        false => Guide::Keys,
-    };
+    let guide = if args.tour { Guide::Tour(0) } else { Guide::Keys };
     play_demo(settings, None, guide)
 }
 

@@ -195,9 +195,7 @@ fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
 /// Returns the incident's scene without process and user names, for publication.
 fn anonymous_scene(record: &Record) -> String {
     const WIDTH: usize = 100;
-    let Some(scene) = &record.scene else {
-        return String::new();
-    };
+    let Some(scene) = &record.scene else { return String::new() };
     let lines = explanation::scene(scene, Others::Numbered, WIDTH).into_iter();
     let lines = lines.chain(explanation::versions(&record.versions, WIDTH));
     let lines: Vec<String> = lines.map(|line| line.printed(false)).collect();

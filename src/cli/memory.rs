@@ -135,9 +135,7 @@ pub fn run(args: &Args) -> Result<u8> {
             Err(failure) => (args.failure_output(pid, &failure)?, exit_code(&failure)),
         };
         let is_open = write_out(&text)?;
-        let Some(interval) = args.watch.filter(|_| is_open && can_repeat) else {
-            return Ok(code);
-        };
+        let Some(interval) = args.watch.filter(|_| is_open && can_repeat) else { return Ok(code) };
         std::thread::sleep(Duration::from_millis(interval.0));
     }
 }
@@ -184,9 +182,7 @@ fn saved_reading(path: &Path) -> Result<Holders> {
 
 impl Args {
     fn selects(&self, group: &HolderGroup) -> bool {
-        let Some(wanted) = self.group.as_ref().map(|text| text.to_lowercase()) else {
-            return true;
-        };
+        let Some(wanted) = self.group.as_ref().map(|text| text.to_lowercase()) else { return true };
         let class = group.class;
         [group.name.as_str(), class.name(), class.short_name()]
             .iter()
@@ -195,9 +191,7 @@ impl Args {
 
     /// Checks that `--group` matches a group of tensors. If none matches, prints a message and returns false.
     fn has_match(&self, holders: &Holders) -> bool {
-        let Some(wanted) = &self.group else {
-            return true;
-        };
+        let Some(wanted) = &self.group else { return true };
         let has_match = holders.groups.iter().any(|group| self.selects(group));
         if !has_match {
             let (pid, wanted) = (self.pid, quoted(wanted));

@@ -57,11 +57,10 @@ mod whatif;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use color_eyre::Result;
 
-use self::settings::{Flags, Settings, SettingsArgs};
+use self::settings::{Flags, Settings, SettingsArgs, is_given};
 use crate::export::explanation::Style;
 use crate::model::text::{Escaped, json_escaped};
 use crate::tui::CloseReason;
@@ -82,6 +81,8 @@ pub struct Cli {
     dashboard: dashboard::Args,
     #[command(flatten)]
     settings: SettingsArgs,
+    #[arg(skip)]
+    flags: Flags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -197,28 +198,26 @@ pub fn check_config(text: &str) -> Result<(), String> {
 /// Runs the subcommand, or the dashboard, and returns the exit code. Errors are messages for the user.
 pub fn run(cli: &Cli) -> Result<u8> {
     prepare(cli.command.as_ref());
-    // Also apply options given before the subcommand: `gputop --config FILE once`.
-    let before = || cli.settings.flags();
     // Read settings only in subcommands that use them, so that `gputop explain` works with a broken configuration.
-    let settings = |flags: Flags| read_settings(&flags.or(before()));
+    let settings = || read_settings(&cli.flags);
     match &cli.command {
-        None => dashboard::run(&cli.dashboard, &settings(Flags::default())?),
+        None => dashboard::run(&cli.dashboard, &settings()?),
         #[cfg(local)]
-        Some(Command::Once(args)) => once::run(args, &settings(args.flags())?),
+        Some(Command::Once(args)) => once::run(args, &settings()?),
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
-        Some(Command::Record(args)) => record::run(args, &settings(args.flags())?),
+        Some(Command::Record(args)) => record::run(args, &settings()?),
         #[cfg(feature = "serve")]
-        Some(Command::Serve(args)) => serve::run(args, &settings(args.flags())?),
-        Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
-        Some(Command::Demo(args)) => demo::run(args, &settings(args.view.flags())?),
+        Some(Command::Serve(args)) => serve::run(args, &settings()?),
+        Some(Command::Replay(args)) => replay::run(args, &settings()?),
+        Some(Command::Demo(args)) => demo::run(args, &settings()?),
         Some(Command::Generate(args)) => generate::run(args, || {
             // Do not offer host groups if the configuration is invalid.
-            settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
+            settings().map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]
         Some(Command::Agent(args)) => agent::run(args),
-        Some(Command::Config(args)) => config::run(args, before()),
+        Some(Command::Config(args)) => config::run(args, &cli.flags),
         #[cfg(local)]
         Some(Command::Allocator(args)) => allocator::run(args),
         #[cfg(local)]
@@ -227,18 +226,18 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
-        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.screen.flags())),
+        Some(Command::Snapshot(args)) => snapshot::run(args, settings),
         Some(Command::Summary(args)) => summary::run(args),
-        Some(Command::Whatif(args)) => whatif::run(args, || settings(args.screen.flags())),
+        Some(Command::Whatif(args)) => whatif::run(args, settings),
         #[cfg(local)]
-        Some(Command::Run(args)) => run::run(args, &args.flags().or(before())),
+        Some(Command::Run(args)) => run::run(args, &cli.flags),
         #[cfg(local)]
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Incidents(args)) => incidents::run(args),
         Some(Command::Cards(args)) => cards::run(args),
         #[cfg(local)]
-        Some(Command::Doctor(args)) => doctor::run(args, &args.config.flags().or(before())),
+        Some(Command::Doctor(args)) => doctor::run(args, &cli.flags),
         #[cfg(not(local))]
         Some(Command::Unavailable(command)) => color_eyre::eyre::bail!(command.message()),
     }
@@ -348,7 +347,7 @@ fn parsed<T: Into<OsString> + Clone>(
         let message = format!("option --{option} does not apply to `gputop {name}`");
         return Err(program.error(ErrorKind::UnknownArgument, message));
     }
-    Cli::from_arg_matches(&matches)
+    Ok(Cli { flags: Flags::of(&matches), ..Cli::from_arg_matches(&matches)? })
 }
 
 /// Returns the first option given before the subcommand that neither the subcommand nor any of its nested subcommands
@@ -358,10 +357,6 @@ fn unsupported_option<'c>(
     program: &'c clap::Command,
     subcommand: &clap::Command,
 ) -> Option<&'c str> {
-    let is_given = |id: &str| {
-        let is_known = matches.try_contains_id(id).unwrap_or(false);
-        is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
-    };
     let has = |command: &clap::Command, arg: &Arg| {
         command.get_arguments().any(|own| own.get_id() == arg.get_id())
     };
@@ -369,7 +364,7 @@ fn unsupported_option<'c>(
         has(subcommand, arg) || subcommand.get_subcommands().any(|below| has(below, arg))
     };
     let mut options = program.get_arguments().filter(|arg| arg.get_long().is_some());
-    let option = options.find(|arg| is_given(arg.get_id().as_str()) && !applies(arg))?;
+    let option = options.find(|arg| is_given(matches, arg.get_id().as_str()) && !applies(arg))?;
     option.get_long()
 }
 
@@ -501,14 +496,9 @@ mod tests {
 
     #[test]
     fn options_after_the_subcommand_override_those_before_it() {
-        let cli = Cli::try_parse_from([
-            "gputop", "--config", "a", "--theme", "dark", "demo", "--theme", "light",
-        ]);
-        let cli = cli.expect("valid arguments");
-        let Some(super::Command::Demo(args)) = &cli.command else {
-            panic!("{cli:?}");
-        };
-        let flags = args.view.flags().or(cli.settings.flags());
+        let cli =
+            parsed(["gputop", "--config", "a", "--theme", "dark", "demo", "--theme", "light"]);
+        let flags = cli.expect("valid arguments").flags;
         assert_eq!(flags.config.as_deref(), Some("a".as_ref()));
         let first = flags.values.first().map(|(_, raw)| raw.to_string());
         assert_eq!(first.as_deref(), Some("\"light\""));

@@ -6,9 +6,7 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
-use super::settings::{
-    ConfigArgs, Flags, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal,
-};
+use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
 use super::{dashboard, print, print_json, runtime};
 use crate::export;
 use crate::model::document::Document;
@@ -37,13 +35,6 @@ pub struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     glyphs: GlyphArgs,
-}
-
-impl Args {
-    pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.glyphs.values());
-        flags.with(self.sampling.values())
-    }
 }
 
 /// Time between the two samples needed to compute rates.

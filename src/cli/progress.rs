@@ -38,9 +38,7 @@ impl Progress {
 
     pub fn add(&mut self, bytes: usize) {
         self.read += bytes as u64;
-        let Some(next) = self.next.filter(|next| Instant::now() >= *next) else {
-            return;
-        };
+        let Some(next) = self.next.filter(|next| Instant::now() >= *next) else { return };
         self.next = Some(next + UPDATE_INTERVAL.max(Instant::now() - next));
         self.is_shown = true;
         let read = Bytes(self.read);

@@ -17,7 +17,7 @@ use self::remote_incidents::RemoteIncidentEvents;
 use super::connect::{AllowedActions, PushArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings, maps_argument};
+use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings, maps_argument};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
@@ -61,13 +61,6 @@ pub struct Args {
     config: ConfigArgs,
     #[command(flatten)]
     notifications: NotificationArgs,
-}
-
-impl Args {
-    pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.sampling.values());
-        flags.with(self.notifications.values())
-    }
 }
 
 /// Maximum time to diagnose and save the last observations after a recording stops.
@@ -204,9 +197,7 @@ impl HostRecording {
                 return Ok(true);
             }
         };
-        let Some(update) = update else {
-            return Ok(false);
-        };
+        let Some(update) = update else { return Ok(false) };
         self.watcher.see(&update);
         self.write(update)?;
         Ok(true)

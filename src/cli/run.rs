@@ -53,12 +53,6 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-impl Args {
-    pub fn flags(&self) -> Flags {
-        self.config.flags().with(self.incidents.values())
-    }
-}
-
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     // Write gputop's panics to the log, to keep the command's output clean.
     std::panic::set_hook(Box::new(|panic| {
@@ -66,9 +60,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             tracing::error!("gputop run: {panic}");
         }
     }));
-    let Some((program, rest)) = args.command.split_first() else {
-        return Ok(2);
-    };
+    let Some((program, rest)) = args.command.split_first() else { return Ok(2) };
     let hook = if args.no_hook {
         None
     } else {
@@ -81,10 +73,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         environment: hook.as_ref().map(Hook::environment).unwrap_or_default(),
     };
     let rank = Rank::of_this_process();
-    let capture = match args.no_capture {
-        true => Capture::Files,
-        false => Capture::All,
-    };
+    let capture = if args.no_capture { Capture::Files } else { Capture::All };
     let recorder = args.summary.as_ref();
     let recorder = recorder.map(|path| BackgroundRecorder::start(path.as_ref(), flags));
     let mut finished = match run::run(&command, rank.as_ref(), capture) {

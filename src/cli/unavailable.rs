@@ -13,44 +13,36 @@ pub struct AnyArgs {
     rest: Vec<OsString>,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Unavailable {
-    #[command(hide = true, disable_help_flag = true)]
-    Once(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Line(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Allocator(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Memory(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Probe(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Run(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Hook(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Doctor(AnyArgs),
-    #[command(hide = true, disable_help_flag = true)]
-    Agent(AnyArgs),
+/// Declares the missing subcommands, each with a suggestion what to do instead.
+macro_rules! unavailable {
+    ($($command:ident: $alternative:literal,)*) => {
+        #[derive(Debug, Subcommand)]
+        pub enum Unavailable {
+            $(#[command(hide = true, disable_help_flag = true)] $command(AnyArgs),)*
+        }
+
+        impl Unavailable {
+            /// Returns an error message that suggests what to do instead.
+            pub fn message(&self) -> String {
+                let (name, alternative) = match self {
+                    $(Self::$command(_) => (stringify!($command).to_lowercase(), $alternative),)*
+                };
+                format!("`gputop {name}` is not available: {}. {alternative}", super::NO_COLLECTORS)
+            }
+        }
+    };
 }
 
-impl Unavailable {
-    /// Returns an error message that suggests what to do instead.
-    pub fn message(&self) -> String {
-        let (name, alternative) = match self {
-            Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),
-            Self::Line(_) => ("line", "Use `ssh HOST gputop line`"),
-            Self::Allocator(_) => ("allocator", "Start `gputop HOST` and press `M` on a process"),
-            Self::Memory(_) => ("memory", "Start `gputop HOST` and press `o` on a process"),
-            Self::Probe(_) => ("probe", "Start `gputop --allow-probe HOST` and press `P`"),
-            Self::Run(_) => ("run", "Run it on the host with the GPUs"),
-            Self::Hook(_) => ("hook", "Run it on the host with the GPUs"),
-            Self::Doctor(_) => ("doctor", "Use `ssh HOST gputop doctor`"),
-            Self::Agent(_) => ("agent", "Run it on a host with GPUs"),
-        };
-        format!("`gputop {name}` is not available: {}. {alternative}", super::NO_COLLECTORS)
-    }
+unavailable! {
+    Once: "Use `ssh HOST gputop once`",
+    Line: "Use `ssh HOST gputop line`",
+    Allocator: "Start `gputop HOST` and press `M` on a process",
+    Memory: "Start `gputop HOST` and press `o` on a process",
+    Probe: "Start `gputop --allow-probe HOST` and press `P`",
+    Run: "Run it on the host with the GPUs",
+    Hook: "Run it on the host with the GPUs",
+    Doctor: "Use `ssh HOST gputop doctor`",
+    Agent: "Run it on a host with GPUs",
 }
 
 #[cfg(test)]

@@ -26,19 +26,15 @@ pub struct HostReader {
 
 impl Default for HostReader {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl HostReader {
-    pub fn new() -> Self {
         Self {
             system: System::new().ok(),
             cpu_refreshed: None,
             cpu: Reading::missing(Reason::NotRead, "needs two readings"),
         }
     }
+}
 
+impl HostReader {
     pub fn read(&mut self, now: Mono) -> Host {
         let Some(system) = &mut self.system else {
             return Host { at: now, ..Host::default() };
@@ -160,7 +156,7 @@ mod tests {
 
     #[test]
     fn cpu_needs_two_readings_and_memory_needs_one() {
-        let mut reader = HostReader::new();
+        let mut reader = HostReader::default();
         let first = reader.read(now_mono());
         assert_eq!(first.cpu.why().and_then(|m| m.hint.as_deref()), Some("needs two readings"));
         assert!(first.memory_total.get() >= first.memory_used.get());

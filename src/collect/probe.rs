@@ -103,9 +103,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 /// current blocks, in this order.
 fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     let source = format!("PID {}", process.pid);
-    let Some(last) = seen.last() else {
-        return Pattern::default();
-    };
+    let Some(last) = seen.last() else { return Pattern::default() };
     if let Some(trace) = last_history(process, last.map.ordinal) {
         return pattern::of_trace(&trace, &format!("{source}, allocation trace"), arena);
     }
@@ -234,9 +232,7 @@ impl Target<'_> {
 
     /// Returns true if other processes use the GPU, or if the driver does not list its processes.
     fn others(&self) -> bool {
-        let Reading::Value(listed) = &self.gpu.processes else {
-            return true;
-        };
+        let Reading::Value(listed) = &self.gpu.processes else { return true };
         let instance = self.mig.and_then(|mig| mig.gpu_instance.get());
         listed.iter().any(|process| instance.is_none() || process.gpu_instance == instance)
     }

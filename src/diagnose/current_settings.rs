@@ -64,7 +64,7 @@ impl Setting<'_> {
                 let typed = value.map(|value| format!("[ =]{}", regex::escape(value)));
                 let typed = typed.unwrap_or_default();
                 let option = regex::escape(name);
-                // A backslash continues a command in the next line.
+                // A backslash continues a command on the next line.
                 let typed = format!(r"{COMMANDS}(?:[^\n\\]|\\\n?)*?\s--{option}{typed}(?:\s|$)");
                 let variable = regex::escape(&variable);
                 let value = value.map_or_else(|| "[Tt]rue".to_owned(), regex::escape);

@@ -1,4 +1,4 @@
-//! Reads tables of `nvidia-smi` that a log contains: memory and compute mode of each GPU, and the processes on it.
+//! Reads `nvidia-smi` tables in a log: memory and compute mode of each GPU, and the processes on it.
 //!
 //! A table may be older or newer than the error beside it, so its processes count only where they do not contradict the
 //! figures of the error message.
@@ -22,7 +22,7 @@ const TOLERANCE: u64 = 512 * MIB;
 
 /// First line of a GPU: index and bus address.
 const GPU: &str = r"^\W{0,8}(?<gpu>\d{1,3})\s+\S[^\n|]*\|\s*(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d";
-/// Second line of a GPU: memory and compute mode. The mode is cut to the width of its column.
+/// Second line of a GPU: memory and compute mode. The mode is truncated to the width of its column.
 const USAGE: &str = r"\|\s*(?<used>\d+)MiB\s*/\s*(?<total>\d+)MiB\s*\|[^|\n]*?(?<mode>Default|E\. ?Process|E\. ?Thread|Prohibited)?\s*\|?\s*$";
 /// Process on a GPU. Older drivers print neither instances nor types.
 const PROCESS: &str = r"^\W{0,8}(?<gpu>\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(?<pid>\d+)\s+(?:(?<kind>C\+G|M\+C|C|G)\s+)?(?<name>\S[^|\n]*?)\s+(?<used>\d+)\s?Mi?B\s*\|?\s*$";
@@ -44,7 +44,7 @@ struct Process {
     pid: u64,
     name: String,
     bytes: u64,
-    /// True if the process only draws.
+    /// True for a graphics-only process.
     is_graphics: bool,
 }
 
@@ -52,7 +52,7 @@ struct Process {
 struct Table {
     gpus: Vec<Gpu>,
     processes: Vec<Process>,
-    /// True if the part of the table with the processes is in the log.
+    /// True if the log contains the table's list of processes.
     lists_processes: bool,
     visible: Vec<u64>,
 }
@@ -88,7 +88,7 @@ impl Table {
                 table.lists_processes = true;
                 table.processes.clear();
             } else if let Some(row) = process.captures(bytes) {
-                // Without its header, a row is recognized by the type.
+                // If the list's header is missing, only rows with a process type are recognized.
                 if !table.lists_processes && row.name("kind").is_none() {
                     continue;
                 }
@@ -112,7 +112,7 @@ impl Table {
     }
 
     /// Returns the GPU of the failure as `nvidia-smi` counts it, or `None` if the log does not show it. `index` is
-    /// the program's own number of the GPU.
+    /// the program's own device index.
     fn failed_gpu(&self, index: Option<u64>) -> Option<u64> {
         if !self.visible.is_empty() {
             let at = match index {
@@ -163,7 +163,7 @@ impl Table {
 /// exclusive mode as `exclusive_gpu`, and memory of no listed process as `unnamed_*`. If the processes are the ranks of
 /// one job, adds only their number as `smi_ranks`.
 ///
-/// The text of the lines is used, because a table looks like one wrapped line.
+/// Reads the separate lines, because a flow would join the rows of a table as if they were one wrapped line.
 pub(super) fn add(found: &mut FieldMap, lines: &[LogLine], at: usize) {
     let near = &lines[at.saturating_sub(REACH)..lines.len().min(at + REACH)];
     if near.iter().any(|line| line.text.contains("MiB") || line.text.contains("rocesses:")) {

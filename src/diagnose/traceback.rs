@@ -108,7 +108,7 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             open = Some(started(line));
             continue;
         }
-        // Users often paste a log from the middle of a traceback on.
+        // Pasted logs often begin in the middle of a traceback.
         if open.is_none() && n < MAX_CUT_LINES && found.is_empty() && frame(&line.text).is_some() {
             open = Some(started(line));
         }

@@ -175,7 +175,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
         r"offloaded (?<value>\d+)/\d+ layers to GPU|offloading (?<value_2>\d+) repeating layers",
     )?;
     let weights = input.number(r"CUDA\d (?:model )?buffer size = (?<value>[\d.]+) Mi?B")?;
-    // The layers of one of several GPUs are not all that were offloaded.
+    // With several GPUs, each GPU holds only a part of the offloaded layers.
     let has_several = Pattern::new(r"CUDA[1-9]\d? (?:model )?buffer size");
     if input.texts.iter().any(|text| has_several.groups(text).is_some()) {
         return None;
@@ -212,7 +212,7 @@ fn cudnn_wheel(input: &Input<'_>) -> Option<Value> {
     let needed = input.found.get("needed_version")?.as_str()?;
     let major: u32 = needed.split('.').next()?.parse().ok()?;
     let text = match major {
-        // Wheels with cuDNN 8 for CUDA 12 exist only from 8.9.
+        // For CUDA 12, cuDNN 8 wheels exist only since 8.9.
         8 if !needed.starts_with("8.9") => format!("'nvidia-cudnn-cu11>={needed},<9'"),
         8 => format!("'nvidia-cudnn-cu12>={needed},<9'"),
         9.. => format!("'nvidia-cudnn-cu12>={needed}'"),

@@ -2,7 +2,7 @@
 
 use crate::model::incident::{Fix, FixKind};
 
-/// Syntax and directories that cmd.exe does not have. A command that contains one cannot be translated.
+/// Syntax and directories that do not exist in cmd.exe. A command that contains one cannot be translated.
 const UNKNOWN: &[&str] = &["$", "`", " | ", "~/", "/tmp"];
 /// Programs that Windows does not have.
 const UNKNOWN_PROGRAMS: &[&str] =
@@ -18,7 +18,7 @@ pub(super) fn translated(fix: Fix) -> Option<Fix> {
 }
 
 fn command(posix: &str) -> Option<String> {
-    // cmd.exe does not know comments.
+    // cmd.exe has no comments at the end of a line.
     let mut rest = posix.split("  #").next().unwrap_or_default().trim();
     let mut parts = Vec::new();
     if let Some(names) = rest.strip_prefix("unset ") {

@@ -128,9 +128,7 @@ pub fn advice_lines(holders: &Holders, growth: &HolderGrowth) -> Vec<String> {
 /// Returns sentences with estimates based on a reading of the holders. `free` is the memory still available for
 /// activations, if known.
 pub fn estimates(holders: &Holders, free: Option<Bytes>) -> Vec<String> {
-    let Some(activations) = Activations::of(holders) else {
-        return Vec::new();
-    };
+    let Some(activations) = Activations::of(holders) else { return Vec::new() };
     let (bytes, batch_size) = (activations.bytes, activations.batch_size);
     let mut sentences = vec![format!(
         "Activations take {} per sample at a batch size of {batch_size}, if the first dimension of the saved tensors is the batch \
@@ -168,12 +166,8 @@ pub fn percent_words(percent: f64) -> String {
 /// Formats a size with three significant digits: `120 MiB`, `1.20 GiB`.
 pub fn rounded(size: Bytes) -> String {
     let text = size.to_string();
-    let Some((number, unit)) = text.split_once(' ') else {
-        return text;
-    };
-    let Ok(number) = number.parse::<f64>() else {
-        return text;
-    };
+    let Some((number, unit)) = text.split_once(' ') else { return text };
+    let Ok(number) = number.parse::<f64>() else { return text };
     let digits = match unit {
         "bytes" => 0,
         _ if number >= 100.0 => 0,

@@ -130,9 +130,7 @@ impl ActivityWatcher {
 
     /// Returns the processes whose idle time reached the limit with this frame.
     fn idle(&mut self, frame: &Frame) -> Vec<Activity> {
-        let Some(idle_time) = self.idle_time else {
-            return Vec::new();
-        };
+        let Some(idle_time) = self.idle_time else { return Vec::new() };
         let idle = idle_processes(frame);
         self.idle.retain(|key, _| idle.contains_key(key));
         let mut found = Vec::new();

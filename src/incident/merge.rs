@@ -72,10 +72,7 @@ impl Record {
             schema: SCHEMA,
             incident,
             key,
-            concluded_by: match is_better {
-                true => other.concluded_by,
-                false => self.concluded_by,
-            },
+            concluded_by: if is_better { other.concluded_by } else { self.concluded_by },
             command: self.command.or(other.command),
             excerpt: longer(self.excerpt, other.excerpt),
             evidence: Evidence {
@@ -149,9 +146,7 @@ fn compare_information(new: &Incident, old: &Incident) -> Ordering {
 
 /// Counts the fields that describe the failure itself, not its location.
 fn count_fields(fields: &Fields) -> usize {
-    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else {
-        return 0;
-    };
+    let Ok(Value::Object(fields)) = serde_json::to_value(fields) else { return 0 };
     let names = fields.keys().map(String::as_str);
     names.filter(|name| !LOCATION_FIELDS.contains(name)).count()
 }

@@ -151,9 +151,7 @@ impl StderrText {
     }
 
     fn read(&mut self, child: &mut Child) {
-        let Some(stderr) = child.stderr.as_mut().filter(|_| self.can_read) else {
-            return;
-        };
+        let Some(stderr) = child.stderr.as_mut().filter(|_| self.can_read) else { return };
         let mut chunk = [0; 1024];
         loop {
             match stderr.read(&mut chunk) {

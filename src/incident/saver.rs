@@ -229,9 +229,7 @@ impl IncidentSaver {
     /// remote host's store, the remote host runs the command.
     fn notify(&self, stored: &Stored) {
         let Some(sink) = &self.sink else { return };
-        let Some(command) = sink.on_incident.clone() else {
-            return;
-        };
+        let Some(command) = sink.on_incident.clone() else { return };
         if matches!(stored.incident.severity, Severity::Note | Severity::Unknown) {
             return;
         }

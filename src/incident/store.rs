@@ -115,7 +115,6 @@ impl Store {
     }
 
     /// Opens the store in `folder`, which the first write creates.
-    #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
@@ -348,9 +347,7 @@ impl Store {
         if !new.incident.should_notify_after(&old.incident) {
             return Ok(());
         }
-        let Ok(mut state) = State::read(&self.folder) else {
-            return Ok(());
-        };
+        let Ok(mut state) = State::read(&self.folder) else { return Ok(()) };
         if state.read.remove(uid).is_none() {
             return Ok(());
         }
@@ -466,9 +463,7 @@ impl Store {
 
     /// Deletes temporary files left behind by writers that were killed.
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
-            return;
-        };
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.take(MAX_ENTRIES).flatten() {
             let is_part = Path::new(&entry.file_name())
                 .extension()

@@ -85,7 +85,6 @@ impl Watcher {
     }
 
     /// Returns a watcher without a thread, which detects no incidents.
-    #[must_use]
     pub fn none() -> Self {
         Self {
             inputs: mpsc::channel().0,

@@ -111,7 +111,7 @@ impl<'b, T> Metered<'b, T> {
 }
 
 macro_rules! forward_deserialize {
-    ($($method:ident($($argument:ident: $type:ty),*) charges $charges:literal;)*) => {
+    ($charges:literal: $($method:ident($($argument:ident: $type:ty),*),)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
             let visitor = Metered {
                 inner: visitor,
@@ -126,38 +126,18 @@ macro_rules! forward_deserialize {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Metered<'_, D> {
     type Error = D::Error;
 
-    forward_deserialize! {
-        deserialize_any() charges true;
-        deserialize_bool() charges true;
-        deserialize_i8() charges true;
-        deserialize_i16() charges true;
-        deserialize_i32() charges true;
-        deserialize_i64() charges true;
-        deserialize_i128() charges true;
-        deserialize_u8() charges true;
-        deserialize_u16() charges true;
-        deserialize_u32() charges true;
-        deserialize_u64() charges true;
-        deserialize_u128() charges true;
-        deserialize_f32() charges true;
-        deserialize_f64() charges true;
-        deserialize_char() charges true;
-        deserialize_str() charges true;
-        deserialize_string() charges true;
-        deserialize_bytes() charges true;
-        deserialize_byte_buf() charges true;
-        deserialize_option() charges true;
-        deserialize_unit() charges true;
-        deserialize_unit_struct(name: &'static str) charges true;
-        deserialize_newtype_struct(name: &'static str) charges true;
-        deserialize_seq() charges true;
-        deserialize_tuple(len: usize) charges true;
-        deserialize_tuple_struct(name: &'static str, len: usize) charges true;
-        deserialize_map() charges true;
-        deserialize_struct(name: &'static str, fields: &'static [&'static str]) charges false;
-        deserialize_enum(name: &'static str, variants: &'static [&'static str]) charges true;
-        deserialize_identifier() charges true;
-        deserialize_ignored_any() charges true;
+    forward_deserialize! { true:
+        deserialize_any(), deserialize_bool(), deserialize_char(), deserialize_str(), deserialize_string(),
+        deserialize_i8(), deserialize_i16(), deserialize_i32(), deserialize_i64(), deserialize_i128(),
+        deserialize_u8(), deserialize_u16(), deserialize_u32(), deserialize_u64(), deserialize_u128(),
+        deserialize_f32(), deserialize_f64(), deserialize_bytes(), deserialize_byte_buf(), deserialize_option(),
+        deserialize_unit(), deserialize_unit_struct(name: &'static str), deserialize_newtype_struct(name: &'static str),
+        deserialize_seq(), deserialize_tuple(len: usize), deserialize_tuple_struct(name: &'static str, len: usize),
+        deserialize_map(), deserialize_enum(name: &'static str, variants: &'static [&'static str]),
+        deserialize_identifier(), deserialize_ignored_any(),
+    }
+    forward_deserialize! { false:
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]),
     }
 
     fn is_human_readable(&self) -> bool {
@@ -169,6 +149,15 @@ macro_rules! forward_visit {
     ($($method:ident: $type:ty;)*) => {
         $(fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
             self.inner.$method(value)
+        })*
+    };
+}
+
+macro_rules! wrap_visit {
+    ($($method:ident: $access:ident;)*) => {
+        $(fn $method<A: $access<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+            let access = self.wrap(access);
+            self.inner.$method(access)
         })*
     };
 }
@@ -209,29 +198,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Metered<'_, V> {
         self.inner.visit_unit()
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        let value = self.wrap(value);
-        self.inner.visit_some(value)
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        let value = self.wrap(value);
-        self.inner.visit_newtype_struct(value)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
-        let seq = self.wrap(seq);
-        self.inner.visit_seq(seq)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        let map = self.wrap(map);
-        self.inner.visit_map(map)
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
-        let data = self.wrap(data);
-        self.inner.visit_enum(data)
+    wrap_visit! {
+        visit_some: Deserializer;
+        visit_newtype_struct: Deserializer;
+        visit_seq: SeqAccess;
+        visit_map: MapAccess;
+        visit_enum: EnumAccess;
     }
 }
 

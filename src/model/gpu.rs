@@ -20,7 +20,7 @@ use self::figure::figure;
 pub use self::figure::{Field, GpuFigure, Period, SLOW_INTERVAL, Section, Value};
 pub use self::process::{ContextKind, GpuProcess, Unattributed, UnattributedCause};
 pub use self::throttle::Throttle;
-use super::reading::{Reading, Reason};
+use super::reading::{Missing, Reading, Reason};
 use super::units::{
     Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent,
 };
@@ -166,9 +166,7 @@ impl Memory {
     /// Removes any memory size larger than the total, so that no bar is drawn from it.
     #[must_use]
     pub fn checked(self) -> Self {
-        let Some(total) = self.total.get() else {
-            return self;
-        };
+        let Some(total) = self.total.get() else { return self };
         Self {
             used: self.used.at_most(total),
             reserved: self.reserved.at_most(total),
@@ -272,18 +270,12 @@ macro_rules! traffic {
 /// Placeholder for missing traffic data: the GPU's screen was only just opened, or was not open when the recording was
 /// made.
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
-    fn unread<T>() -> Reading<T> {
-        Reading::missing(Reason::NotRead, "read while this screen is open")
+    let mut gpu = Gpu::default();
+    for figure in GPU_FIGURES.iter().filter(|figure| figure.period == WhileShown) {
+        let why = Missing::new(Reason::NotRead, "read while this screen is open");
+        figure.field.set_missing(&mut gpu, why);
     }
-    Traffic {
-        at: Mono::default(),
-        pcie_tx: unread(),
-        pcie_rx: unread(),
-        pcie_replays: unread(),
-        nvlink_tx: unread(),
-        nvlink_rx: unread(),
-        energy: unread(),
-    }
+    gpu.traffic.unwrap_or_default()
 });
 
 use Period::{Once, Slow, Tick, WhileShown};

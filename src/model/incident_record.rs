@@ -115,7 +115,6 @@ impl Record {
     }
 
     /// Parses an incident from another host's store. Returns `None` if this version cannot read it.
-    #[must_use]
     pub fn from_remote(remote: &RemoteIncident) -> Option<Self> {
         let mut record = Self::read(&remote.record).ok()?;
         record.incident.uid = None;
@@ -136,7 +135,6 @@ impl Record {
         }
     }
 
-    #[must_use]
     pub fn new(incident: Incident, key: IncidentKey) -> Self {
         Self { schema: SCHEMA, incident, key, ..Self::default() }
     }

@@ -38,9 +38,7 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
 /// eight bytes.
 pub fn escape_json_strings(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     // Invalid UTF-8 is rejected later by the JSON parser.
-    let Ok(text) = std::str::from_utf8(json) else {
-        return Some(Cow::Borrowed(json));
-    };
+    let Ok(text) = std::str::from_utf8(json) else { return Some(Cow::Borrowed(json)) };
     let (mut written, mut done) = (String::new(), 0);
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -56,9 +54,7 @@ pub fn escape_json_strings(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]
         } else {
             (Some(c), at + c.len_utf8())
         };
-        let Some(hidden) = hidden.filter(|c| is_hidden(*c)) else {
-            continue;
-        };
+        let Some(hidden) = hidden.filter(|c| is_hidden(*c)) else { continue };
         written.push_str(&text[done..at]);
         // In a JSON string, each backslash is written as two.
         let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);

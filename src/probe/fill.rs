@@ -58,9 +58,7 @@ fn take(
                 fill.cut_short = true;
                 break;
             }
-            let Some(address) = timed_alloc(device, size, &mut latency)? else {
-                break;
-            };
+            let Some(address) = timed_alloc(device, size, &mut latency)? else { break };
             taken.push((address, size));
             fill.held_bytes.0 += size;
         }

@@ -82,9 +82,7 @@ fn is_header(name: &[u8]) -> bool {
 
 /// Returns true for references to a variable in a script: `$HF_TOKEN`, `${HF_TOKEN}`.
 pub fn is_reference(value: &[u8]) -> bool {
-    let Some(name) = value.strip_prefix(b"$") else {
-        return false;
-    };
+    let Some(name) = value.strip_prefix(b"$") else { return false };
     let name = name.strip_prefix(b"{").and_then(|n| n.strip_suffix(b"}")).unwrap_or(name);
     !name.is_empty()
         && name.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')

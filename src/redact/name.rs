@@ -119,9 +119,7 @@ fn is_harmless(value: &[u8]) -> bool {
 
 /// Returns true for `user:password`, but not for `host:8080` or a URL.
 fn is_login(value: &[u8]) -> bool {
-    let Some(colon) = value.iter().position(|&b| b == b':') else {
-        return false;
-    };
+    let Some(colon) = value.iter().position(|&b| b == b':') else { return false };
     let password = &value[colon + 1..];
     let is_port = password.iter().all(u8::is_ascii_digit) && password.len() < 6;
     colon > 0 && !is_port && !password.starts_with(b"//")

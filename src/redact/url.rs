@@ -45,9 +45,7 @@ fn is_only_a_user(user: &[u8], scheme: &[u8]) -> bool {
 }
 
 fn has_no_port(authority: &[u8]) -> bool {
-    let Some(colon) = authority.iter().rposition(|&b| b == b':') else {
-        return false;
-    };
+    let Some(colon) = authority.iter().rposition(|&b| b == b':') else { return false };
     // The colons in `[::1]` belong to an IPv6 address.
     let port = &authority[colon + 1..];
     !authority.starts_with(b"[") && !port.is_empty() && !port.iter().all(u8::is_ascii_digit)

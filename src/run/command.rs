@@ -48,7 +48,6 @@ pub enum NotStarted {
 }
 
 impl NotStarted {
-    #[must_use]
     pub fn code(&self) -> u8 {
         match self {
             Self::NotFound(_) | Self::NoSuchFile(_) | Self::NoInterpreter(_) => 127,
@@ -193,7 +192,6 @@ pub enum ExitOutcome {
 
 impl ExitOutcome {
     /// Returns the exit code that a shell would report: 128 plus the signal number if a signal killed the command.
-    #[must_use]
     pub fn code(self) -> u8 {
         let code = match self {
             Self::Exited(code) => code,
@@ -202,7 +200,6 @@ impl ExitOutcome {
         u8::try_from(code & 0xff).unwrap_or(u8::MAX)
     }
 
-    #[must_use]
     pub fn is_failure(self) -> bool {
         self != Self::Exited(0)
     }

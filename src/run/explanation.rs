@@ -36,7 +36,6 @@ pub enum Explanation {
 
 /// Explains a failed command. `rank` is set if the command is one of several ranks; `hook` is set if it ran with the
 /// Python hook.
-#[must_use]
 pub fn explain(
     finished: Finished,
     rank: Option<&Rank>,
@@ -64,9 +63,7 @@ pub fn explain(
         let record = failed.record(&incident);
         Explanation::Whole(Box::new(incident), Box::new(record))
     };
-    let Some(rank) = rank else {
-        return incident.map(whole);
-    };
+    let Some(rank) = rank else { return incident.map(whole) };
     // Also register exceptions that have no explanation, because the other ranks may have failed while waiting for this
     // rank.
     let what = incident

@@ -27,7 +27,6 @@ pub struct Hook {
 impl Hook {
     /// Installs the hook. Returns `None` if its files cannot be written; the command then runs without the hook. With
     /// `trace`, each Python process records its allocations.
-    #[must_use]
     pub fn prepare(trace: bool) -> Option<Self> {
         let files =
             install().inspect_err(|error| tracing::warn!(%error, "cannot install the Python hook"));
@@ -43,7 +42,6 @@ impl Hook {
         })
     }
 
-    #[must_use]
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let own = std::env::var_os("PYTHONPATH");
         let path = python_path(&self.files, own.as_deref());
@@ -71,11 +69,8 @@ impl Hook {
     }
 
     /// Returns the paths of the allocation traces written by the command's processes.
-    #[must_use]
     pub fn traces(&self) -> Vec<PathBuf> {
-        let Some(folder) = &self.traces else {
-            return Vec::new();
-        };
+        let Some(folder) = &self.traces else { return Vec::new() };
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let prefix = format!("{}.", self.run);
         let ours = entries.filter(|entry| {

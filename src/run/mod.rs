@@ -93,9 +93,7 @@ pub fn run(
 ) -> Result<Finished, NotStarted> {
     let streams = Streams::detect();
     let files = FilePosition::current();
-    let Ok(signals) = Signals::block() else {
-        return Err(command.exec(None));
-    };
+    let Ok(signals) = Signals::block() else { return Err(command.exec(None)) };
     let copies_keys = !streams.has_input() && rank.is_none();
     let terminal = streams.terminal().filter(|_| capture == Capture::All);
     let opened = terminal.and_then(|terminal| {

@@ -55,7 +55,6 @@ pub(super) enum First {
 
 impl Rank {
     /// Returns this process's rank, or `None` if the job has only one process.
-    #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let pid = getppid().as_raw();
         let launcher = u32::try_from(pid).ok().and_then(identity);
@@ -95,9 +94,7 @@ pub(super) fn folder() -> Option<PathBuf> {
 }
 
 fn delete_old_files(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
+    let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let age = entry.metadata().and_then(|file| file.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());

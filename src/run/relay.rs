@@ -223,9 +223,7 @@ impl<'a> Relay<'a> {
 
     /// Copies one chunk of output. Returns true if more output may be available.
     fn copy_chunk(&mut self) -> bool {
-        let Some(ends) = &mut self.ends else {
-            return false;
-        };
+        let Some(ends) = &mut self.ends else { return false };
         let mut is_new = false;
         match self.screen.read_from(&ends.master) {
             Ok([]) => {}

@@ -100,9 +100,7 @@ const POLL_INTERVAL_MS: u8 = 20;
 /// Termination signals stay blocked, because gputop must exit with the command's exit code.
 pub fn run_until_cancelled<T>(work: impl FnOnce(&Arc<AtomicBool>) -> T) -> T {
     let is_cancelled = Arc::new(AtomicBool::new(false));
-    let Some(signals) = termination_signals() else {
-        return work(&is_cancelled);
-    };
+    let Some(signals) = termination_signals() else { return work(&is_cancelled) };
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let watch = || {

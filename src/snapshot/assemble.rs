@@ -187,9 +187,7 @@ fn take_segment(
 type Ranges = Vec<(u32, u32)>;
 
 fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>> {
-    let Some(runs) = traces.and_then(|traces| store.runs(traces)) else {
-        return Ok(Vec::new());
-    };
+    let Some(runs) = traces.and_then(|traces| store.runs(traces)) else { return Ok(Vec::new()) };
     if runs.len() > MAX_DEVICES {
         return Err(no_snapshot("it has more than 256 devices"));
     }

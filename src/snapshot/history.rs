@@ -81,9 +81,7 @@ impl History {
     pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));
-        let Some(mut level) = self.level(device, from) else {
-            return Span::default();
-        };
+        let Some(mut level) = self.level(device, from) else { return Span::default() };
         let mut span = Span::at(level);
         let mut at = from;
         while at < to {
@@ -117,14 +115,10 @@ impl History {
     /// Returns the earliest time at which allocated memory is at its maximum.
     pub fn peak(&self, device: &Device) -> usize {
         let max = |chunk: &Chunk| chunk.span.allocated.1;
-        let Some(max) = self.chunks.iter().map(max).max() else {
-            return 0;
-        };
+        let Some(max) = self.chunks.iter().map(max).max() else { return 0 };
         let at = self.chunks.iter().position(|c| c.span.allocated.1 == max);
         let from = at.unwrap_or(0) * CHUNK;
-        let Some(mut level) = self.level(device, from) else {
-            return 0;
-        };
+        let Some(mut level) = self.level(device, from) else { return 0 };
         if bytes(level.allocated) == max {
             return from;
         }

@@ -119,9 +119,7 @@ impl Store {
 
     /// Appends items to a list. Fails if `list` does not refer to a list.
     pub fn append(&mut self, list: Value, items: &[Value]) -> Result<(), Fault> {
-        let Value::Object(id) = list else {
-            return Err(NOT_A_LIST.into());
-        };
+        let Value::Object(id) = list else { return Err(NOT_A_LIST.into()) };
         let at = match self.objects[id as usize] {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
@@ -159,9 +157,7 @@ impl Store {
     /// Sets dictionary entries; `items` contains keys and values alternately. Fails if `dict` does not refer to a
     /// dictionary, or if a value does not match its key.
     pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
-        let Value::Object(id) = dict else {
-            return Err(NOT_A_DICTIONARY.into());
-        };
+        let Value::Object(id) = dict else { return Err(NOT_A_DICTIONARY.into()) };
         if !items.len().is_multiple_of(2) {
             return Err("a dictionary key has no value".into());
         }
@@ -245,9 +241,7 @@ impl Store {
 
     #[inline]
     fn set_field(&mut self, record: Object, key: Value, value: Value) -> Result<(), Fault> {
-        let Value::Text(key) = key else {
-            return Ok(());
-        };
+        let Value::Text(key) = key else { return Ok(()) };
         match record {
             Object::Event(n) => self.set_event(n as usize, key, value),
             Object::Block(n) => self.set_block(n as usize, key, value),
@@ -430,9 +424,7 @@ impl Store {
 
     /// Returns the runs of a list, or `None` if `value` is not a list.
     pub fn runs(&self, value: Value) -> Option<&[Run]> {
-        let Value::Object(id) = value else {
-            return None;
-        };
+        let Value::Object(id) = value else { return None };
         match self.objects[id as usize] {
             Object::List(at) => Some(&self.lists[at as usize]),
             Object::EmptyList => Some(&[]),
@@ -442,9 +434,7 @@ impl Store {
 
     /// Returns the entries of a dictionary, or `None` if `value` is not a dictionary.
     pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
-        let Value::Object(id) = value else {
-            return None;
-        };
+        let Value::Object(id) = value else { return None };
         match self.objects[id as usize] {
             Object::Dict(at) => Some(&self.dicts[at as usize]),
             Object::EmptyDict => Some(&[]),

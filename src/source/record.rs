@@ -247,9 +247,7 @@ impl<W: Write> Recorder<W> {
     }
 
     fn close_minute(&mut self) -> io::Result<()> {
-        let Some(mut minute) = self.minute.take() else {
-            return Ok(());
-        };
+        let Some(mut minute) = self.minute.take() else { return Ok(()) };
         let mut rest = minute.encoder.finish()?;
         self.offset += drain(&mut rest, &mut self.out)?;
         minute.at.bytes = self.offset - minute.at.offset;

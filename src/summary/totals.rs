@@ -156,9 +156,7 @@ impl Totals {
     /// Returns the time that a frame represents: the time since the previous frame, or 0 after a gap.
     fn advance(&mut self, frame: &FrameLine<'_>) -> Millis {
         self.start.get_or_insert((frame.mono, frame.time));
-        let Some(last) = self.recent.last.replace(frame.mono) else {
-            return Millis(0);
-        };
+        let Some(last) = self.recent.last.replace(frame.mono) else { return Millis(0) };
         let passed = frame.mono.since(last);
         self.duration.0 += passed.0;
         // Bridge a single late or lost frame, as charts do.
@@ -179,9 +177,7 @@ impl Totals {
             }
             self.gpus.insert(gpu.uuid.clone().into_owned(), GpuTotals::default());
         }
-        let Some(totals) = self.gpus.get_mut(&*gpu.uuid) else {
-            return;
-        };
+        let Some(totals) = self.gpus.get_mut(&*gpu.uuid) else { return };
         totals.index = gpu.index;
         if totals.name.is_empty() {
             totals.name = gpu.name.clone().into_owned();
@@ -228,9 +224,7 @@ impl Totals {
         time: Millis,
         seen: &mut HashMap<ProcessKey, InFrame<'_>>,
     ) {
-        let Some(pools) = frame.live_pools() else {
-            return;
-        };
+        let Some(pools) = frame.live_pools() else { return };
         for pool in &pools.list {
             let stats = &pool.stats;
             let uuid = pool.gpu.value().map(|uuid| uuid.to_string());
@@ -242,9 +236,7 @@ impl Totals {
             let free = gpu.and_then(|gpu| gpu.memory.free.get());
             let samples = self.recent.pools.entry((pool.process, pool.ordinal));
             samples.or_default().push(Sample::new(frame.mono, stats, free));
-            let Some(totals) = self.pool(pool.process, None, pool.ordinal) else {
-                continue;
-            };
+            let Some(totals) = self.pool(pool.process, None, pool.ordinal) else { continue };
             totals.allocator = pool.allocator;
             totals.gpu = uuid;
             let (reserved, allocated) = (stats.reserved, stats.allocated);

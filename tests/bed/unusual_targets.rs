@@ -394,9 +394,7 @@ fn read_as_nobody(program: &Path, pid: u32) -> Run {
 #[test]
 fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
     let Some(release) = newest() else { return };
-    let Some(mut nobody) = as_nobody() else {
-        return;
-    };
+    let Some(mut nobody) = as_nobody() else { return };
     let (dir, public) = copy(&release);
     let program = public_reader(dir.path());
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_ulonglong};
 
-use nvml_wrapper_sys::bindings::{nvmlClockType_t, nvmlDevice_t, nvmlPstates_t, nvmlReturn_t};
+use nvml_wrapper_sys::bindings::{nvmlClockType_t, nvmlDevice_t, nvmlReturn_t};
 
 use crate::call::{on_gpu, put};
 use crate::scenario::{Call, Code};
@@ -49,7 +49,6 @@ pub unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(
 }
 
 values! {
-    nvmlDeviceGetPerformanceState: Pstate -> nvmlPstates_t = |target| Ok(target.gpu().pstate);
     nvmlDeviceGetCurrentClocksThrottleReasons: Throttle -> c_ulonglong = |target| Ok(target.gpu().throttle);
     // The name since driver 535. Drivers export both.
     nvmlDeviceGetCurrentClocksEventReasons: Throttle -> c_ulonglong = |target| Ok(target.gpu().throttle);

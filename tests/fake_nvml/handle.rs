@@ -43,9 +43,7 @@ impl Device {
     }
 
     pub fn mig_in(self, scenario: &Scenario) -> Result<Option<&Mig>, Code> {
-        let Some(index) = self.mig else {
-            return Ok(None);
-        };
+        let Some(index) = self.mig else { return Ok(None) };
         let mig = self.gpu_in(scenario)?.mig.get(index);
         mig.map(Some).ok_or(Code::NOT_FOUND)
     }

@@ -2,10 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use nvml_wrapper_sys::bindings::{
-    nvmlBrandType_t, nvmlComputeMode_t, nvmlDevice_t, nvmlDeviceArchitecture_t, nvmlEnableState_t,
-    nvmlPciInfo_t, nvmlReturn_t,
-};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEnableState_t, nvmlPciInfo_t, nvmlReturn_t};
 
 use crate::call::{Outcome, Target, on_device, on_driver, on_found, put};
 use crate::handle::Device;
@@ -155,15 +152,11 @@ fn whole(target: &Target) -> Outcome {
 }
 
 values! {
-    nvmlDeviceGetBrand: Brand -> nvmlBrandType_t = |target| Ok(target.gpu().brand);
     nvmlDeviceGetMinorNumber: Minor -> c_uint =
         |target| Ok(target.gpu().minor.unwrap_or(target.device.gpu as c_uint));
     nvmlDeviceGetIndex: Index -> c_uint = |target| Ok(target.device.gpu as c_uint);
-    nvmlDeviceGetArchitecture: Architecture -> nvmlDeviceArchitecture_t =
-        |target| Ok(target.gpu().architecture);
     nvmlDeviceGetPersistenceMode: Persistence -> nvmlEnableState_t =
         |target| Ok(u32::from(target.gpu().persistence));
-    nvmlDeviceGetComputeMode: ComputeMode -> nvmlComputeMode_t = |target| Ok(target.gpu().compute_mode);
     nvmlDeviceGetPciInfo_v3: PciInfo -> nvmlPciInfo_t = pci_info;
 }
 

@@ -26,6 +26,7 @@
 mod call;
 mod handle;
 mod log;
+#[macro_use]
 mod scenario;
 mod spin;
 mod state;
@@ -39,6 +40,7 @@ mod gpm;
 mod identity;
 mod memory;
 mod mig;
+mod number;
 mod nvlink;
 mod pcie;
 mod power;

@@ -7,15 +7,6 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlPcieUtilCounter_t, nvmlReturn
 use crate::call::{on_gpu, put};
 use crate::scenario::{Call, Code};
 
-values! {
-    nvmlDeviceGetCurrPcieLinkGeneration: PcieGeneration -> c_uint = |target| Ok(target.gpu().pcie_generation);
-    nvmlDeviceGetCurrPcieLinkWidth: PcieWidth -> c_uint = |target| Ok(target.gpu().pcie_width);
-    nvmlDeviceGetMaxPcieLinkGeneration: PcieMaxGeneration -> c_uint =
-        |target| Ok(target.gpu().pcie_max_generation);
-    nvmlDeviceGetMaxPcieLinkWidth: PcieMaxWidth -> c_uint = |target| Ok(target.gpu().pcie_max_width);
-    nvmlDeviceGetPcieReplayCounter: PcieReplays -> c_uint = |target| Ok(target.gpu().pcie_replays);
-}
-
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPcieThroughput(
     device: nvmlDevice_t,

@@ -10,13 +10,10 @@ use crate::state;
 
 values! {
     nvmlDeviceGetPowerUsage: Power -> c_uint = |target| Ok(target.wobbled(target.gpu().power, 8));
-    nvmlDeviceGetEnforcedPowerLimit: PowerLimit -> c_uint = |target| Ok(target.gpu().power_limit);
     nvmlDeviceGetPowerManagementLimit: PowerManagementLimit -> c_uint = |target| {
         let gpu = target.gpu();
         Ok(gpu.power_management_limit.unwrap_or(gpu.power_limit))
     };
-    nvmlDeviceGetPowerManagementDefaultLimit: PowerDefaultLimit -> c_uint =
-        |target| Ok(target.gpu().power_default_limit);
     nvmlDeviceGetTotalEnergyConsumption: Energy -> c_ulonglong = |target| Ok(energy(target));
 }
 

@@ -75,9 +75,7 @@ impl State {
     /// scenario remains in use.
     fn look(&self, file: &Path) {
         // If another thread is checking the file, continue with the current scenario.
-        let Ok(mut seen) = self.seen.try_lock() else {
-            return;
-        };
+        let Ok(mut seen) = self.seen.try_lock() else { return };
         let now = Stamp::of(file);
         if now.is_none_or(|now| now.size == 0) || now == *seen {
             return;

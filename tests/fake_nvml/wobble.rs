@@ -31,9 +31,7 @@ fn hash(x: u64) -> u64 {
 /// time for all readers, in steps of the driver's 2 MiB pages.
 pub fn used(scenario: &Scenario, process: &Process) -> Option<u64> {
     let used = process.used?;
-    let Some(moment) = moment(scenario) else {
-        return Some(used);
-    };
+    let Some(moment) = moment(scenario) else { return Some(used) };
     let moved = around(used, 5, seed(u64::from(process.pid), moment));
     Some(moved >> 21 << 21)
 }

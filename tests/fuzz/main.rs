@@ -105,9 +105,7 @@ fn write_seeds() {
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
-    let Some(name) = std::env::var_os(TARGET_VARIABLE) else {
-        return;
-    };
+    let Some(name) = std::env::var_os(TARGET_VARIABLE) else { return };
     // Abort also on a panic on another thread, and on one that is caught.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -128,9 +128,7 @@ fn the_name_comes_from_the_runtimes_own_file() {
 #[test]
 #[ignore = "the child of the test above: the scripted NVML reads the environment of its process"]
 fn read_a_machine() {
-    let Some(root) = std::env::var_os("GPUTOP_TEST_ROOT") else {
-        return;
-    };
+    let Some(root) = std::env::var_os("GPUTOP_TEST_ROOT") else { return };
     let root = Path::new(&root);
     let mut source = gputop::source::local::start(Options {
         interval: Millis(200),

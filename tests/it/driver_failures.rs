@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::fake_nvml::FakeNvml;
+use crate::fake_nvml::scenario::Call;
 use crate::screen_tables::{self, gpu_shows, shows};
 use crate::terminal::Terminal;
 
@@ -189,54 +190,10 @@ fn missing_gpu_after_reload_keeps_its_place() {
 
 /// Returns a scenario's errors for every call about a GPU, except those that identify the GPU.
 fn errors_for_all_calls(error: &str) -> String {
-    let calls = [
-        "memory",
-        "memory_v1",
-        "bar1",
-        "utilization",
-        "encoder",
-        "decoder",
-        "power",
-        "power_limit",
-        "power_management_limit",
-        "power_default_limit",
-        "power_constraints",
-        "energy",
-        "temperature",
-        "temperature_threshold",
-        "memory_temperature",
-        "fan",
-        "fan_count",
-        "clock",
-        "max_clock",
-        "pstate",
-        "throttle",
-        "supported_throttle",
-        "pcie_generation",
-        "pcie_width",
-        "pcie_max_generation",
-        "pcie_max_width",
-        "pcie_throughput",
-        "pcie_replays",
-        "ecc_mode",
-        "ecc_errors",
-        "memory_error_counter",
-        "remapped_rows",
-        "mig_mode",
-        "process_list",
-        "process_utilization",
-        "field_values",
-        "persistence",
-        "compute_mode",
-        "serial",
-        "vbios",
-        "architecture",
-        "compute_capability",
-        "minor",
-        "pci_info",
-    ];
-    let errors = calls.map(|call| format!("{call} = \"{error}\""));
-    format!("[[gpu]]\nerrors = {{ {} }}\n", errors.join(", "))
+    let is_refused = |call: &&Call| !matches!(call, Call::Handle | Call::Name | Call::Uuid);
+    let errors =
+        Call::ALL.iter().filter(is_refused).map(|call| format!("{} = \"{error}\"", call.name()));
+    format!("[[gpu]]\nerrors = {{ {} }}\n", errors.collect::<Vec<_>>().join(", "))
 }
 
 #[test]

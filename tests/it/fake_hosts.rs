@@ -192,9 +192,7 @@ fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &WriterState
             opened[host] += 1;
             pipes.insert(host, (file, 0));
         }
-        let Some((pipe, at)) = pipes.get_mut(&host) else {
-            continue;
-        };
+        let Some((pipe, at)) = pipes.get_mut(&host) else { continue };
         let piece = story.link(host, opened[host] - 1).and_then(|link| link.get(*at));
         let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
         *at += 1;

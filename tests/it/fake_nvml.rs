@@ -7,7 +7,7 @@
 // Checks a scenario before the library gets it, since the library can only ignore a bad one.
 #[path = "../fake_nvml/scenario/mod.rs"]
 #[allow(unused_imports)]
-mod scenario;
+pub mod scenario;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -157,9 +157,7 @@ fn time_limit_has_a_sentence_wherever_it_ends_the_reading() {
     };
     let (mut ends, mut sentences) = (0, String::new());
     for part in 1..20 {
-        let Some(holders) = at_limit(reads * part / 20) else {
-            continue;
-        };
+        let Some(holders) = at_limit(reads * part / 20) else { continue };
         assert_eq!(sum(&holders), holders.allocated.0);
         if names(&holders) < names(&whole) {
             let limit = holders.limit.unwrap_or_default();
@@ -202,9 +200,7 @@ fn corrupted_memory_causes_neither_panics_nor_endless_reads() {
             let changes = (bytes.len() as u64 / 2_048 + random.below(2)) * u64::from(seed % 4 != 0);
             for _ in 0..changes.min(random.below(8)) {
                 let at = random.below(bytes.len() as u64 / 8) as usize * 8;
-                let Some(word) = bytes.get_mut(at..at + 8) else {
-                    continue;
-                };
+                let Some(word) = bytes.get_mut(at..at + 8) else { continue };
                 let value = match random.below(4) {
                     0 => random.below(u64::MAX),
                     1 => u64::MAX,

@@ -414,9 +414,7 @@ fn repeated_ooms_write_a_bounded_report() {
         \x20   try: torch.empty(2 << 30)\n\
         \x20   except torch.OutOfMemoryError: pass\n\
         raise KeyError('at the end')";
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let output = user.hooked(python, &[FRAMEWORKS]).args(["-c", code]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
@@ -432,9 +430,7 @@ fn repeated_ooms_write_a_bounded_report() {
 
 #[test]
 fn failing_oom_observer_changes_nothing() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     for broken in [
         "torch.cuda.memory_snapshot = lambda: 1 / 0",
         "torch.cuda.memory_snapshot = lambda: [{}, 3]",
@@ -453,9 +449,7 @@ fn failing_oom_observer_changes_nothing() {
 
 #[test]
 fn a_spool_that_cannot_be_trusted_is_not_written() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let fails = ["-c", "raise KeyError('labels')"];
     let elsewhere = tempfile::tempdir().unwrap();
     let link = |user: &User| {
@@ -487,9 +481,7 @@ fn a_spool_that_cannot_be_trusted_is_not_written() {
 
 #[test]
 fn spool_symlink_is_not_followed() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let code = "import os\n\
         start = open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19]\n\
@@ -508,9 +500,7 @@ fn spool_symlink_is_not_followed() {
 
 #[test]
 fn it_can_be_turned_off() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let mut command = user.hooked(python, &[]);
     command.args(["-c", "raise KeyError(1)"]).env("GPUTOP_HOOK", "0").output().unwrap();
@@ -519,9 +509,7 @@ fn it_can_be_turned_off() {
 
 #[test]
 fn run_explains_with_what_the_hook_measured() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let program = user.write("train.py", FAILS);
     let args = [python.to_str().unwrap(), program.to_str().unwrap()];
@@ -553,9 +541,7 @@ fn run_explains_with_what_the_hook_measured() {
 
 #[test]
 fn run_prints_nothing_for_a_plain_exception() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     for code in ["raise KeyError('labels')", "import sys; sys.exit(3)", "pass"] {
         let args = [python.to_str().unwrap(), "-c", code];
@@ -568,9 +554,7 @@ fn run_prints_nothing_for_a_plain_exception() {
 
 #[test]
 fn run_keeps_the_users_own_path_in_its_order() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let look =
         "import os, sys; print(sys.path[1:3]); print(os.environ['PYTHONPATH'].split(':')[1:])";
@@ -591,9 +575,7 @@ fn run_keeps_the_users_own_path_in_its_order() {
 
 #[test]
 fn a_trace_of_allocations_is_kept_and_named() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let program = user.write("train.py", FAILS);
     let args = ["--trace-allocs", python.to_str().unwrap(), program.to_str().unwrap()];
@@ -640,9 +622,7 @@ const PINNED: &str = "M = 1 << 20\n\
 
 #[test]
 fn trace_adds_replay_results_to_fixes() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let run = |snapshot: &str| {
         let user = User::new();
         let program = user.write("train.py", &TRACED.replace("SNAPSHOT", snapshot));
@@ -695,9 +675,7 @@ fn program_printing_status(what: &str) -> String {
 
 /// Returns the allocators on the status page of a program that runs this code in this environment.
 fn reported_allocators(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
-    let Some(python) = python::all().first() else {
-        return Vec::new();
-    };
+    let Some(python) = python::all().first() else { return Vec::new() };
     let user = User::new();
     let output = user
         .hooked(python, &[FRAMEWORKS])
@@ -781,9 +759,7 @@ fn hook_imports_no_framework() {
 /// Follows reported pools from the program to every place that shows them.
 #[test]
 fn reported_pools_are_shown() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let code = "import jax, cupy\n\
         jax.local_devices(); cupy.empty(1 << 30)\n\
@@ -849,9 +825,7 @@ fn reported_pools_are_shown() {
 
 #[test]
 fn failing_notebook_cell_is_reported_once() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let code = "import IPython\n\
         def first(): import torch\n\
@@ -868,9 +842,7 @@ fn failing_notebook_cell_is_reported_once() {
 
 #[test]
 fn dashboard_receives_hook_reports() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let program = user.write("train.py", FAILS);
     let fails = || {
@@ -906,9 +878,7 @@ fn dashboard_receives_hook_reports() {
 /// The dashboard shows fixes replayed on the program's own trace, as `gputop run` prints them.
 #[test]
 fn dashboard_incident_contains_replay_results() {
-    let Some(python) = python::all().first() else {
-        return;
-    };
+    let Some(python) = python::all().first() else { return };
     let user = User::new();
     let fake = FakeNvml::h200s(1, "");
     let file = user.path("recording.gpt.zst");

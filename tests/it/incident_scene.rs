@@ -170,9 +170,7 @@ fn process_that_took_memory_since_the_last_frame_is_found() {
 
 #[test]
 fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
-    let Some(python) = python::all().first().filter(|_| is_host()) else {
-        return;
-    };
+    let Some(python) = python::all().first().filter(|_| is_host()) else { return };
     let mut trainer = PythonTarget::start(python, &dump_path());
     let stage = TrainingScene::new(trainer.pid());
     let terminal = stage.dashboard();

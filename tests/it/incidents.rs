@@ -415,9 +415,7 @@ fn put(store: &Store, number: u32) -> Result<gputop::incident::Uid, String> {
 #[test]
 #[ignore = "run by the test below, in processes of their own"]
 fn a_writer() {
-    let Some(folder) = std::env::var_os(WRITER) else {
-        return;
-    };
+    let Some(folder) = std::env::var_os(WRITER) else { return };
     let store = Store::at(Path::new(&folder));
     let mut claimed = Vec::new();
     for number in 1..=EACH {

@@ -44,7 +44,7 @@ impl LogFollower {
         say(&mut settings);
         let reported = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&reported);
-        let logs = logs::start(settings, move |reported| {
+        let logs = logs::Logs::start(settings, move |reported| {
             received.lock().unwrap().push((Instant::now(), reported));
         });
         Self { logs: logs.unwrap(), reported }
@@ -745,9 +745,7 @@ fn last_line_of_an_exited_pane_program_is_sent() {
     let script = dir.path().join("program");
     fs::write(&script, program).unwrap();
     let pane = format!("stty -echo; sh {}; exec cat", script.display());
-    let Some(tmux) = Tmux::start(&pane) else {
-        return;
-    };
+    let Some(tmux) = Tmux::start(&pane) else { return };
     let child = || {
         let shell = tmux.pid();
         let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
@@ -771,9 +769,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
     let folder = log.path().join("tmux-0");
     fs::create_dir(&folder).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(folder.join("default")).unwrap();
-    let Some(tmux) = Tmux::start("exec cat") else {
-        return;
-    };
+    let Some(tmux) = Tmux::start("exec cat") else { return };
     let in_pane = key_of(tmux.pid());
     let file = log.path().join("train.log");
     let process = old_log(&file);

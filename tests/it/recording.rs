@@ -147,9 +147,7 @@ impl ReplayClient {
 
 /// Returns all frames by stepping, so that the playback speed does not matter.
 fn all_frames(bytes: Vec<u8>) -> Vec<u64> {
-    let Ok(recording) = open(bytes) else {
-        return Vec::new();
-    };
+    let Ok(recording) = open(bytes) else { return Vec::new() };
     let mut seen = ReplayClient::new(play(recording, PAUSED));
     let mut frames = Vec::new();
     let mut wanted = 1;

@@ -17,9 +17,7 @@ impl Row {
     pub fn cell(&self, title: &str) -> String {
         let words = words(&self.heading);
         let at = words.iter().position(|(_, word)| word == title);
-        let Some(at) = at else {
-            return "–".to_owned();
-        };
+        let Some(at) = at else { return "–".to_owned() };
         let begin = words[at].0;
         if LEFT.contains(&title) {
             // The last column takes the rest of the line. Any other ends where the next column's cells may begin.
@@ -61,9 +59,7 @@ fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
         let words = words(line);
         titles.iter().all(|title| words.iter().any(|(_, word)| word == title))
     };
-    let Some(at) = lines.iter().position(is_heading) else {
-        return Vec::new();
-    };
+    let Some(at) = lines.iter().position(is_heading) else { return Vec::new() };
     lines[at + 1..]
         .iter()
         .take_while(|line| !line.is_empty() && !line.starts_with(&[' ', 'G', 'i', 'B', ' ']))

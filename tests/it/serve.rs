@@ -490,9 +490,7 @@ impl Prometheus {
 
     /// Returns the results of an instant query: labels and value. Empty while Prometheus starts.
     fn query(&self, query: &str) -> Vec<Value> {
-        let Ok(mut stream) = TcpStream::connect(self.address) else {
-            return Vec::new();
-        };
+        let Ok(mut stream) = TcpStream::connect(self.address) else { return Vec::new() };
         let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         write!(stream, "GET /api/v1/query?query={escaped} HTTP/1.0\r\n\r\n").unwrap();
         let mut response = String::new();

@@ -132,9 +132,7 @@ fn assert_apart(palette: Palette, roles: &[Role], eyes: &[(&str, VisionMatrix)],
 fn letters_and_shapes_stand_out_from_the_background() {
     let mut wrong = Vec::new();
     for def in PALETTES {
-        let Some(assumed) = assumed(def.palette) else {
-            continue;
-        };
+        let Some(assumed) = assumed(def.palette) else { continue };
         let theme = theme(def.palette);
         for role in ROLES {
             let (front, back) = style_colours(theme.style(role.role), assumed);

@@ -163,9 +163,7 @@ fn is_drawn(screen: &str, width: usize, height: usize) -> bool {
 #[test]
 fn it_draws_at_every_size_and_follows_the_panes_size() {
     for configuration in CONFIGURATIONS {
-        let Some(tmux) = Tmux::start(configuration) else {
-            return;
-        };
+        let Some(tmux) = Tmux::start(configuration) else { return };
         tmux.gputop();
         for (width, height) in [(120, 40), (80, 24), (40, 6), (120, 40)] {
             let (x, y) = (width.to_string(), height.to_string());
@@ -213,9 +211,7 @@ fn without_status(screen: &vt100::Screen) -> String {
 #[test]
 fn copy_fills_the_tmux_buffer() {
     for configuration in CONFIGURATIONS {
-        let Some(tmux) = Tmux::start(configuration) else {
-            return;
-        };
+        let Some(tmux) = Tmux::start(configuration) else { return };
         tmux.gputop();
         tmux.keys(&["y"]);
         tmux.wait_for(|screen| screen.contains("sent to tmux"), "that it was sent");
@@ -234,9 +230,7 @@ fn copy_fills_the_tmux_buffer() {
 
 #[test]
 fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
-    let Some(tmux) = Tmux::start(CONFIGURATIONS[1]) else {
-        return;
-    };
+    let Some(tmux) = Tmux::start(CONFIGURATIONS[1]) else { return };
     tmux.gputop();
     let terminal = tmux.attach();
     let is_on = |words: &'static str| {
@@ -259,9 +253,7 @@ fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
 
 #[test]
 fn doctor_lists_tmux_limitations() {
-    let Some(tmux) = Tmux::start("set -g status off\n") else {
-        return;
-    };
+    let Some(tmux) = Tmux::start("set -g status off\n") else { return };
     let program = env!("CARGO_BIN_EXE_gputop");
     tmux.keys(&["-l", &format!("clear; {program} doctor | grep -A1 clipboard")]);
     tmux.keys(&["Enter"]);
@@ -272,9 +264,7 @@ fn doctor_lists_tmux_limitations() {
 fn colours_are_those_that_the_panes_terminal_has() {
     for name in ["tmux-256color", "screen"] {
         let configuration = format!("set -g default-terminal {name}\n");
-        let Some(tmux) = Tmux::start(&configuration) else {
-            return;
-        };
+        let Some(tmux) = Tmux::start(&configuration) else { return };
         tmux.gputop();
         let screen = tmux.run(&["capture-pane", "-p", "-e"]);
         // Only the 16 colours that the terminal's owner can choose.

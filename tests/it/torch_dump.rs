@@ -449,9 +449,7 @@ fn inflict(dump: &mut Dump, places: &[(usize, Damage)]) {
 
 fn read_everything(dump: Dump) {
     let memory = Metered { dump, calls: Cell::default(), bytes: Cell::default() };
-    let Ok(mut attached) = Attached::attach(memory) else {
-        return;
-    };
+    let Ok(mut attached) = Attached::attach(memory) else { return };
     for stats in attached.stats().unwrap_or_default() {
         let _ = stats.pool_stats();
         let _ = attached.largest_free_block(stats.ordinal);

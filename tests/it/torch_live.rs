@@ -344,9 +344,7 @@ fn reachable(directory: &Path) -> Option<PathBuf> {
 fn other_users_process_is_denied_with_a_fix() {
     let directory = tempfile::tempdir().unwrap();
     // Needs root, to become another user; the next test covers the rest.
-    let Some(gputop) = reachable(directory.path()) else {
-        return;
-    };
+    let Some(gputop) = reachable(directory.path()) else { return };
     let target = Target::start(&dump_path());
     let output = Command::new(gputop)
         .args(["allocator", "--json", &target.pid().to_string()])

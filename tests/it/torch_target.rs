@@ -110,9 +110,7 @@ impl Drop for Target {
 #[test]
 #[ignore = "the child of the tests in torch_live.rs"]
 fn child() {
-    let Some(path) = std::env::var_os("GPUTOP_TEST_DUMP") else {
-        return;
-    };
+    let Some(path) = std::env::var_os("GPUTOP_TEST_DUMP") else { return };
     let dump = Dump::from_bytes(&std::fs::read(path).unwrap()).unwrap();
     if std::env::var_os("GPUTOP_TEST_UNDUMPABLE").is_some() {
         nix::sys::prctl::set_dumpable(false).unwrap();

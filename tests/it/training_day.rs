@@ -4,6 +4,8 @@
 //! Values change as on a real machine: utilization, power, temperature and clocks every second, device memory rarely,
 //! the processes' SM share every five seconds, CPU and RSS from the kernel every two seconds. All are rounded as by the
 //! collectors. Random, but the same on every run.
+// A figure that is added to the model need not be added here.
+#![allow(clippy::needless_update)]
 
 use std::sync::Arc;
 
@@ -217,9 +219,7 @@ impl Day {
         if !second.is_multiple_of(2) {
             return;
         }
-        let Some(processes) = &mut self.frame.processes else {
-            return;
-        };
+        let Some(processes) = &mut self.frame.processes else { return };
         processes.at = Mono(now.0 - dice.between(1, 20) as u64);
         for (i, process) in Arc::make_mut(&mut processes.list).iter_mut().enumerate() {
             let trainer = i.is_multiple_of(8);
@@ -241,9 +241,7 @@ impl Day {
 
     fn move_pools(&mut self, now: Mono) {
         let (dice, second) = (&mut self.dice, self.second);
-        let Some(pools) = &mut self.frame.pools else {
-            return;
-        };
+        let Some(pools) = &mut self.frame.pools else { return };
         pools.at = Mono(now.0 - dice.between(1, 4) as u64);
         for pool in Arc::make_mut(&mut pools.list) {
             pool.at = Mono(now.0 - dice.between(5, 45) as u64);
@@ -297,12 +295,14 @@ fn gpu(index: u32) -> Gpu {
             remapped_uncorrectable: 0.into(),
             remap_pending: false.into(),
             remap_failed: false.into(),
+            ..Ecc::default()
         },
         pcie: Pcie {
             generation: 5.into(),
             width: 16.into(),
             max_generation: 5.into(),
             max_width: 16.into(),
+            ..Pcie::default()
         },
         mig_enabled: false.into(),
         processes: (0..PROCESSES)
@@ -336,6 +336,7 @@ fn board(index: u32) -> Board {
         power_cap_default: MilliWatts(700_000).into(),
         slowdown_temperature: Celsius(87).into(),
         shutdown_temperature: Celsius(92).into(),
+        ..Board::default()
     }
 }
 

@@ -211,9 +211,7 @@ fn no_subcommand_prints_control_characters_from_outside() {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
-                    let Some((call, command)) = commands.lock().unwrap().pop() else {
-                        break;
-                    };
+                    let Some((call, command)) = commands.lock().unwrap().pop() else { break };
                     let [mut output, errors] = output(command);
                     // An agent's stdout is the compressed wire format.
                     if call.first().is_some_and(|name| name == "agent") {

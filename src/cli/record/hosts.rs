@@ -164,10 +164,7 @@ impl PendingHost {
             bail!("not recorded: the host was not reached");
         };
         let recorder = recorder(&self.path, &hello, self.force)?;
-        let recorder = match self.is_among_many {
-            true => recorder.with_small_window(),
-            false => recorder,
-        };
+        let recorder = if self.is_among_many { recorder.with_small_window() } else { recorder };
         total.hosts.fetch_add(1, Ordering::Relaxed);
         let name = Some(self.name);
         let mut recording =

@@ -30,9 +30,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves the metrics page until an error occurs. Without a listener, never returns.
 pub async fn serve(listener: Option<TcpListener>, page: Arc<Page>) -> Result<()> {
-    let Some(listener) = listener else {
-        return std::future::pending().await;
-    };
+    let Some(listener) = listener else { return std::future::pending().await };
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let slot = Arc::clone(&slots).acquire_owned().await?;

@@ -24,7 +24,7 @@ use super::connect::{AllowedActions, PushArgs, prepare_all};
 use super::record::stop_requested;
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, Flags, NotificationArgs, SamplingArgs, Settings};
+use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
 use super::{print, runtime, say};
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
@@ -67,11 +67,6 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.sampling.values());
-        flags.with(self.notifications.values())
-    }
-
     fn options(&self) -> Options {
         let is_chosen = |name: &str| match &self.labels {
             Some(names) => names.iter().any(|chosen| chosen == name),
@@ -196,9 +191,7 @@ async fn bind(address: &str) -> Result<TcpListener> {
 
 /// Writes the metrics file at each interval. Fails if the first attempt fails. Reports repeated errors only once.
 async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Result<()> {
-    let Some(path) = path else {
-        return std::future::pending().await;
-    };
+    let Some(path) = path else { return std::future::pending().await };
     let mut clock = tokio::time::interval(Duration::from_millis(interval.0));
     let mut is_first = true;
     let mut is_reported = false;

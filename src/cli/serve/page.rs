@@ -36,10 +36,7 @@ pub struct HostStatus {
 impl HostStatus {
     fn state(&self) -> HostState {
         let Some((frame, received)) = self.frame.as_deref().zip(self.received) else {
-            return match self.is_disconnected {
-                true => HostState::Disconnected,
-                false => HostState::Waiting,
-            };
+            return if self.is_disconnected { HostState::Disconnected } else { HostState::Waiting };
         };
         // Wait for several intervals, because a busy host may skip frames.
         let limit = Duration::from_millis(frame.interval.0.saturating_mul(3) + 2_000);

@@ -6,34 +6,43 @@ use std::iter;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
-use clap::{Arg, Args, Command};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command};
 use toml::Value;
 
-use super::definition::{
-    ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
-    RECORD_NAMES, SettingDef, THEME,
-};
+use super::definition::{Kind, SETTINGS, SettingDef};
 use super::quantities::interval_argument;
 use super::themes::AUTO;
 use crate::model::units::Millis;
-use crate::tui::chrome::interval_text;
 use crate::tui::density::DENSITIES;
 use crate::tui::palette::PALETTES;
-
-type Values = Vec<(&'static SettingDef, Value)>;
 
 /// Settings from the command line, and the path of the configuration file given there.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
     pub config: Option<PathBuf>,
     /// Values of settings in order of precedence. If a setting occurs more than once, its first value applies.
-    pub values: Values,
+    pub values: Vec<(&'static SettingDef, Value)>,
 }
 
 impl Flags {
-    pub fn with(mut self, values: Values) -> Self {
-        self.values.extend(values);
-        self
+    /// Reads the options of a subcommand and of the commands that contain it. Those after the subcommand take
+    /// precedence.
+    pub fn of(matches: &ArgMatches) -> Self {
+        let values = SETTINGS.iter().filter_map(|def| {
+            let id = def.flag.trim_start_matches('-').replace('-', "_");
+            let value = match def.kind {
+                _ if !is_given(matches, &id) => return None,
+                Kind::Switch => (!id.starts_with("no_")).into(),
+                Kind::Text => matches.get_raw(&id)?.next()?.to_str()?.into(),
+            };
+            Some((*def, value))
+        });
+        let config = matches.try_get_one::<PathBuf>("config").ok().flatten().cloned();
+        let mut flags = matches.subcommand().map_or_else(Self::default, |(_, sub)| Self::of(sub));
+        flags.config = flags.config.or(config);
+        flags.values.extend(values);
+        flags
     }
 
     #[cfg(local)]
@@ -41,22 +50,12 @@ impl Flags {
         let value = self.values.iter().find(|(def, _)| def.name == name);
         value.and_then(|(_, value)| value.as_str())
     }
-
-    /// Adds the options given before the subcommand. Those after the subcommand take precedence.
-    pub fn or(mut self, before: Self) -> Self {
-        self.config = self.config.or(before.config);
-        self.with(before.values)
-    }
 }
 
-fn text(def: &'static SettingDef, value: Option<&String>) -> Values {
-    let text = |value: &String| (def, Value::from(value.as_str()));
-    value.map(text).into_iter().collect()
-}
-
-fn switch(def: &'static SettingDef, is_given: bool, is_on: bool) -> Values {
-    let value = is_given.then_some((def, Value::from(is_on)));
-    value.into_iter().collect()
+/// Returns true if the option exists and was given on the command line.
+pub fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    let is_known = matches.try_contains_id(id).unwrap_or(false);
+    is_known && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -65,12 +64,6 @@ pub struct ConfigArgs {
     /// Read this configuration file instead of gputop/config.toml in the configuration directory (also GPUTOP_CONFIG)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-}
-
-impl ConfigArgs {
-    pub fn flags(&self) -> Flags {
-        Flags { config: self.config.clone(), ..Flags::default() }
-    }
 }
 
 /// Options of commands that sample a host repeatedly.
@@ -82,12 +75,6 @@ pub struct SamplingArgs {
     interval: Option<Millis>,
 }
 
-impl SamplingArgs {
-    pub fn values(&self) -> Values {
-        text(&INTERVAL, self.interval.map(interval_text).as_ref())
-    }
-}
-
 /// Options for all drawn output, including printed tables.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
@@ -95,12 +82,6 @@ pub struct GlyphArgs {
     /// Draw with ASCII characters only (default if the locale is not UTF-8)
     #[arg(long)]
     ascii: bool,
-}
-
-impl GlyphArgs {
-    pub fn values(&self) -> Values {
-        switch(&ASCII, self.ascii, true)
-    }
 }
 
 /// Options of commands that open a screen.
@@ -119,14 +100,6 @@ pub struct ScreenArgs {
     no_mouse: bool,
 }
 
-impl ScreenArgs {
-    pub fn flags(&self) -> Flags {
-        let flags = self.config.flags().with(self.glyphs.values());
-        let flags = flags.with(text(&THEME, self.theme.as_ref()));
-        flags.with(switch(&MOUSE, self.no_mouse, false))
-    }
-}
-
 /// Options of commands that play a recording.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
@@ -138,13 +111,6 @@ pub struct RecordingViewArgs {
     density: Option<String>,
 }
 
-impl RecordingViewArgs {
-    pub fn flags(&self) -> Flags {
-        let density = text(&DENSITY, self.density.as_ref());
-        self.screen.flags().with(density)
-    }
-}
-
 /// Options of commands that detect incidents.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
@@ -152,12 +118,6 @@ pub struct IncidentArgs {
     /// Run a command once for each incident, with the incident's JSON on standard input
     #[arg(long, value_name = "CMD")]
     on_incident: Option<String>,
-}
-
-impl IncidentArgs {
-    pub fn values(&self) -> Values {
-        text(&ON_INCIDENT, self.on_incident.as_ref())
-    }
 }
 
 /// Options of commands that watch processes.
@@ -178,16 +138,6 @@ pub struct NotificationArgs {
     record_names: bool,
 }
 
-impl NotificationArgs {
-    pub fn values(&self) -> Values {
-        let mut values = self.incidents.values();
-        values.extend(text(&ON_IDLE, self.on_idle.as_ref()));
-        values.extend(switch(&ON_EXIT, self.on_exit, true));
-        values.extend(switch(&RECORD_NAMES, self.record_names, true));
-        values
-    }
-}
-
 /// All options that override settings, as used by the dashboard.
 #[derive(Debug, Clone, Default, Args)]
 #[group(skip)]
@@ -204,15 +154,6 @@ pub struct SettingsArgs {
     probe_interval: Option<String>,
     #[command(flatten)]
     notifications: NotificationArgs,
-}
-
-impl SettingsArgs {
-    pub fn flags(&self) -> Flags {
-        let flags = self.view.flags().with(self.sampling.values());
-        let flags = flags.with(switch(&READONLY, self.readonly, true));
-        let flags = flags.with(text(&PROBE_INTERVAL, self.probe_interval.as_ref()));
-        flags.with(self.notifications.values())
-    }
 }
 
 fn densities() -> PossibleValuesParser {

@@ -20,6 +20,7 @@ use toml::Value;
 
 pub use args::{
     ConfigArgs, Flags, NotificationArgs, RecordingViewArgs, SamplingArgs, ScreenArgs, SettingsArgs,
+    is_given,
 };
 #[cfg(local)]
 pub use args::{GlyphArgs, IncidentArgs};

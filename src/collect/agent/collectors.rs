@@ -90,9 +90,7 @@ fn start_details(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
 
 impl Collector for Details {
     fn serve(&self, request: &Request, _: &Agent) -> bool {
-        let Request::Detail(key) = request else {
-            return false;
-        };
+        let Request::Detail(key) = request else { return false };
         let _ = self.0.send(*key);
         true
     }
@@ -112,9 +110,7 @@ fn start_probes(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
 
 impl Collector for Probes {
     fn serve(&self, request: &Request, agent: &Agent) -> bool {
-        let Request::Probe(request) = request else {
-            return false;
-        };
+        let Request::Probe(request) = request else { return false };
         let known = Frame {
             gpus: agent.gpus.values().cloned().collect(),
             pools: Some(agent.pools.clone()),
@@ -139,9 +135,7 @@ impl Collector for Python {
     }
 
     fn serve(&self, request: &Request, _: &Agent) -> bool {
-        let Request::Stacks(key) = request else {
-            return false;
-        };
+        let Request::Stacks(key) = request else { return false };
         self.take(StackRequest::by_user(*key));
         true
     }
@@ -149,10 +143,7 @@ impl Collector for Python {
     fn allocation_spike(&self, spike: &AllocationSpike) {
         self.take(StackRequest {
             process: spike.process,
-            why: match spike.is_oom() {
-                true => StackTrigger::Oom,
-                false => StackTrigger::NewMaximum,
-            },
+            why: if spike.is_oom() { StackTrigger::Oom } else { StackTrigger::NewMaximum },
             since: spike.since,
             allocated: Some(spike.allocated),
         });
@@ -211,9 +202,7 @@ impl HolderReader {
 
 impl Collector for HolderReader {
     fn serve(&self, request: &Request, _: &Agent) -> bool {
-        let Request::Holders(wanted) = request else {
-            return false;
-        };
+        let Request::Holders(wanted) = request else { return false };
         self.request(*wanted);
         true
     }
@@ -306,7 +295,7 @@ fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
         ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
     };
     let sections = context.sections.clone();
-    let logs = logs::start(settings, move |log| {
+    let logs = Logs::start(settings, move |log| {
         let observation = Observation::Log(Box::new(log.excerpt));
         let _ = sections.send(Section::Observation(log.process, observation));
     })?;

@@ -122,9 +122,7 @@ fn nth_visible<'a>(
     gpus: &'a BTreeMap<u32, Gpu>,
 ) -> Option<&'a GpuUuid> {
     let in_order = || gpus.values().map(|gpu| &gpu.uuid);
-    let Some(visible) = visible else {
-        return in_order().nth(usize::try_from(ordinal).ok()?);
-    };
+    let Some(visible) = visible else { return in_order().nth(usize::try_from(ordinal).ok()?) };
     let entry = visible.get(usize::try_from(ordinal).ok()?)?;
     match entry.parse::<usize>() {
         Ok(index) => in_order().nth(index),

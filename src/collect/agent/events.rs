@@ -55,9 +55,7 @@ impl Agent {
         }
         let now = now_mono();
         let last_seen = self.last_seen.take(found.process, &self.processes.list, now);
-        let Some((last, peak)) = last_seen else {
-            return;
-        };
+        let Some((last, peak)) = last_seen else { return };
         let exit = Exit {
             last: last.map(Box::new),
             gpus: peak.gpus,
@@ -74,9 +72,7 @@ impl Agent {
     }
 
     pub(super) fn announce_ooms(&mut self, spike: AllocationSpike) {
-        let Some((before, after)) = spike.ooms else {
-            return;
-        };
+        let Some((before, after)) = spike.ooms else { return };
         self.ask_for_failure_map(&spike);
         let has_spike =
             |pool: &&Pool| pool.process == spike.process && pool.ordinal == spike.ordinal;

@@ -37,7 +37,7 @@ pub struct ReadRequest {
 impl Kernel {
     pub fn new(options: &Options, namespace: PidNamespace) -> Self {
         Self {
-            host: HostReader::new(),
+            host: HostReader::default(),
             table: ProcessTable::new(
                 &options.proc_root,
                 options.container_files.clone(),

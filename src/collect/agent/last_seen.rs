@@ -84,9 +84,7 @@ impl LastSeen {
         self.departed.retain(|_, (left, _)| at.since(*left) < RETENTION);
         while self.departed.len() > MAX_DEPARTED {
             let oldest = self.departed.iter().min_by_key(|(_, (left, _))| *left);
-            let Some(key) = oldest.map(|(key, _)| *key) else {
-                return;
-            };
+            let Some(key) = oldest.map(|(key, _)| *key) else { return };
             self.departed.remove(&key);
         }
     }

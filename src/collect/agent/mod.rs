@@ -366,9 +366,7 @@ impl Agent {
         }
         let list = &self.processes.list;
         for gpu in self.gpus.values_mut() {
-            let Reading::Value(listed) = &mut gpu.processes else {
-                continue;
-            };
+            let Reading::Value(listed) = &mut gpu.processes else { continue };
             for process in listed {
                 let found = list.binary_search_by_key(&process.pid, |p| p.key.pid).ok();
                 process.process = found.map(|at| list[at].key);

@@ -150,9 +150,7 @@ fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
 }
 
 fn has_hardware(root: &Path) -> bool {
-    let Ok(devices) = fs::read_dir(root.join("sys/bus/pci/devices")) else {
-        return false;
-    };
+    let Ok(devices) = fs::read_dir(root.join("sys/bus/pci/devices")) else { return false };
     devices.flatten().any(|device| {
         let has_value = |file: &str, prefix: &str| {
             fs::read_to_string(device.path().join(file)).is_ok_and(|text| text.starts_with(prefix))
@@ -164,9 +162,7 @@ fn has_hardware(root: &Path) -> bool {
 
 /// Lists the device files that NVML opens, in a fixed order.
 fn devices(root: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(root.join("dev")) else {
-        return Vec::new();
-    };
+    let Ok(entries) = fs::read_dir(root.join("dev")) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())

@@ -228,9 +228,7 @@ impl WatcherThread {
         let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH_INTERVAL);
         let held = self.watched.values().filter_map(|watched| watched.held);
         let held = held.map(|held| held.until).min();
-        let Some(until) = refresh.into_iter().chain(held).min() else {
-            return EpollTimeout::NONE;
-        };
+        let Some(until) = refresh.into_iter().chain(held).min() else { return EpollTimeout::NONE };
         let left = until.saturating_duration_since(Instant::now());
         // Round up, to avoid a busy loop during the last millisecond.
         EpollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(EpollTimeout::ZERO)
@@ -331,9 +329,7 @@ impl WatcherThread {
 
     /// Handles a wake-up by a pidfd, which means that the process has exited or has been reaped.
     fn notice(&mut self, token: u64, woken: Mono) {
-        let Some(watched) = self.watched.get(&token) else {
-            return;
-        };
+        let Some(watched) = self.watched.get(&token) else { return };
         let pid = watched.process.pid;
         let trace = status::read_trace(&self.proc_root, watched.process, &watched.pidfd);
         let status = match trace {

@@ -44,7 +44,7 @@ fn killed(evidence: String) -> OomVerdict {
     OomVerdict { killed: true.into(), evidence: Some(evidence) }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OomKiller {
     paths: OomCounterPaths,
     /// Error if the kernel log cannot be read.
@@ -351,14 +351,7 @@ mod tests {
         /// Returns the verdict of a copy of the `OomKiller`, so that the original does not count the kill as assigned
         /// to the process.
         fn verdict_of_copy(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
-            let mut copy = Self {
-                paths: self.paths.clone(),
-                log: self.log.clone(),
-                kills: self.kills.clone(),
-                host: self.host.clone(),
-                groups: self.groups.clone(),
-            };
-            copy.verdict(PID, Some(group), by_sigkill, Mono(10))
+            self.clone().verdict(PID, Some(group), by_sigkill, Mono(10))
         }
     }
 

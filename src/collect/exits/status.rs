@@ -65,10 +65,7 @@ pub fn read_trace(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTr
     let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
     // Ignore the /proc entry if the process was reaped: it may belong to a later process with the same PID and start
     // time, because start times have a resolution of 10 ms. The PID cannot be reused before the process is reaped.
-    let trace = match is_collected(&pidfd) {
-        true => ExitTrace::Collected,
-        false => shown,
-    };
+    let trace = if is_collected(&pidfd) { ExitTrace::Collected } else { shown };
     match trace {
         ExitTrace::Status(_) | ExitTrace::Alive => trace,
         ExitTrace::Hidden | ExitTrace::Collected => {

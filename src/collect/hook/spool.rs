@@ -68,12 +68,10 @@ pub(super) struct Name {
 
 impl Spool {
     /// Returns the spool of gputop's user, or `None` if the user has neither a runtime nor a home directory.
-    #[must_use]
     pub fn own() -> Option<Self> {
         Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
     }
 
-    #[must_use]
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), owner: geteuid().as_raw() }
     }
@@ -164,9 +162,7 @@ impl Spool {
         let mut files: Vec<(Duration, PathBuf)> = Vec::new();
         for name in self.names() {
             let path = self.folder.join(&name.file);
-            let Ok(status) = path.symlink_metadata() else {
-                continue;
-            };
+            let Ok(status) = path.symlink_metadata() else { continue };
             let age = status.modified().ok().and_then(|time| time.elapsed().ok());
             files.push((age.unwrap_or_default(), path));
         }

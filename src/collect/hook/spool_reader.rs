@@ -37,7 +37,6 @@ struct ReadProgress {
 
 impl SpoolReader {
     /// Opens this user's spool.
-    #[must_use]
     pub fn new(proc_root: &Path) -> Self {
         let spool = Spool::own();
         if let Some(spool) = &spool {
@@ -49,9 +48,7 @@ impl SpoolReader {
     /// Returns the hook events reported since the last call. The first call skips events of exited processes.
     pub fn read(&mut self) -> HookUpdate {
         let mut update = HookUpdate::default();
-        let Some(spool) = &self.spool else {
-            return update;
-        };
+        let Some(spool) = &self.spool else { return update };
         let names = spool.names();
         self.read.retain(|name, _| names.contains(name));
         for name in names {

@@ -180,9 +180,7 @@ impl Log {
             skipped: Bytes(self.all_skipped),
             writers: self.writers.len(),
         };
-        let Some(writer) = self.writers.iter().find(|writer| writer.key == key) else {
-            return;
-        };
+        let Some(writer) = self.writers.iter().find(|writer| writer.key == key) else { return };
         let end = self.content.offset();
         let max_bytes = if self.is_flooding() { MAX_FLOOD_VIEW } else { MAX_VIEW };
         let text = self.text(writer.from.max(end.saturating_sub(max_bytes)), end);
@@ -222,9 +220,7 @@ impl Log {
         if max_bytes < MIN_READ {
             return Vec::new();
         }
-        let Ok(read) = self.content.read(buffer, max_bytes, now) else {
-            return Vec::new();
-        };
+        let Ok(read) = self.content.read(buffer, max_bytes, now) else { return Vec::new() };
         self.read_allowance.take(buffer.len() as u64, now);
         let mut parts = Vec::new();
         if read.is_new_file || read.skipped > 0 {
@@ -294,9 +290,7 @@ impl Log {
     }
 
     fn first_line(&mut self, part: &Part) -> Option<u64> {
-        let Some(line) = part.line else {
-            return self.content.line_at(part.offset);
-        };
+        let Some(line) = part.line else { return self.content.line_at(part.offset) };
         let base = self.group.base();
         let content = &self.content;
         let before = *self.lines_before.get_or_insert_with(|| Some(content.line_at(base)? - 1));

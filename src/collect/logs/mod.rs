@@ -28,7 +28,6 @@ mod tail;
 mod watcher;
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -80,12 +79,4 @@ impl Settings {
             tmux_folders: folders.map(in_folder).collect(),
         }
     }
-}
-
-/// Starts the threads that find and follow logs. They call `report`, which must not block.
-pub fn start(
-    settings: Settings,
-    report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
-) -> io::Result<Logs> {
-    Logs::start(settings, report)
 }

@@ -49,9 +49,7 @@ impl Pane {
     pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
-            let Some(socket) = socket.to_str() else {
-                continue;
-            };
+            let Some(socket) = socket.to_str() else { continue };
             let list = ["list-panes", "-a", "-F", "#{pane_id} #{pane_tty}"];
             let list = match ask(&settings.tmux, socket, &list) {
                 Ok(list) => list,

@@ -41,9 +41,7 @@ pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
     let deadline = Instant::now() + SEARCH_TIMEOUT;
     let user = user_of(proc_root, writer);
     let is_searched = |pid| settings.user == 0 || user_of(proc_root, pid) == user;
-    let Ok(entries) = fs::read_dir(proc_root) else {
-        return Vec::new();
-    };
+    let Ok(entries) = fs::read_dir(proc_root) else { return Vec::new() };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))

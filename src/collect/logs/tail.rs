@@ -246,9 +246,7 @@ impl Tail {
         if !matches!(self.location.metadata(), Ok(m) if FileId::of(&m) != self.id) {
             return false;
         }
-        let Ok((file, metadata)) = self.location.open() else {
-            return false;
-        };
+        let Ok((file, metadata)) = self.location.open() else { return false };
         // Skip the text of a file that was moved to this path, because it is older.
         let is_older = is_created_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
@@ -344,9 +342,7 @@ mod tests {
     fn a_creation_time_in_the_future_counts_as_older() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let metadata = file.as_file().metadata().expect("metadata");
-        let Ok(created) = metadata.created() else {
-            return;
-        };
+        let Ok(created) = metadata.created() else { return };
         let hour = Duration::from_hours(1);
         assert_eq!(is_created_before(&metadata, created, created), Some(false));
         assert_eq!(is_created_before(&metadata, created + hour, created + hour), Some(true));

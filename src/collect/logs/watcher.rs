@@ -35,7 +35,6 @@ const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_VIEWS: usize = 4;
 
 type SendExcerpt = Arc<dyn Fn(ProcessExcerpt) + Send + Sync>;
-type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Handle to the log threads, which stop when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -46,23 +45,12 @@ struct Handle(Sender<WatchCommand>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let _ = self.0.send(WatchCommand::Close);
+        let _ = self.0.send(None);
     }
 }
 
-enum WatchCommand {
-    Watch(Vec<ProcessKey>),
-    SendTail(ProcessKey, LogTrigger),
-    View(ProcessKey, Answer<LogView>),
-    Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
-    /// Result of a search for the logs of a process.
-    Found(ProcessKey, Result<Findings, Missing>),
-    /// Log file named by the user, now open.
-    Named(ProcessKey, FoundLog, Answer<Result<String, Missing>>),
-    /// All writers of a log have exited. The number of writers shows whether one was added in the meantime.
-    Over(LogId, usize),
-    Close,
-}
+/// Function to run on the thread `logs`, or `None` to stop the thread.
+type WatchCommand = Option<Box<dyn FnOnce(&mut Watcher) + Send>>;
 
 #[derive(Debug, Default)]
 struct LoggedProcess {
@@ -89,7 +77,8 @@ impl LoggedProcess {
 }
 
 impl Logs {
-    pub(super) fn start(
+    /// Starts the threads that find and follow logs. They call `report`, which must not block.
+    pub fn start(
         settings: Settings,
         report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -109,22 +98,23 @@ impl Logs {
     /// Sets the processes whose logs to follow. A process that is no longer included is followed until it exits, or for
     /// `UNLISTED_LIMIT`: the driver drops an exiting process from its list before it exits.
     pub fn watch(&self, keys: &[ProcessKey]) {
-        self.send(WatchCommand::Watch(keys.to_vec()));
+        let keys = keys.to_vec();
+        self.send(move |watcher| watcher.watch(&keys));
     }
 
     /// Reports the last output of an exited process.
     pub fn exited(&self, key: ProcessKey) {
-        self.send(WatchCommand::SendTail(key, LogTrigger::Ended));
+        self.send(move |watcher| watcher.request_tail(key, LogTrigger::Ended));
     }
 
     /// Reports the last output of a process whose allocation failed.
     pub fn ooms_rose(&self, key: ProcessKey) {
-        self.send(WatchCommand::SendTail(key, LogTrigger::Ooms));
+        self.send(move |watcher| watcher.request_tail(key, LogTrigger::Ooms));
     }
 
     /// Requests the output of a process since gputop attached to it. `answer` is called on a different thread.
     pub fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
-        self.send(WatchCommand::View(key, Box::new(answer)));
+        self.send(move |watcher| watcher.view(key, answer));
     }
 
     /// Follows a file named by the user as a log of the process. Passes the log's name to `answer`. A relative path is
@@ -135,11 +125,11 @@ impl Logs {
         path: PathBuf,
         answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
     ) {
-        self.send(WatchCommand::Name(key, path, Box::new(answer)));
+        self.send(move |watcher| watcher.name(key, path, answer));
     }
 
-    fn send(&self, command: WatchCommand) {
-        let _ = self.0.0.send(command);
+    fn send(&self, command: impl FnOnce(&mut Watcher) + Send + 'static) {
+        let _ = self.0.0.send(Some(Box::new(command)));
     }
 }
 
@@ -168,8 +158,8 @@ impl Watcher {
                 inbox.recv_timeout(CHECK_INTERVAL)
             };
             match command {
-                Ok(WatchCommand::Close) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(command) => self.execute(command),
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Some(command)) => command(&mut self),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = now_mono();
@@ -178,31 +168,13 @@ impl Watcher {
         }
     }
 
-    fn execute(&mut self, command: WatchCommand) {
-        match command {
-            WatchCommand::Watch(keys) => self.watch(&keys),
-            WatchCommand::SendTail(key, why) => {
-                if let Some(watched) = self.processes.get_mut(&key) {
-                    watched.exited |= why == LogTrigger::Ended;
-                    watched.tail_requests.push(why);
-                    if !watched.is_being_found {
-                        self.send_tails(key);
-                    }
-                }
-            }
-            WatchCommand::View(key, answer) => self.view(key, answer),
-            WatchCommand::Name(key, path, answer) => self.name(key, path, answer),
-            WatchCommand::Named(key, file, answer) => {
-                let name = file.name.clone();
-                answer(self.attach(key, file).map(|()| name));
-            }
-            WatchCommand::Found(key, found) => self.take_findings(key, found),
-            WatchCommand::Over(id, writers) => {
-                if self.logs.get(&id).is_some_and(|log| log.writers == writers) {
-                    self.logs.remove(&id);
-                }
-            }
-            WatchCommand::Close => {}
+    /// Sends the end of the process's logs, once the search has found them.
+    fn request_tail(&mut self, key: ProcessKey, why: LogTrigger) {
+        let Some(watched) = self.processes.get_mut(&key) else { return };
+        watched.exited |= why == LogTrigger::Ended;
+        watched.tail_requests.push(why);
+        if !watched.is_being_found {
+            self.send_tails(key);
         }
     }
 
@@ -258,7 +230,8 @@ impl Watcher {
             let (settings, commands) = (Arc::clone(&self.settings), self.commands.clone());
             let search = move || {
                 let found = find(&settings, key, now_mono());
-                let _ = commands.send(WatchCommand::Found(key, found));
+                let _ =
+                    commands.send(Some(Box::new(move |watcher| watcher.take_findings(key, found))));
             };
             if !spawn_search(&self.searches, search) {
                 return;
@@ -312,7 +285,13 @@ impl Watcher {
     fn follow(&self, id: LogId, log: Log) -> Result<FollowedLog, Missing> {
         let (commands, inbox) = mpsc::channel();
         let (report, over) = (Arc::clone(&self.report), self.commands.clone());
-        let over = move |writers| drop(over.send(WatchCommand::Over(id, writers)));
+        // Stop following the log, unless a writer was added in the meantime.
+        let stop = move |watcher: &mut Self, writers| {
+            if watcher.logs.get(&id).is_some_and(|log| log.writers == writers) {
+                watcher.logs.remove(&id);
+            }
+        };
+        let over = move |n| drop(over.send(Some(Box::new(move |watcher| stop(watcher, n)))));
         let views: Arc<AtomicUsize> = Arc::default();
         let unanswered = Arc::clone(&views);
         let work = move || follow(log, &inbox, &unanswered, &report, &over);
@@ -320,7 +299,12 @@ impl Watcher {
         Ok(FollowedLog { commands, writers: 0, views })
     }
 
-    fn name(&self, key: ProcessKey, path: PathBuf, answer: Answer<Result<String, Missing>>) {
+    fn name(
+        &self,
+        key: ProcessKey,
+        path: PathBuf,
+        answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
+    ) {
         if !self.processes.contains_key(&key) {
             return answer(Err(not_followed()));
         }
@@ -330,14 +314,17 @@ impl Watcher {
         let (settings, commands) = (Arc::clone(&self.settings), self.commands.clone());
         spawn_search(&self.searches, move || match named(&settings, key, &path) {
             Ok(file) => {
-                let _ = commands.send(WatchCommand::Named(key, file, answer));
+                let _ = commands.send(Some(Box::new(move |watcher| {
+                    let name = file.name.clone();
+                    answer(watcher.attach(key, file).map(|()| name));
+                })));
             }
             Err(why) => answer(Err(why)),
         });
     }
 
     /// Collects the view on a separate thread, because a log's thread may not respond.
-    fn view(&self, key: ProcessKey, answer: Answer<LogView>) {
+    fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
         let mut view = LogView {
             process: key,
             at: now_mono(),

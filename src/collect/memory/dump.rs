@@ -171,10 +171,7 @@ impl<M: Memory> Recorder<M> {
         // Remove directories from file names, because the directories of the user's programs are private.
         let without_directory =
             |map: &Mapping| Mapping { file: format!("/{}", map.file_name()), ..map.clone() };
-        let kept = |map: &Mapping| match map.is_heap {
-            true => map.clone(),
-            false => without_directory(map),
-        };
+        let kept = |map: &Mapping| if map.is_heap { map.clone() } else { without_directory(map) };
         dump.maps = used.map(kept).collect();
         dump
     }

@@ -61,9 +61,7 @@ impl Image {
         base: u64,
         header: View<'_>,
     ) -> Result<Option<Self>, MemoryError> {
-        let Some((at, count)) = header.word(32).zip(header.half(56)) else {
-            return Ok(None);
-        };
+        let Some((at, count)) = header.word(32).zip(header.half(56)) else { return Ok(None) };
         let count = usize::from(count).min(MAX_PROGRAM_HEADERS);
         let address = base.wrapping_add(at);
         let bytes = exact(memory, address, count * PROGRAM_HEADER_BYTES, "the program headers")?;
@@ -92,9 +90,7 @@ impl Image {
         let (entries, _) = section.as_chunks::<16>();
         for entry in entries {
             let entry = View(entry);
-            let (Some(tag), Some(value)) = (entry.word(0), entry.word(8)) else {
-                return;
-            };
+            let (Some(tag), Some(value)) = (entry.word(0), entry.word(8)) else { return };
             // glibc replaces the file addresses in the dynamic section with memory addresses when it loads the image,
             // but musl does not.
             let address = if value < self.bias { value.wrapping_add(self.bias) } else { value };
@@ -130,9 +126,7 @@ impl Image {
         let mut index = int(memory, bucket, what)?;
         let chains = bucket_table.wrapping_add(u64::from(buckets) * 4);
         for _ in 0..MAX_CHAIN {
-            let Some(chained) = index.checked_sub(first) else {
-                return Ok(None);
-            };
+            let Some(chained) = index.checked_sub(first) else { return Ok(None) };
             let link = int(memory, chains.wrapping_add(u64::from(chained) * 4), what)?;
             if link | 1 == hash | 1
                 && let Some(address) = self.named(memory, index, name)?
@@ -158,9 +152,7 @@ impl Image {
         let at = self.symbols.wrapping_add(u64::from(index) * SYMBOL_BYTES as u64);
         let symbol = exact(memory, at, SYMBOL_BYTES, "a symbol")?;
         let symbol = View(&symbol);
-        let (Some(text), Some(value)) = (symbol.int(0), symbol.word(8)) else {
-            return Ok(None);
-        };
+        let (Some(text), Some(value)) = (symbol.int(0), symbol.word(8)) else { return Ok(None) };
         let text = self.strings.wrapping_add(u64::from(text));
         let found = up_to(memory, text, name.len() + 1)?;
         let is_match = value != 0 && View(&found).text() == Some(name);

@@ -170,18 +170,13 @@ impl Tracer {
             let is_new = self.seize_new()?;
             self.wait_for_stops(deadline)?;
             if !is_new {
-                return match self.threads.is_empty() {
-                    true => Err(PauseError::Gone),
-                    false => Ok(()),
-                };
+                return if self.threads.is_empty() { Err(PauseError::Gone) } else { Ok(()) };
             }
         }
     }
 
     fn seize_new(&mut self) -> Result<bool, PauseError> {
-        let Ok(entries) = std::fs::read_dir(&self.tasks) else {
-            return Err(PauseError::Gone);
-        };
+        let Ok(entries) = std::fs::read_dir(&self.tasks) else { return Err(PauseError::Gone) };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let mut is_new = false;
         for thread in names {

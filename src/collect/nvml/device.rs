@@ -230,13 +230,12 @@ fn mig(device: &Device<'_>) -> Vec<MigInstance> {
 }
 
 fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
-    let (gpu_instance, compute_instance) = raw::mig_instances(device);
     let uuid = device.uuid().ok()?;
     Some(MigInstance {
         index,
         uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
-        gpu_instance: reading(gpu_instance),
-        compute_instance: reading(compute_instance),
+        gpu_instance: reading(raw::number(device, |lib| &lib.nvmlDeviceGetGpuInstanceId)),
+        compute_instance: reading(raw::number(device, |lib| &lib.nvmlDeviceGetComputeInstanceId)),
         // The driver's name for the device ends with the profile: "NVIDIA H200 MIG 3g.71gb".
         profile: text(device.name())
             .map(|name| name.rsplit(' ').next().unwrap_or_default().to_owned()),
@@ -251,9 +250,9 @@ fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
 /// Reads the processes on a GPU. Copies their utilization from the previous list, because utilization is read less
 /// often.
 pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
-    let compute = raw::compute_processes(device, buffers);
+    let compute = raw::processes(device, ContextKind::Compute, buffers);
     let graphics = if graphics {
-        raw::graphics_processes(device, buffers).unwrap_or_default()
+        raw::processes(device, ContextKind::Graphics, buffers).unwrap_or_default()
     } else {
         Vec::new()
     };
@@ -327,9 +326,7 @@ pub fn utilization(
     buffers: &mut raw::Buffers,
 ) -> u64 {
     let samples = raw::process_utilization(device, since, buffers);
-    let Reading::Value(list) = &mut gpu.processes else {
-        return since;
-    };
+    let Reading::Value(list) = &mut gpu.processes else { return since };
     for process in list {
         let newest = samples.as_ref().map(|samples| {
             let own = samples.iter().filter(|sample| sample.pid == process.pid.0);

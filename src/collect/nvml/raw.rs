@@ -9,11 +9,9 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper_sys::bindings as nvml;
 
-type ListCall = unsafe extern "C" fn(
-    nvml::nvmlDevice_t,
-    *mut u32,
-    *mut nvml::nvmlProcessInfo_t,
-) -> nvml::nvmlReturn_t;
+use crate::model::ContextKind;
+
+type NumberCall = unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t;
 
 /// Maximum number of processes per GPU, to prevent unbounded allocation if the driver is broken or hostile.
 const MAX_PROCESSES: u32 = 65_536;
@@ -36,31 +34,24 @@ pub struct DriverProcess {
     pub compute_instance: Option<u32>,
 }
 
-pub fn compute_processes(
+/// Lists the processes with a compute context, or those with a graphics context.
+pub fn processes(
     device: &Device<'_>,
+    kind: ContextKind,
     buffers: &mut Buffers,
 ) -> Result<Vec<DriverProcess>, NvmlError> {
     let lib = device.nvml().lib();
-    let call = symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v3)
-        .or_else(|_| symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v2))?;
-    processes(device, call, buffers)
-}
-
-pub fn graphics_processes(
-    device: &Device<'_>,
-    buffers: &mut Buffers,
-) -> Result<Vec<DriverProcess>, NvmlError> {
-    let lib = device.nvml().lib();
-    let call = symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v3)
-        .or_else(|_| symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v2))?;
-    processes(device, call, buffers)
-}
-
-fn processes(
-    device: &Device<'_>,
-    call: ListCall,
-    buffers: &mut Buffers,
-) -> Result<Vec<DriverProcess>, NvmlError> {
+    let [newest, older] = match kind {
+        ContextKind::Graphics => [
+            &lib.nvmlDeviceGetGraphicsRunningProcesses_v3,
+            &lib.nvmlDeviceGetGraphicsRunningProcesses_v2,
+        ],
+        _ => [
+            &lib.nvmlDeviceGetComputeRunningProcesses_v3,
+            &lib.nvmlDeviceGetComputeRunningProcesses_v2,
+        ],
+    };
+    let call = symbol(newest).or_else(|_| symbol(older))?;
     let empty = nvml::nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -164,18 +155,16 @@ pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
     unsafe { one.handle() == other.handle() }
 }
 
-/// Returns the IDs of the GPU instance and the compute instance of a MIG device.
-pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
-    let lib = device.nvml().lib();
-    let query = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
-        let mut id = 0;
-        // SAFETY: the out-pointer refers to an integer.
-        nvml_try(unsafe { call(device.handle(), &raw mut id) }).map(|()| id)
-    };
-    (
-        symbol(&lib.nvmlDeviceGetGpuInstanceId).and_then(query),
-        symbol(&lib.nvmlDeviceGetComputeInstanceId).and_then(query),
-    )
+/// Returns the number from a call that the wrapper does not support, such as `|lib| &lib.nvmlDeviceGetGpuInstanceId`.
+pub fn number<E>(
+    device: &Device<'_>,
+    call: impl FnOnce(&nvml::NvmlLib) -> &Result<NumberCall, E>,
+) -> Result<u32, NvmlError> {
+    let call = symbol(call(device.nvml().lib()))?;
+    let mut number = 0;
+    // SAFETY: the out-pointer refers to an integer.
+    nvml_try(unsafe { call(device.handle(), &raw mut number) })?;
+    Ok(number)
 }
 
 /// Returns the KiB sent and received over all NVLinks of a GPU since the driver was loaded.

@@ -117,9 +117,7 @@ impl<M: Memory> Search<'_, M> {
                 break;
             }
             let found = self.free_blocks(&[at])?;
-            let [(node, block)] = found[..] else {
-                return Err(UnknownReason::Busy);
-            };
+            let [(node, block)] = found[..] else { return Err(UnknownReason::Busy) };
             if block.stream < stream {
                 best = Some(block);
                 at = node.right;

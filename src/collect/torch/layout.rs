@@ -127,18 +127,14 @@ impl Layout {
             None => Ok(false),
         };
         let search = FIRST_SET_OFFSETS.step_by(8).map(|offset| stats + offset);
-        let Some(large) = first(search, is_set)? else {
-            return Ok(None);
-        };
+        let Some(large) = first(search, is_set)? else { return Ok(None) };
         let mut sets = 1;
         while sets < MAX_SETS && is_set(large + Set::SIZE * sets)? {
             sets += 1;
         }
         let flag = large + Set::SIZE * sets;
         let search = (flag + 16..flag + MAX_NEXT_POOL).step_by(8);
-        let Some(small) = first(search, is_set)? else {
-            return Ok(None);
-        };
+        let Some(small) = first(search, is_set)? else { return Ok(None) };
         let pool_size = small - large;
         let signature = large - stats;
         let layout = Self {

@@ -111,17 +111,13 @@ fn allocator(
     maps: &[Mapping],
     image: &Image,
 ) -> Result<Option<u64>, MemoryError> {
-    let Some(symbol) = readable(image.symbol(memory, SYMBOL))?.flatten() else {
-        return Ok(None);
-    };
+    let Some(symbol) = readable(image.symbol(memory, SYMBOL))?.flatten() else { return Ok(None) };
     if let Some(object) = object_at(memory, symbol)? {
         return Ok(Some(object));
     }
     let is_program = |map: &Mapping| !map.file_name().contains(".so");
     for base in images(maps, is_program).into_iter().take(MAX_EXECUTABLES) {
-        let Some(program) = readable(Image::read(memory, base))? else {
-            continue;
-        };
+        let Some(program) = readable(Image::read(memory, base))? else { continue };
         if let Some(symbol) = readable(program.symbol(memory, SYMBOL))?.flatten()
             && let Some(object) = object_at(memory, symbol)?
         {
@@ -160,9 +156,7 @@ impl<M: Memory> Search<'_, M> {
         let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;
         let words: Vec<u64> = View(&bytes).words().collect();
         for (index, window) in words.windows(3).enumerate() {
-            let [begin, end, storage] = window else {
-                continue;
-            };
+            let [begin, end, storage] = window else { continue };
             if !is_vector(*begin, *end, *storage) {
                 continue;
             }
@@ -182,9 +176,7 @@ impl<M: Memory> Search<'_, M> {
     ) -> Result<Option<Located>, MemoryError> {
         let len = usize::try_from(end - begin).unwrap_or_default();
         let what = "the list of devices";
-        let Some(bytes) = readable(exact(self.memory, begin, len, what))? else {
-            return Ok(None);
-        };
+        let Some(bytes) = readable(exact(self.memory, begin, len, what))? else { return Ok(None) };
         let devices: Vec<u64> = View(&bytes).words().collect();
         if !devices.iter().all(|&device| is_pointer(device)) {
             return Ok(None);

@@ -49,9 +49,7 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
 fn split_chain(chain: &[&WalkedBlock], pools: &Pools, segments: &mut Vec<Segment>) {
     let is_expandable = chain.iter().any(|block| !block.is_mapped);
     for blocks in chain.split(|block| !block.is_mapped) {
-        let Some(first) = blocks.first() else {
-            continue;
-        };
+        let Some(first) = blocks.first() else { continue };
         let (pool, pool_id) = pools.get(&first.pool).copied().unwrap_or_default();
         segments.push(Segment {
             address: first.address,

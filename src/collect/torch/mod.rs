@@ -158,9 +158,10 @@ impl<M: Memory> Attached<M> {
             if stats.reserved_bytes.all.current == 0 {
                 continue;
             }
-            return match self.map(stats.ordinal)?.exact {
-                true => Ok(()),
-                false => Err(Failure::UnknownBuild),
+            return if self.map(stats.ordinal)?.exact {
+                Ok(())
+            } else {
+                Err(Failure::UnknownBuild)
             };
         }
         Err(Failure::UnknownBuild)
@@ -376,11 +377,7 @@ impl<M: Memory> Attached<M> {
 
     /// Same as [`map_and_stats`](Self::map_and_stats), but with a single attempt. In a paused process, another attempt
     /// would give the same result.
-    pub fn map_of_paused(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
-        self.try_map(ordinal)
-    }
-
-    fn try_map(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
+    pub fn try_map(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
         let stats = self.device_stats(ordinal)?;
         let reserved = u64::try_from(stats.reserved_bytes.all.current).unwrap_or_default();
         let mut map = PoolMap { ordinal, ..PoolMap::default() };

@@ -62,9 +62,7 @@ impl SampledProcess {
 
     pub fn sample(&mut self, proc_root: &Path, tick: &mut Tick) {
         self.attach_when_due(proc_root, tick);
-        let State::Attached(attached) = &mut self.state else {
-            return;
-        };
+        let State::Attached(attached) = &mut self.state else { return };
         match attached.sample() {
             Ok(stats) => self.add(&stats, tick.now),
             Err(failure) => self.wait(failure, None, tick.now),
@@ -193,9 +191,7 @@ impl SampledProcess {
 
     /// Returns the pools with their largest free blocks, and resets the minimum and maximum of each pool.
     pub fn take_pools(&mut self) -> Vec<Pool> {
-        let State::Attached(attached) = &mut self.state else {
-            return Vec::new();
-        };
+        let State::Attached(attached) = &mut self.state else { return Vec::new() };
         self.pools
             .iter_mut()
             .map(|sampling| {
@@ -208,9 +204,7 @@ impl SampledProcess {
     }
 
     pub fn unread(&self) -> Option<Unread> {
-        let State::Waiting(Waiting { failure, .. }) = &self.state else {
-            return None;
-        };
+        let State::Waiting(Waiting { failure, .. }) = &self.state else { return None };
         Some(Unread { process: self.key, allocator: failure.allocator(), why: failure.missing() })
     }
 

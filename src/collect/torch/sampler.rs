@@ -26,18 +26,11 @@ use crate::model::{Missing, PoolMap, Pools, ProcessKey};
 
 pub const PERIOD: Duration = Duration::from_millis(50);
 
-type Answer<T> = Box<dyn FnOnce(T) + Send>;
-
 /// Callback for allocation spikes. It runs on the sampler thread and delays further samples.
 type Alert = Box<dyn Fn(AllocationSpike) + Send>;
 
-enum SamplerCommand {
-    Alert(Alert),
-    DetectCopies,
-    Watch(Vec<ProcessKey>),
-    Pools(Answer<Pools>),
-    Map(ProcessKey, u32, Answer<Result<PoolMap, Missing>>),
-}
+/// Function to run on the sampler thread.
+type SamplerCommand = Box<dyn FnOnce(&mut SamplerThread) + Send>;
 
 /// Handle to the sampler thread, which exits when the last handle is dropped.
 #[derive(Debug, Clone)]
@@ -62,24 +55,24 @@ impl Sampler {
     /// Sets the processes to watch. Pass only processes that the driver lists as users of a GPU, unless the detection
     /// of forked copies is enabled: a forked worker has a stale copy of its parent's allocator, which looks valid.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
-        let _ = self.commands.send(SamplerCommand::Watch(processes));
+        self.send(move |thread| thread.watch(&processes));
     }
 
     /// Enables the detection of forked copies. This is needed in a container, where the driver's list is not available.
     /// Each process is compared with its parent, and forked copies are not read.
     pub fn detect_copies(&self) {
-        let _ = self.commands.send(SamplerCommand::DetectCopies);
+        self.send(|thread| thread.detects_copies = true);
     }
 
     /// Sets the callback for allocation spikes, which runs on the sampler thread and should only forward the spike.
     pub fn alert(&self, alert: impl Fn(AllocationSpike) + Send + 'static) {
-        let _ = self.commands.send(SamplerCommand::Alert(Box::new(alert)));
+        self.send(|thread| thread.alert = Some(Box::new(alert)));
     }
 
     /// Requests the samples since the previous request. `answer` runs on the sampler thread and should only forward the
     /// pools.
     pub fn pools(&self, answer: impl FnOnce(Pools) + Send + 'static) {
-        let _ = self.commands.send(SamplerCommand::Pools(Box::new(answer)));
+        self.send(|thread| answer(thread.pools()));
     }
 
     /// Requests an immediate read of every segment and block of one pool.
@@ -89,8 +82,11 @@ impl Sampler {
         ordinal: u32,
         answer: impl FnOnce(Result<PoolMap, Missing>) + Send + 'static,
     ) {
-        let command = SamplerCommand::Map(process, ordinal, Box::new(answer));
-        let _ = self.commands.send(command);
+        self.send(move |thread| answer(thread.map(process, ordinal)));
+    }
+
+    fn send(&self, command: impl FnOnce(&mut SamplerThread) + Send + 'static) {
+        let _ = self.commands.send(Box::new(command));
     }
 }
 
@@ -113,7 +109,7 @@ impl SamplerThread {
             };
             match command {
                 Ok(command) => {
-                    self.handle(command);
+                    command(&mut self);
                     // Take a sample that became due during the command instead of skipping it.
                     due = due.into_iter().chain(self.due(start)).min();
                 }
@@ -147,16 +143,6 @@ impl SamplerThread {
             if let (Some(spike), Some(alert)) = (watched.spike(tick.now()), &self.alert) {
                 alert(spike);
             }
-        }
-    }
-
-    fn handle(&mut self, command: SamplerCommand) {
-        match command {
-            SamplerCommand::Alert(alert) => self.alert = Some(alert),
-            SamplerCommand::DetectCopies => self.detects_copies = true,
-            SamplerCommand::Watch(processes) => self.watch(&processes),
-            SamplerCommand::Pools(answer) => answer(self.pools()),
-            SamplerCommand::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),
         }
     }
 

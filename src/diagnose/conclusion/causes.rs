@@ -34,8 +34,8 @@ fn sort(causes: &mut [Cause]) {
     });
 }
 
-/// Lowers `Likely` to `Possible` for a cause that nothing separates from another one: it has no evidence of its own,
-/// or another cause has the same. The order of the fixes is chosen before.
+/// Lowers `Likely` to `Possible` for a cause that cannot be told apart from another one: it has no evidence of its
+/// own, or another cause has the same evidence. The fixes have already been sorted by then.
 pub(super) fn lower_unseparated(causes: &mut [Cause]) {
     let is_open = |cause: &Cause| matches!(cause.verdict, Verdict::Likely | Verdict::Possible);
     let evidence: Vec<Vec<String>> =

@@ -128,7 +128,7 @@ fn no_sizes(case: &Case<'_>) -> Finding {
 
 fn over_limit(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    // A program that sets a limit for all of the GPU's memory limits nothing.
+    // A limit that includes all of the GPU's memory has no effect.
     let is_limited =
         oom.limit.is_some_and(|limit| oom.total.is_none_or(|total| limit < total / 100 * 99));
     when(Some(is_limited), || {

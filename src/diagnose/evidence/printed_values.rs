@@ -86,7 +86,7 @@ fn gpu_and_build(case: &Case<'_>, order: Ordering) -> Finding {
     }
 }
 
-/// Checks whether several ranks report an error here, and rank 0 does not.
+/// Checks whether several ranks report an error in this log, but rank 0 does not.
 fn rank_0_silent(case: &Case<'_>) -> Finding {
     let ranks = case.context.split("[Rank ").skip(1);
     let ranks = ranks.filter_map(|text| text.split_once(']')?.0.parse::<u32>().ok());

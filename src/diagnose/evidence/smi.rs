@@ -1,4 +1,4 @@
-//! Evaluates evidence from a table of `nvidia-smi` in the log.
+//! Evaluates evidence from an `nvidia-smi` table in the log.
 
 use super::{Case, Evidence, Finding};
 use crate::model::units::Bytes;

@@ -13,7 +13,6 @@ use crate::diagnose::card::Card;
 use crate::diagnose::workload::Workloads;
 
 /// Formats an index of all cards grouped by family, with one line per card.
-#[must_use]
 pub fn index(catalogue: &Catalogue) -> String {
     let mut families: Vec<&str> = Vec::new();
     for card in &catalogue.cards {
@@ -38,7 +37,6 @@ pub fn index(catalogue: &Catalogue) -> String {
 }
 
 /// Formats a list of cards, with one line per card.
-#[must_use]
 pub fn list(cards: &[&Card]) -> String {
     cards.iter().map(|card| format!("{:<32} {}\n", card.id, title(card))).collect()
 }
@@ -49,7 +47,6 @@ fn title(card: &Card) -> &str {
 }
 
 /// Returns the card with the given ID or Xid number, or the cards that best match the query.
-#[must_use]
 pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = query.trim().to_lowercase();
     if let Some(card) = catalogue.card(&wanted) {
@@ -64,7 +61,6 @@ pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
 }
 
 /// Formats a card in full: title, fixes, advice to avoid, causes and description.
-#[must_use]
 pub fn card(card: &Card, width: usize) -> String {
     let mut out = format!("{}  {}\n\n", card.headline, card.id);
     paragraph(&mut out, "", title(card), width);

@@ -53,7 +53,6 @@ struct Document {
 }
 
 /// Returns true if a text reports a failure or asks a question. Tolerates a typo in a word.
-#[must_use]
 pub fn may_report_failure(text: &str) -> bool {
     let is_failure = |word: &str| {
         let is_near = |known: &str| known.len() >= 5 && osa_distance(word, known) <= 1;
@@ -66,7 +65,6 @@ pub fn may_report_failure(text: &str) -> bool {
 }
 
 /// Returns the cards that match the words of `query`, best first.
-#[must_use]
 pub fn search<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
     let wanted = search_words(query);
     if wanted.is_empty() || wanted.len() > MAX_WORDS {

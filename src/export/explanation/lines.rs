@@ -3,7 +3,6 @@
 use unicode_width::UnicodeWidthStr;
 
 /// Wraps `text` to `width`. A word that is wider than `width` gets a line of its own.
-#[must_use]
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -10,7 +10,6 @@ use crate::model::incident::{Cause, Fix, FixKind, Incident};
 const WIDTH: usize = 100;
 
 /// Formats the first incident in full and each other incident in one line, or all incidents in full.
-#[must_use]
 pub fn markdown(incidents: &[Incident], all: bool) -> String {
     let full = if all { incidents.len() } else { 1 };
     let mut out = String::new();
@@ -117,7 +116,6 @@ fn list(out: &mut String, title: &str, items: &[String]) {
 }
 
 /// Returns a Markdown code block whose fence is longer than any run of backticks in `text`.
-#[must_use]
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);

@@ -31,7 +31,6 @@ pub fn json(incidents: &[Incident]) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-#[must_use]
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Likely => "likely",
@@ -41,7 +40,6 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-#[must_use]
 pub fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Note => "note",
@@ -52,7 +50,6 @@ pub fn severity(severity: Severity) -> &'static str {
 }
 
 /// Returns the incident's script and PID, if known: `train.py 418`, `PID 418`.
-#[must_use]
 pub fn program(incident: &Incident) -> Option<String> {
     let fields = &incident.fields;
     match (&fields.python_file, fields.pid) {

@@ -20,7 +20,6 @@ pub(super) enum QuoteRow {
 }
 
 /// Formats `quote` as rows of at most `width` cells, unless a label needs more.
-#[must_use]
 pub(super) fn rows(quote: &Quote, width: usize) -> Vec<QuoteRow> {
     let flat = Flat::of(quote).shortened();
     let mut rows = Vec::new();

@@ -47,7 +47,6 @@ pub enum Others {
 }
 
 /// Formats a scene as lines wrapped to `width` cells. Returns no lines if there are no observations.
-#[must_use]
 pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let section = |out: &mut Vec<StyledLine>, word: &str, lines: Vec<String>| {
@@ -74,7 +73,6 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
 }
 
 /// Formats the WITH section: `WITH  driver 580.159.03, torch 2.13 to 2.15`.
-#[must_use]
 pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let words: Vec<String> = versions
@@ -156,10 +154,7 @@ fn map_summary(map: &SceneMap) -> String {
     let free = map.free_histogram.iter().map(|step| step.bytes.0);
     let free = Bytes(free.fold(0, u64::saturating_add));
     let lag = lag(map.lag);
-    let doubt = match map.exact {
-        true => "",
-        false => "(changed during the read)",
-    };
+    let doubt = if map.exact { "" } else { "(changed during the read)" };
     if blocks == 0 {
         return format!("{lag}{doubt}: no free block in {} segments", map.segments);
     }

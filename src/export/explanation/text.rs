@@ -76,7 +76,6 @@ impl StyledLine {
     }
 
     /// Formats the line for a terminal. Escapes control characters in the text before adding colours.
-    #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
             Some(code) => format!("\x1b[{code}m{}\x1b[0m", Escaped(text)),
@@ -103,7 +102,6 @@ impl Tone {
 }
 
 /// Formats the first incident in full and each other incident in one line, or all incidents in full.
-#[must_use]
 pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     let mut lines = Vec::new();
     let full = if detail == Detail::All { incidents.len() } else { 1 };
@@ -160,7 +158,6 @@ fn printed_lines(lines: &[StyledLine]) -> usize {
 
 /// Formats one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of a line and is not
 /// wrapped.
-#[must_use]
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     limited(incident, width, &Limits::FULL)
 }

@@ -22,9 +22,7 @@ pub static PROCESS_LABELS: &[ProcessLabel] = &[
 
 /// Returns a process's Kubernetes pod and container. A Slurm step is not a container.
 fn pod_and_container(process: &Process) -> (Option<String>, Option<String>) {
-    let Some(id) = process.container.value() else {
-        return (None, None);
-    };
+    let Some(id) = process.container.value() else { return (None, None) };
     let name = process.container_name.value().unwrap_or(id);
     match process.container_runtime {
         Some(Runtime::Slurm) => (None, None),

@@ -336,9 +336,7 @@ fn write_info(out: &mut Families<'_>, hosts: &[HostRows<'_>]) -> fmt::Result {
     let info = gpus.map(|(labels, gpu)| {
         let own = [("UUID", label(&gpu.uuid.0)), ("model", label(&gpu.name))];
         let texts = GPU_FIGURES.iter().filter_map(|figure| {
-            let Ok(Value::Text(text)) = figure.field.read(gpu) else {
-                return None;
-            };
+            let Ok(Value::Text(text)) = figure.field.read(gpu) else { return None };
             Some((figure.name, label(text)))
         });
         (with(labels, own.into_iter().chain(texts)), 1.0)

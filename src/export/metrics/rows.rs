@@ -161,9 +161,7 @@ fn pool_place<'a>(labels: &Labels<'a>, gpu: Option<&Gpu>, ordinal: u32) -> Label
 }
 
 pub(super) fn pool_rows<'a>(frame: &Frame, labels: &Labels<'a>) -> Vec<Row<'a, 8>> {
-    let Some(pools) = &frame.pools else {
-        return Vec::new();
-    };
+    let Some(pools) = &frame.pools else { return Vec::new() };
     let read = pools.list.iter().filter(|pool| is_fresh(frame, pool.at));
     let read = read.map(|pool| pool_row(frame, labels, pool));
     let reported = pools.reported.iter();

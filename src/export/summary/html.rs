@@ -43,10 +43,7 @@ pub fn html(report: &Report, charts: &[Chart]) -> String {
         if !section.title.is_empty() {
             let _ = writeln!(out, "<h2>{}</h2>", escaped(&section.title));
         }
-        let class = |at: usize| match section.columns[at].is_text {
-            true => " class=\"text\"",
-            false => "",
-        };
+        let class = |at: usize| if section.columns[at].is_text { " class=\"text\"" } else { "" };
         if !section.rows.is_empty() {
             out.push_str("<div><table>\n<tr>");
             for (at, column) in section.columns.iter().enumerate() {

@@ -321,9 +321,7 @@ pub fn compared(both: &Comparison) -> Vec<Section> {
 
 impl Section {
     fn remove_if_absent(&mut self, name: &str) {
-        let Some(at) = self.columns.iter().position(|column| column.name == name) else {
-            return;
-        };
+        let Some(at) = self.columns.iter().position(|column| column.name == name) else { return };
         if self.rows.iter().all(|row| ["", ABSENT].contains(&&*row[at])) {
             self.columns.remove(at);
             self.rows.iter_mut().for_each(|row| drop(row.remove(at)));

@@ -59,10 +59,7 @@ fn write_table(out: &mut String, section: &Section, width: usize) {
 
 fn aligned(cell: &str, width: usize, column: Column) -> String {
     let gap = " ".repeat(GAP);
-    match column.is_text {
-        true => format!("{gap}{cell:<width$}"),
-        false => format!("{gap}{cell:>width$}"),
-    }
+    if column.is_text { format!("{gap}{cell:<width$}") } else { format!("{gap}{cell:>width$}") }
 }
 
 fn cut(text: &str, width: usize) -> String {

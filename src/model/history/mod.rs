@@ -108,9 +108,7 @@ impl History {
             *before < frame.mono && frame.mono.since(*before).0 <= interval * 5 / 2
         });
         samples(frame, |key, value| {
-            let Some(series) = self.room_for(key) else {
-                return;
-            };
+            let Some(series) = self.room_for(key) else { return };
             // If the previous frame has no value for the series, the time since that frame remains a gap.
             let last = series.last().map(|(at, _)| at);
             match before.filter(|before| last == Some(*before)) {
@@ -134,9 +132,7 @@ impl History {
     pub fn push_summary(&mut self, summary: &Summary) {
         for (key, buckets) in &summary.series {
             let Ok(key) = key.parse() else { continue };
-            let Some(series) = self.room_for(key) else {
-                continue;
-            };
+            let Some(series) = self.room_for(key) else { continue };
             for (i, span) in buckets.iter().enumerate() {
                 let after = COARSE.0.saturating_mul(i as u64);
                 let at = Mono(summary.start.0.saturating_add(after));

@@ -96,9 +96,7 @@ impl HolderGrowth {
         let key = group.key();
         let sizes: Vec<Option<Size>> =
             self.readings.iter().map(|reading| reading.sizes.get(&key).copied()).collect();
-        let [.., before, Some(now)] = sizes[..] else {
-            return None;
-        };
+        let [.., before, Some(now)] = sizes[..] else { return None };
         let (bytes, count) = before.map_or((0, 0), |size| (size.bytes.0, size.count));
         Some(GroupGrowth {
             bytes: difference(now.bytes.0, bytes),

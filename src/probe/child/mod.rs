@@ -62,9 +62,7 @@ pub fn run() -> u8 {
             .unwrap_or("unknown reason");
         unfinished(Outcome::Failed, format!("the probe stopped unexpectedly: {message}"))
     });
-    let Ok(mut line) = serde_json::to_string(&probe) else {
-        return 2;
-    };
+    let Ok(mut line) = serde_json::to_string(&probe) else { return 2 };
     line.push('\n');
     match std::io::stdout().lock().write_all(line.as_bytes()) {
         Ok(()) => 0,

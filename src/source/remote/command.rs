@@ -62,15 +62,11 @@ impl Connection {
     /// Closes the shared connection, because ssh would notice a dead one only after 15 seconds and block new
     /// connections until then.
     fn hang_up(&self) {
-        let (Target::Ssh(ssh), Some(shared)) = (&self.target, &self.shared) else {
-            return;
-        };
+        let (Target::Ssh(ssh), Some(shared)) = (&self.target, &self.shared) else { return };
         let mut command = ssh.hang_up(shared);
         let null = || Stdio::null();
         command.stdin(null()).stdout(null()).stderr(null());
-        let Ok(mut child) = command.spawn() else {
-            return;
-        };
+        let Ok(mut child) = command.spawn() else { return };
         let end = Instant::now() + HANG_UP_TIMEOUT;
         while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() > end {

@@ -40,17 +40,13 @@ impl Counters {
     /// with the first frame in which the pool reappears.
     pub(super) fn frame(&mut self, frame: &Frame) -> Vec<Event> {
         let mut missed = Vec::new();
-        let Some(pools) = &frame.pools else {
-            return missed;
-        };
+        let Some(pools) = &frame.pools else { return missed };
         let mut current = OomCounts::new();
         for pool in &*pools.list {
             let key = (pool.process, pool.ordinal);
             let after = pool.stats.num_ooms;
             current.insert(key, (after, pool.at));
-            let Some((before, since)) = self.before.remove(&key) else {
-                continue;
-            };
+            let Some((before, since)) = self.before.remove(&key) else { continue };
             if after > before {
                 missed.push(Event {
                     boot_id: self.boot_id.clone(),

@@ -82,9 +82,7 @@ impl<R: BufRead> Incoming<R> {
 /// Reads an agent's output after its greeting. Entry point for the fuzz targets.
 pub fn read_agent_stream(stream: &[u8]) -> Vec<Update> {
     let mut updates = Vec::new();
-    let Ok(mut incoming) = Incoming::new(stream) else {
-        return updates;
-    };
+    let Ok(mut incoming) = Incoming::new(stream) else { return updates };
     while let Ok(Some(update)) = incoming.next() {
         updates.push(update);
     }

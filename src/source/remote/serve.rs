@@ -146,9 +146,7 @@ impl Frames {
         if self.sent - acknowledged >= MAX_UNACKNOWLEDGED_FRAMES {
             return Ok(());
         }
-        let Some(frame) = self.newest.take() else {
-            return Ok(());
-        };
+        let Some(frame) = self.newest.take() else { return Ok(()) };
         self.sent += 1;
         to.line(&Update::Frame(frame))
     }

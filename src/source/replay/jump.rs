@@ -159,9 +159,7 @@ impl Player {
     /// Returns the number of frames to step forward to a target, or `None` if the target is not near. The recording may
     /// have fewer frames than its counts indicate.
     fn steps_to(&self, target: Target) -> Option<u64> {
-        let Target::Frame(frame) = target else {
-            return None;
-        };
+        let Target::Frame(frame) = target else { return None };
         let now = seek_target::ordinal(&self.reader.recording, self.shown?.position);
         let steps = frame.checked_sub(now)?;
         (steps <= MAX_FORWARD_STEPS).then_some(steps)

@@ -63,9 +63,7 @@ impl Walk<'_> {
     /// Returns the file part that starts at `at`, and its end, if the part is complete and followed by a part of a
     /// known type.
     fn part(&mut self, at: u64) -> io::Result<Option<(Part, u64)>> {
-        let Some((part, end)) = self.complete_part(at)? else {
-            return Ok(None);
-        };
+        let Some((part, end)) = self.complete_part(at)? else { return Ok(None) };
         let follows = end == self.length || self.magic(end)?.is_some_and(is_known);
         Ok(follows.then_some((part, end)))
     }
@@ -89,14 +87,10 @@ impl Walk<'_> {
     }
 
     fn end_of_zstd(&mut self, at: u64) -> io::Result<Option<u64>> {
-        let Some(&descriptor) = self.window.from(at + 4, 1)?.first() else {
-            return Ok(None);
-        };
+        let Some(&descriptor) = self.window.from(at + 4, 1)?.first() else { return Ok(None) };
         let mut block = at + 5 + header_rest(descriptor);
         loop {
-            let Some(header) = number::<3>(self.window.from(block, 3)?) else {
-                return Ok(None);
-            };
+            let Some(header) = number::<3>(self.window.from(block, 3)?) else { return Ok(None) };
             let size = header >> 3;
             let stored = match header >> 1 & 3 {
                 0 | 2 => size,
@@ -132,9 +126,7 @@ impl Walk<'_> {
     fn add_note(&mut self, at: u64, end: u64) -> io::Result<()> {
         let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let Ok(note) = serde_json::from_slice::<Minute>(line) else {
-            return Ok(());
-        };
+        let Ok(note) = serde_json::from_slice::<Minute>(line) else { return Ok(()) };
         if let Some(minute) = self.found.last_mut()
             && minute.offset + minute.bytes == at
         {
@@ -211,13 +203,9 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     while *budget > before - lines.left()
         && let Ok(Some(line)) = lines.next()
     {
-        let Ok(TimedLine { from: 0, frame, map }) = serde_json::from_slice(line) else {
-            continue;
-        };
+        let Ok(TimedLine { from: 0, frame, map }) = serde_json::from_slice(line) else { continue };
         minute.maps += u64::from(map.is_some());
-        let Some(frame) = frame else {
-            continue;
-        };
+        let Some(frame) = frame else { continue };
         if minute.frames == 0 {
             minute.start = frame.mono;
         }

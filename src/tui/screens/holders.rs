@@ -55,7 +55,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-/// What [`HolderScreen`] needs to know about a list of memory holders or tensors: its process, layout and text to copy.
+/// A list of memory holders or tensors for [`HolderScreen`], with its process, layout and text to copy.
 pub(super) trait HolderList: ListRow<Subject: Clone> {
     /// Returns the process whose memory the list shows.
     fn process(subject: &Self::Subject) -> ProcessKey;

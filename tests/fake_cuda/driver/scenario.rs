@@ -56,9 +56,7 @@ impl Default for Scenario {
 
 impl Scenario {
     pub fn read() -> Self {
-        let Some(file) = std::env::var_os("FAKE_CUDA_SCENARIO") else {
-            return Self::default();
-        };
+        let Some(file) = std::env::var_os("FAKE_CUDA_SCENARIO") else { return Self::default() };
         let text = std::fs::read_to_string(file).expect("the scenario");
         toml::from_str(&text).expect("a scenario")
     }

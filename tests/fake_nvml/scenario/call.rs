@@ -3,21 +3,24 @@
 use serde::Deserialize;
 
 macro_rules! calls {
-    ($($call:ident $name:literal,)*) => {
+    ($($call:ident $name:literal,)*; $($number:ident $key:ident = $value:literal: $symbol:ident,)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(rename_all = "snake_case")]
         pub enum Call {
             $(#[serde(rename = $name)] $call,)*
+            $($number,)*
             /// Every call.
             #[serde(rename = "*")]
             Any,
         }
 
         impl Call {
-            pub const ALL: &[Self] = &[$(Self::$call,)*];
+            pub const ALL: &[Self] = &[$(Self::$call,)* $(Self::$number,)*];
 
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$call => $name,)*
+                    $(Self::$number => stringify!($key),)*
                     Self::Any => "*",
                 }
             }
@@ -25,7 +28,7 @@ macro_rules! calls {
     };
 }
 
-calls! {
+numbers! { calls!
     Init "init",
     Shutdown "shutdown",
     DriverVersion "driver_version",
@@ -35,7 +38,6 @@ calls! {
     DeviceCount "device_count",
     Handle "handle",
     Name "name",
-    Brand "brand",
     Uuid "uuid",
     Serial "serial",
     BoardPartNumber "board_part_number",
@@ -43,10 +45,8 @@ calls! {
     Index "index",
     PciInfo "pci_info",
     Vbios "vbios",
-    Architecture "architecture",
     ComputeCapability "compute_capability",
     Persistence "persistence",
-    ComputeMode "compute_mode",
     Memory "memory",
     MemoryV1 "memory_v1",
     Bar1 "bar1",
@@ -54,9 +54,7 @@ calls! {
     Encoder "encoder",
     Decoder "decoder",
     Power "power",
-    PowerLimit "power_limit",
     PowerManagementLimit "power_management_limit",
-    PowerDefaultLimit "power_default_limit",
     PowerConstraints "power_constraints",
     Energy "energy",
     Temperature "temperature",
@@ -66,15 +64,9 @@ calls! {
     FanCount "fan_count",
     Clock "clock",
     MaxClock "max_clock",
-    Pstate "pstate",
     Throttle "throttle",
     SupportedThrottle "supported_throttle",
-    PcieGeneration "pcie_generation",
-    PcieWidth "pcie_width",
-    PcieMaxGeneration "pcie_max_generation",
-    PcieMaxWidth "pcie_max_width",
     PcieThroughput "pcie_throughput",
-    PcieReplays "pcie_replays",
     EccMode "ecc_mode",
     EccErrors "ecc_errors",
     MemoryErrorCounter "memory_error_counter",

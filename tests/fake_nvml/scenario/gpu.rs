@@ -11,127 +11,133 @@ pub const NO_INSTANCE: u32 = u32::MAX;
 
 const MIB: u64 = 1 << 20;
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Gpu {
-    pub name: String,
+/// Declares [`Gpu`] from its keys, each with its default, and from the table of numbers.
+macro_rules! gpu {
+    (
+        $($(#[$attribute:meta])* $key:ident: $type:ty = $default:expr,)*;
+        $($call:ident $number:ident = $value:literal: $symbol:ident,)*
+    ) => {
+        #[derive(Debug, Clone, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Gpu {
+            $($(#[$attribute])* pub $key: $type,)*
+            $(pub $number: u32,)*
+        }
+
+        impl Default for Gpu {
+            fn default() -> Self {
+                Self { $($key: $default,)* $($number: $value,)* }
+            }
+        }
+    };
+}
+
+numbers! { gpu!
+    name: String = "NVIDIA H200".into(),
     /// Optional ids: if not set, this and the ids below are derived from the GPU's index.
-    pub uuid: Option<String>,
-    pub serial: Option<String>,
-    pub minor: Option<u32>,
+    uuid: Option<String> = None,
+    serial: Option<String> = None,
+    minor: Option<u32> = None,
     /// `00000000:3B:00.0`
-    pub pci_bus: Option<String>,
-    pub pci_device_id: u32,
-    pub pci_subsystem_id: u32,
-    pub brand: u32,
-    pub board_part_number: String,
-    pub vbios: String,
-    /// NVML's constant: 9 is Hopper.
-    pub architecture: u32,
-    pub compute_capability: [i32; 2],
-    pub persistence: bool,
-    /// NVML's constant: 0 default, 2 prohibited, 3 exclusive process.
-    pub compute_mode: u32,
+    pci_bus: Option<String> = None,
+    pci_device_id: u32 = 0x2335_10de,
+    pci_subsystem_id: u32 = 0x18be_10de,
+    board_part_number: String = "675-25520-0010-000".into(),
+    vbios: String = "96.00.B7.00.01".into(),
+    compute_capability: [i32; 2] = [9, 0],
+    persistence: bool = true,
 
     #[serde(deserialize_with = "size::required")]
-    pub total: u64,
+    total: u64 = 143_771 * MIB,
     #[serde(deserialize_with = "size::required")]
-    pub reserved: u64,
+    reserved: u64 = 616 * MIB,
     /// Default: the sum of the processes and `context`.
     #[serde(deserialize_with = "size::optional")]
-    pub used: Option<u64>,
+    used: Option<u64> = None,
     /// Default: the total without `used` and `reserved`.
     #[serde(deserialize_with = "size::optional")]
-    pub free: Option<u64>,
+    free: Option<u64> = None,
     /// Memory used without belonging to a listed process.
     #[serde(deserialize_with = "size::required")]
-    pub context: u64,
+    context: u64 = 0,
     #[serde(deserialize_with = "size::required")]
-    pub bar1_total: u64,
+    bar1_total: u64 = 262_144 * MIB,
     #[serde(deserialize_with = "size::required")]
-    pub bar1_used: u64,
+    bar1_used: u64 = MIB,
 
-    pub sm: u32,
-    pub memory_bandwidth: u32,
-    pub encoder: u32,
-    pub decoder: u32,
+    sm: u32 = 0,
+    memory_bandwidth: u32 = 0,
+    encoder: u32 = 0,
+    decoder: u32 = 0,
 
     /// Milliwatts, like the limits.
-    pub power: u32,
-    pub power_limit: u32,
+    power: u32 = 76_000,
     /// Default: the enforced limit.
-    pub power_management_limit: Option<u32>,
-    pub power_default_limit: u32,
-    pub power_min_limit: u32,
-    pub power_max_limit: u32,
+    power_management_limit: Option<u32> = None,
+    power_min_limit: u32 = 200_000,
+    power_max_limit: u32 = 700_000,
     /// Millijoules at the time the library was loaded.
-    pub energy: u64,
+    energy: u64 = 1_000_000_000,
 
-    pub temperature: u32,
-    pub memory_temperature: u32,
-    pub shutdown_temperature: u32,
-    pub slowdown_temperature: u32,
-    pub memory_max_temperature: u32,
-    pub gpu_max_temperature: u32,
+    temperature: u32 = 31,
+    memory_temperature: u32 = 33,
+    shutdown_temperature: u32 = 92,
+    slowdown_temperature: u32 = 89,
+    memory_max_temperature: u32 = 95,
+    gpu_max_temperature: u32 = 87,
     /// Speed of each fan in percent. An H200 has no fans.
-    pub fans: Vec<u32>,
+    fans: Vec<u32> = Vec::new(),
 
-    pub graphics_clock: u32,
-    pub sm_clock: u32,
-    pub memory_clock: u32,
-    pub video_clock: u32,
-    pub max_graphics_clock: u32,
-    pub max_sm_clock: u32,
-    pub max_memory_clock: u32,
-    pub max_video_clock: u32,
-    pub pstate: u32,
+    graphics_clock: u32 = 1_980,
+    sm_clock: u32 = 1_980,
+    memory_clock: u32 = 3_201,
+    video_clock: u32 = 1_545,
+    max_graphics_clock: u32 = 1_980,
+    max_sm_clock: u32 = 1_980,
+    max_memory_clock: u32 = 3_201,
+    max_video_clock: u32 = 1_545,
     /// NVML's bits, as a number or by name: `["sw_power_cap"]`.
     #[serde(deserialize_with = "throttle")]
-    pub throttle: u64,
+    throttle: u64 = 0x1,
     #[serde(deserialize_with = "throttle")]
-    pub supported_throttle: u64,
+    supported_throttle: u64 = 0x1ff,
 
-    pub pcie_generation: u32,
-    pub pcie_width: u32,
-    pub pcie_max_generation: u32,
-    pub pcie_max_width: u32,
     /// KiB per second, NVML's unit.
-    pub pcie_tx: u32,
-    pub pcie_rx: u32,
-    pub pcie_replays: u32,
+    pcie_tx: u32 = 0,
+    pcie_rx: u32 = 0,
 
-    pub ecc: bool,
-    pub ecc_pending: bool,
-    pub ecc_corrected: u64,
-    pub ecc_uncorrected: u64,
-    pub ecc_corrected_lifetime: u64,
-    pub ecc_uncorrected_lifetime: u64,
-    pub remapped_correctable: u32,
-    pub remapped_uncorrectable: u32,
-    pub remap_pending: bool,
-    pub remap_failed: bool,
+    ecc: bool = true,
+    ecc_pending: bool = true,
+    ecc_corrected: u64 = 0,
+    ecc_uncorrected: u64 = 0,
+    ecc_corrected_lifetime: u64 = 0,
+    ecc_uncorrected_lifetime: u64 = 0,
+    remapped_correctable: u32 = 0,
+    remapped_uncorrectable: u32 = 0,
+    remap_pending: bool = false,
+    remap_failed: bool = false,
 
-    pub nvlinks: u32,
+    nvlinks: u32 = 18,
     /// Links that are down.
-    pub nvlinks_down: BTreeSet<u32>,
+    nvlinks_down: BTreeSet<u32> = BTreeSet::new(),
     /// KiB per second over all links.
-    pub nvlink_tx: u64,
-    pub nvlink_rx: u64,
+    nvlink_tx: u64 = 0,
+    nvlink_rx: u64 = 0,
 
     /// Default: on if there are instances.
-    pub mig_mode: Option<bool>,
-    pub mig_supported: bool,
-    pub max_mig: u32,
-    pub mig: Vec<Mig>,
+    mig_mode: Option<bool> = None,
+    mig_supported: bool = true,
+    max_mig: u32 = 7,
+    mig: Vec<Mig> = Vec::new(),
 
-    pub event_types: u64,
+    event_types: u64 = 0xff9f,
     /// Field values by id. They override values from other keys.
-    pub fields: BTreeMap<String, Number>,
+    fields: BTreeMap<String, Number> = BTreeMap::new(),
 
-    pub wobble: Option<bool>,
-    pub errors: Errors,
-    pub hang: BTreeSet<Call>,
-    pub latency: Latency,
+    wobble: Option<bool> = None,
+    errors: Errors = Errors::new(),
+    hang: BTreeSet<Call> = BTreeSet::new(),
+    latency: Latency = Latency::default(),
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -157,94 +163,6 @@ pub struct Mig {
     pub used: Option<u64>,
     #[serde(default)]
     pub uuid: Option<String>,
-}
-
-impl Default for Gpu {
-    fn default() -> Self {
-        Self {
-            name: "NVIDIA H200".into(),
-            uuid: None,
-            serial: None,
-            minor: None,
-            pci_bus: None,
-            pci_device_id: 0x2335_10de,
-            pci_subsystem_id: 0x18be_10de,
-            brand: 14,
-            board_part_number: "675-25520-0010-000".into(),
-            vbios: "96.00.B7.00.01".into(),
-            architecture: 9,
-            compute_capability: [9, 0],
-            persistence: true,
-            compute_mode: 0,
-            total: 143_771 * MIB,
-            reserved: 616 * MIB,
-            used: None,
-            free: None,
-            context: 0,
-            bar1_total: 262_144 * MIB,
-            bar1_used: MIB,
-            sm: 0,
-            memory_bandwidth: 0,
-            encoder: 0,
-            decoder: 0,
-            power: 76_000,
-            power_limit: 700_000,
-            power_management_limit: None,
-            power_default_limit: 700_000,
-            power_min_limit: 200_000,
-            power_max_limit: 700_000,
-            energy: 1_000_000_000,
-            temperature: 31,
-            memory_temperature: 33,
-            shutdown_temperature: 92,
-            slowdown_temperature: 89,
-            memory_max_temperature: 95,
-            gpu_max_temperature: 87,
-            fans: Vec::new(),
-            graphics_clock: 1_980,
-            sm_clock: 1_980,
-            memory_clock: 3_201,
-            video_clock: 1_545,
-            max_graphics_clock: 1_980,
-            max_sm_clock: 1_980,
-            max_memory_clock: 3_201,
-            max_video_clock: 1_545,
-            pstate: 0,
-            throttle: 0x1,
-            supported_throttle: 0x1ff,
-            pcie_generation: 5,
-            pcie_width: 16,
-            pcie_max_generation: 5,
-            pcie_max_width: 16,
-            pcie_tx: 0,
-            pcie_rx: 0,
-            pcie_replays: 0,
-            ecc: true,
-            ecc_pending: true,
-            ecc_corrected: 0,
-            ecc_uncorrected: 0,
-            ecc_corrected_lifetime: 0,
-            ecc_uncorrected_lifetime: 0,
-            remapped_correctable: 0,
-            remapped_uncorrectable: 0,
-            remap_pending: false,
-            remap_failed: false,
-            nvlinks: 18,
-            nvlinks_down: BTreeSet::new(),
-            nvlink_tx: 0,
-            nvlink_rx: 0,
-            mig_mode: None,
-            mig_supported: true,
-            max_mig: 7,
-            mig: Vec::new(),
-            event_types: 0xff9f,
-            fields: BTreeMap::new(),
-            wobble: None,
-            errors: Errors::new(),
-            hang: BTreeSet::new(),
-            latency: Latency::default(),
-        }
-    }
 }
 
 /// PCI buses of the GPUs of an HGX H200, in NVML's order.

@@ -32,6 +32,9 @@
 //!
 //! The test harness also compiles this folder, to validate a scenario before it is used.
 
+#[macro_use]
+mod number;
+
 mod call;
 mod code;
 mod driver;

@@ -67,9 +67,7 @@ impl Names {
             Ok(Some(name)) => name,
             result => {
                 let pod = found.pod.as_ref().and(environment).and_then(environment::pod);
-                let Some(pod) = pod else {
-                    return no_name(found.runtime, result.err().as_ref());
-                };
+                let Some(pod) = pod else { return no_name(found.runtime, result.err().as_ref()) };
                 String::from_utf8_lossy(pod).into_owned()
             }
         };

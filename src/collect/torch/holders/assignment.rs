@@ -133,12 +133,8 @@ impl BlockAssignment {
     /// lower rank.
     pub fn add(&mut self, candidate: HolderCandidate) {
         let (address, bytes) = (candidate.tensor.data, candidate.tensor.storage_bytes);
-        let Some(index) = self.blocks.index_of_storage(address, bytes) else {
-            return;
-        };
-        let Some(slot) = self.candidates.get_mut(index) else {
-            return;
-        };
+        let Some(index) = self.blocks.index_of_storage(address, bytes) else { return };
+        let Some(slot) = self.candidates.get_mut(index) else { return };
         let (mut winner, loser) = match slot.take() {
             None => (candidate, HolderCandidate::default()),
             Some(other) if candidate.rank() < other.rank() => (candidate, other),

@@ -95,17 +95,13 @@ impl<'a, M: Memory> Autograd<'a, M> {
         let size = self.allocation_size(node);
         let size = size.filter(|size| (MIN_NODE_BYTES..=MAX_NODE_BYTES).contains(size));
         let words = usize::try_from(size.unwrap_or(DEFAULT_NODE_BYTES) / 8).unwrap_or_default();
-        let Some(words) = self.classes.reader.words(node, words) else {
-            return;
-        };
+        let Some(words) = self.classes.reader.words(node, words) else { return };
         let name: Rc<str> = Rc::from(last_component(&class));
         self.follow(&words[1..], &name, root);
         // An autograd function written in Python stores its tensors in its Python object.
         if class.contains("PyNode") {
             for &object in &words[1..] {
-                let Some(function) = self.python.type_of(object) else {
-                    continue;
-                };
+                let Some(function) = self.python.type_of(object) else { continue };
                 if function.is_autograd_function && function.basic_size <= MAX_NODE_BYTES {
                     let len = usize::try_from(function.basic_size / 8).unwrap_or_default();
                     let name: Rc<str> = Rc::from(function.name.as_str());
@@ -125,9 +121,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
             if !is_pointer(word) || !matches!(self.refer(word, name, root), Referred::Other) {
                 continue;
             }
-            let Some(&[end, capacity]) = words.get(index..index + 2) else {
-                continue;
-            };
+            let Some(&[end, capacity]) = words.get(index..index + 2) else { continue };
             if let Some(len) = self.array_len(word, end, capacity) {
                 for item in self.classes.reader.words(word, len).unwrap_or_default() {
                     self.refer(item, name, root);
@@ -138,9 +132,7 @@ impl<'a, M: Memory> Autograd<'a, M> {
     }
 
     fn refer(&mut self, address: u64, name: &Rc<str>, root: usize) -> Referred {
-        let Some(class) = self.classes.of(address) else {
-            return Referred::Other;
-        };
+        let Some(class) = self.classes.of(address) else { return Referred::Other };
         if is_impl_class(&class) {
             if self.saved.len() < MAX_SAVED {
                 self.saved.push(SavedTensor { implementation: address, node: name.clone(), root });
@@ -190,9 +182,7 @@ fn last_component(mangled: &str) -> &str {
     let mut last = mangled;
     while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|&digits| digits > 0) {
         let len: usize = rest[..digits].parse().unwrap_or(usize::MAX);
-        let Some((component, after)) = rest[digits..].split_at_checked(len) else {
-            break;
-        };
+        let Some((component, after)) = rest[digits..].split_at_checked(len) else { break };
         (last, rest) = (component, after);
     }
     last

@@ -169,12 +169,8 @@ impl Interpreter {
         let mut bases = images(maps, is_candidate);
         bases.truncate(MAX_IMAGES);
         for base in bases {
-            let Ok(image) = Image::read(reader.memory(), base) else {
-                continue;
-            };
-            let Ok(Some(runtime)) = image.symbol(reader.memory(), "_PyRuntime") else {
-                continue;
-            };
+            let Ok(image) = Image::read(reader.memory(), base) else { continue };
+            let Ok(Some(runtime)) = image.symbol(reader.memory(), "_PyRuntime") else { continue };
             if image.machine != X86_64 {
                 return Err(NoInterpreter::UnknownMachine);
             }

@@ -471,9 +471,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
 
     fn assign_named(&self, names: &[Option<NamedPath>], assignment: &mut BlockAssignment) {
         for (tensor, path) in self.objects.iter().zip(names) {
-            let Some(path) = path else {
-                continue;
-            };
+            let Some(path) = path else { continue };
             // Read the tensor again: the search takes a long time, so another tensor may now be at the same address.
             let now = self.tensors.of_object(tensor.object);
             if !now.is_some_and(|now| now.is_same(tensor)) {
@@ -510,9 +508,7 @@ impl<'a, M: Memory> PythonTensors<'a, M> {
         assignment: &mut BlockAssignment,
     ) {
         for SavedTensor { implementation, node, root } in saved {
-            let Some(tensor) = self.others.get(implementation).cloned() else {
-                continue;
-            };
+            let Some(tensor) = self.others.get(implementation).cloned() else { continue };
             let root = names.get(*root).and_then(Option::as_ref);
             let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
             path.push(format!("saved by {node}"));

@@ -239,9 +239,7 @@ impl<'a, M: Memory> Python<'a, M> {
 
     /// Reads the `__slots__` that a class defines in addition to those of its bases.
     fn read_members(&self, class: u64, into: &mut Vec<(u64, u64)>) {
-        let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else {
-            return;
-        };
+        let Some(list) = self.reader.pointer(class.wrapping_add(TYPE_MEMBERS)) else { return };
         for index in 0..MAX_MEMBERS {
             let member = list.wrapping_add(index * MEMBER_BYTES);
             let Some(words) = self.reader.words(member, 3).filter(|words| words[0] != 0) else {
@@ -507,9 +505,7 @@ impl<'a, M: Memory> Python<'a, M> {
         // A deque consists of blocks: {left link, 64 items, right link}.
         const BLOCK_ITEMS: u64 = 64;
         let words = self.reader.words(deque.checked_add(24)?, 4)?;
-        let [mut block, last, mut index, last_index] = words[..] else {
-            return None;
-        };
+        let [mut block, last, mut index, last_index] = words[..] else { return None };
         let mut count = 0;
         while count < self.max_items() && is_pointer(block) {
             let end = if block == last { last_index.wrapping_add(1) } else { BLOCK_ITEMS };

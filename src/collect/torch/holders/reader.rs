@@ -123,8 +123,8 @@ pub struct Reader<'a, M> {
     /// Start and end address of each mapping, in ascending order.
     mappings: Vec<(u64, u64)>,
     chunks: RefCell<AddressMap<Chunk>>,
-    /// Chunks that were used recently, at the remainder of their number. Finding one here needs neither a search for the
-    /// mapping nor the hash map.
+    /// Recently used chunks, at their number modulo the length. A hit avoids the search for the mapping and the lookup
+    /// in the hash map.
     recent: RefCell<Vec<Chunk>>,
     /// Buffer for the next chunk.
     buffer: RefCell<Vec<u8>>,
@@ -214,7 +214,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         bytes
     }
 
-    /// Replaces the buffer's content with memory of the target, which is empty if it cannot be read.
+    /// Replaces the buffer's content with the target's memory, or empties the buffer if the memory cannot be read.
     fn read_into(&self, address: u64, len: usize, buffer: &mut Vec<u8>) {
         buffer.clear();
         if self.memory.read(&[Range { address, len }], buffer).is_err() {

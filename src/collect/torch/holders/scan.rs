@@ -118,8 +118,8 @@ pub fn scan<T: Copy + Send + Sync>(
     Hits { found, is_incomplete: is_stopped.into_inner() }
 }
 
-/// Reads a run of pages. The program may have unmapped some of them meanwhile, so that the run cannot be read at once;
-/// then it is divided until only unmapped pages are left out.
+/// Reads consecutive pages. The read fails if the program has unmapped some of them meanwhile. In that case, splits
+/// the range until only unmapped pages are skipped.
 fn read_pages(
     memory: &impl Memory,
     run: Range,
@@ -168,7 +168,7 @@ fn matches<T: Copy>(
     }
 }
 
-/// A table of bits that tells which words may be wanted. Most words of a heap differ from all wanted ones, so this is
+/// A bit table that shows which words may be wanted. Most words of a heap differ from all wanted ones, so this is
 /// faster than a hash map.
 struct Filter(Box<[u64; FILTER_WORDS]>);
 
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Memory of which the first page after 64 KiB is no longer mapped.
+    /// Memory in which the first page after 64 KiB is no longer mapped.
     struct WithHole(Addresses);
 
     impl Memory for WithHole {

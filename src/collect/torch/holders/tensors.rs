@@ -201,9 +201,7 @@ pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter
         let dict = python.reader.pointer(torch.checked_add(MODULE_DICT)?)?;
         python.value_of(dict, "Tensor")
     };
-    let Some(mut base) = find() else {
-        return Vec::new();
-    };
+    let Some(mut base) = find() else { return Vec::new() };
     for _ in 0..MAX_BASES {
         let next = python.reader.pointer(base.wrapping_add(TYPE_BASE));
         match next.filter(|&next| python.type_at(next).is_some_and(|found| found.name != "object"))
@@ -257,9 +255,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
     };
     let mut found = Vtables::default();
     for base in images(maps, is_torch).into_iter().take(MAX_LIBRARIES) {
-        let Ok(image) = Image::read(reader.memory(), base) else {
-            continue;
-        };
+        let Ok(image) = Image::read(reader.memory(), base) else { continue };
         // Add two words, because objects point past the first two words of a vtable.
         let symbol = |name| image.symbol(reader.memory(), name).ok().flatten();
         found.storages.extend(symbol(STORAGE_VTABLE).map(|at| at + 16));
@@ -276,9 +272,7 @@ pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Opt
     // Extend the sample until enough tensors have voted, because most candidates may be stale.
     for first in 0..step {
         for &object in candidates.iter().skip(first).step_by(step) {
-            let Some((layout, meta)) = layout_of(classes, object) else {
-                continue;
-            };
+            let Some((layout, meta)) = layout_of(classes, object) else { continue };
             *votes.entry(layout).or_default() += 1;
             if let Some(index) = meta.and_then(|meta| gradient_of(classes, meta)) {
                 *gradients.entry(index).or_default() += 1;

@@ -34,9 +34,7 @@ pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
             gpu = parent.split_once(':').and_then(|(index, _)| index.parse().ok());
             continue;
         }
-        let Some((parent, mut instance)) = gpu.zip(device(line)) else {
-            continue;
-        };
+        let Some((parent, mut instance)) = gpu.zip(device(line)) else { continue };
         let list: &mut Vec<MigInstance> = all.entry(parent).or_default();
         if list.len() < MAX_INSTANCES_PER_GPU {
             let row = rows.get(&(parent, instance.index));
@@ -77,9 +75,7 @@ fn row(line: &str) -> Option<((u32, u32), Row)> {
     let mut cells = line.split('|').skip(1);
     let numbers = cells.next()?.split_whitespace().map(|word| word.parse().ok());
     let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
-    let [gpu, gpu_instance, compute_instance, index] = numbers[..] else {
-        return None;
-    };
+    let [gpu, gpu_instance, compute_instance, index] = numbers[..] else { return None };
     let (used, total) = cells.next()?.split_once('/')?;
     let size = |text: &str| {
         let text = text.trim();

@@ -43,9 +43,9 @@ const MAX_ALIASES: usize = 4_096;
 
 const MAIN_COST: u16 = 4;
 const FRAME_COST: u16 = 6;
-/// Cost of a function's variables for each function that is outside it on the stack. High for the outermost functions,
-/// because names of inner functions change with the running function: during an optimizer's step, `self` is the
-/// optimizer. Low beyond, because programs in a framework begin deep in the stack.
+/// Cost added to a function's variables for each function that called it, directly or indirectly. High for the
+/// outermost calls, because variables of inner functions change with the running function: during an optimizer's step,
+/// `self` is the optimizer. Low for further calls, because a framework calls the program from deep in the stack.
 const OUTER_CALL_COST: u16 = 4;
 const INNER_CALL_COST: u16 = 1;
 const OUTER_CALLS: u16 = 5;
@@ -124,9 +124,7 @@ impl Graph {
             Node { object, parent, cost, class: edge.class, step: edge.step, is_done: false };
         let index = match self.index.get(&object) {
             Some(&index) => {
-                let Some(old) = self.nodes.get_mut(index as usize) else {
-                    return;
-                };
+                let Some(old) = self.nodes.get_mut(index as usize) else { return };
                 if old.cost <= cost {
                     let is_parameter =
                         |class| matches!(class, HolderClass::Parameter | HolderClass::Buffer);
@@ -234,17 +232,13 @@ impl<'a, M: Memory> Names<'a, M> {
     }
 
     fn visit(&mut self, index: u32, cost: usize, wanted: &mut WantedTensors) {
-        let Some(node) = self.graph.nodes.get(index as usize).copied() else {
-            return;
-        };
+        let Some(node) = self.graph.nodes.get(index as usize).copied() else { return };
         let is_deferred = usize::from(node.cost) < cost;
         if node.is_done || usize::from(node.cost) > cost {
             return;
         }
         wanted.set_named(node.object);
-        let Some(object_type) = self.python.type_of(node.object) else {
-            return;
-        };
+        let Some(object_type) = self.python.type_of(node.object) else { return };
         if !is_deferred && self.has_many_items(node.object, object_type.kind) {
             let later = (cost + usize::from(MANY_ITEMS_COST)).min(COSTS - 1);
             if later > cost {
@@ -356,9 +350,7 @@ impl<'a, M: Memory> Names<'a, M> {
             python.reader.budget.limits.add_end(sentence);
         }
         for (depth, &frame) in frames.iter().rev().enumerate() {
-            let Some(function) = python.frame_function(frame) else {
-                continue;
-            };
+            let Some(function) = python.frame_function(frame) else { continue };
             let thread = if number == 0 { String::new() } else { format!("thread {number}: ") };
             let root = self.add_root(format!("{thread}{function}()"), false);
             let depth = u16::try_from(depth.min(80)).unwrap_or_default();
@@ -368,9 +360,7 @@ impl<'a, M: Memory> Names<'a, M> {
             // Use the frame as the root of its variables, although a frame is not a Python object.
             let edge = Edge { cost, class: HolderClass::Variable, step: root };
             self.graph.push(frame, NO_PARENT, edge);
-            let Some(&parent) = self.graph.index.get(&frame) else {
-                return;
-            };
+            let Some(&parent) = self.graph.index.get(&frame) else { return };
             if let Some(node) = self.graph.nodes.get_mut(parent as usize) {
                 node.is_done = true;
             }

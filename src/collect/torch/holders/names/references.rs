@@ -197,10 +197,7 @@ impl<M: Memory> Names<'_, M> {
         let extra = if class.kind == Kind::Dict { 8 } else { 4 };
         for (name, value) in found {
             let step = Step::Attribute(name);
-            let text = match is_module || is_optimizer {
-                true => python.text(name),
-                false => None,
-            };
+            let text = if is_module || is_optimizer { python.text(name) } else { None };
             let members = match text.as_deref() {
                 Some("_parameters") if is_module => Some(HolderClass::Parameter),
                 Some("_buffers") if is_module => Some(HolderClass::Buffer),
