@@ -54,7 +54,10 @@ pub struct Sighting {
     pub time: Option<String>,
     pub frames: Vec<Frame>,
     pub quote: Quote,
+    /// Text of the writer around the message, followed by [`shared_lines`].
     pub context: Arc<str>,
+    /// Length in bytes of the writer's own text in `context`.
+    pub own_context: usize,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +82,8 @@ impl LogFindings {
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for sighting in &self.sightings {
-            let piece = clean(whole_lines(&sighting.context));
+            let own = slice(&sighting.context, 0, sighting.own_context);
+            let piece = clean(whole_lines(own));
             let known = overlap(&out, &piece);
             let gap = if out.is_empty() || known > 0 { "" } else { "\n[...]\n" };
             if out.len() + gap.len() + piece.len() - known > max {
@@ -121,6 +125,27 @@ fn overlap(text: &str, next: &str) -> usize {
         .map(|(at, _)| &tail[at..])
         .find(|rest| next.starts_with(rest))
         .map_or(0, str::len)
+}
+
+/// Returns the lines near `lines[first..=last]` that concern its writer although they do not name it: a banner,
+/// versions, a launcher's messages or a table of memory.
+fn shared_lines(lines: &[LogLine], first: usize, last: usize) -> String {
+    if lines[first].writer.is_empty() {
+        return String::new();
+    }
+    fn near<'l>(lines: impl Iterator<Item = &'l LogLine>) -> Vec<&'l str> {
+        let mut room = CONTEXT;
+        let shared = lines.filter(|line| line.writer.is_empty() && !line.is_code);
+        let fits = |line: &&LogLine| {
+            room = room.saturating_sub(line.text.len() + 1);
+            room > 0
+        };
+        shared.take_while(fits).map(|line| line.text.as_str()).collect()
+    }
+    let mut shared = near(lines[..first].iter().rev());
+    shared.reverse();
+    shared.extend(near(lines[last + 1..].iter()));
+    shared.join("\n")
 }
 
 #[derive(Debug)]
@@ -237,11 +262,14 @@ impl<'a> LogReader<'a> {
 
     fn read_whole(&mut self, excerpt: &Excerpt) {
         let lines = text::lines(&excerpt.bytes, excerpt.first_line);
-        for flow in text::flows(&lines) {
-            let matches = self.catalogue.signatures.matches(&flow, &self.catalogue.cards);
-            let tracebacks = traceback::all(&flow, &lines);
+        let flows = text::flows(&lines);
+        let untagged = flows.iter().find(|flow| flow.writer.is_empty());
+        for flow in &flows {
+            let untagged = untagged.filter(|_| !flow.writer.is_empty());
+            let matches = self.catalogue.signatures.matches(flow, untagged, &self.catalogue.cards);
+            let tracebacks = traceback::all(flow, &lines);
             for one in &matches {
-                self.note(one, &flow, &lines);
+                self.note(one, flow, &lines);
             }
             for traceback in tracebacks {
                 // Skip exceptions that match a card, because they are already listed as errors.
@@ -280,7 +308,11 @@ impl<'a> LogReader<'a> {
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
-        let context = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
+        let own = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
+        let context = match shared_lines(lines, first, last) {
+            shared if shared.is_empty() => own.into(),
+            shared => [own, "\n", &shared].concat().into(),
+        };
         smi_table::add(&mut found, lines, first);
         self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
@@ -299,7 +331,8 @@ impl<'a> LogReader<'a> {
             writer: line.writer.clone(),
             time: line.time.clone(),
             quote: quote::of(one, &found, flow, &self.catalogue.cards[one.card]),
-            context: context.into(),
+            context,
+            own_context: own.len(),
             frames,
             found,
         });
@@ -403,7 +436,8 @@ mod tests {
             time: None,
             frames: Vec::new(),
             quote: Quote::default(),
-            context: context.into(),
+            context: format!("{context}\na line without a writer").into(),
+            own_context: context.len(),
         };
         let log = LogFindings {
             sightings: vec![of(&text[..400]), of(&text[200..700]), of(&text[900..])],

@@ -1142,3 +1142,23 @@ fn advice_for_a_page_fault_fits_the_program_that_the_kernel_names() {
     let python = out(&piped(&["-"], xid("python3").as_bytes()));
     assert!(python.contains("memcheck python YOUR_SCRIPT.py"), "{python}");
 }
+
+#[test]
+fn untagged_lines_belong_to_every_rank() {
+    let started = "loading shard\n".repeat(2_000);
+    let log = format!(
+        "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\n\
+         The current PyTorch install supports CUDA capabilities sm_80 sm_86 sm_90.\n\
+         [rank0]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n\
+         [rank1]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "cuda-no-kernel-image-209");
+    assert_eq!(incident["fields"]["capability"], "sm_120", "{incident:#}");
+    assert!(incident["title"].as_str().unwrap().contains("sm_120"), "{incident:#}");
+    let full = OOM.replace("14.10 GiB", "22.10 GiB").replace("8.02 GiB", "0.02 GiB");
+    let oom = full.lines().map(|line| format!("[rank1]: {line}\n")).collect::<String>();
+    let log = format!("{started}using Megatron-Core 0.12\n{oom}");
+    let fixes = first(&log)["fixes"].to_string();
+    assert!(fixes.contains("--micro-batch-size"), "{fixes}");
+}
