@@ -32,6 +32,8 @@ const MAX_START: usize = 16 * 1024;
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
+/// Maximum time between related messages of different programs in a syslog.
+const MAX_SHARED_SECONDS: u32 = 300;
 
 /// A signature match in a log.
 #[derive(Debug, Clone)]
@@ -127,24 +129,39 @@ fn overlap(text: &str, next: &str) -> usize {
         .map_or(0, str::len)
 }
 
-/// Returns the lines near `lines[first..=last]` that concern its writer although they do not name it: a banner,
-/// versions, a launcher's messages or a table of memory.
+/// Returns the lines near `lines[first..=last]` that concern its writer although another writer or none is named: a
+/// banner, versions, a launcher's messages or a table of memory, and in a syslog, what other programs of the host
+/// reported at that time.
 fn shared_lines(lines: &[LogLine], first: usize, last: usize) -> String {
-    if lines[first].writer.is_empty() {
+    let own = &lines[first];
+    if own.writer.is_empty() {
         return String::new();
     }
-    fn near<'l>(lines: impl Iterator<Item = &'l LogLine>) -> Vec<&'l str> {
+    let time = own.seconds();
+    let is_close = |line: &LogLine| match (time, line.seconds()) {
+        (Some(own), Some(other)) => own.abs_diff(other) <= MAX_SHARED_SECONDS,
+        _ => false,
+    };
+    let is_of_host = |line: &LogLine| {
+        !own.host.is_empty() && line.host == own.host && line.writer != own.writer && is_close(line)
+    };
+    let near = |lines: &mut dyn Iterator<Item = &LogLine>| -> Vec<String> {
+        let shared = lines.filter(|line| line.writer.is_empty() || is_of_host(line));
         let mut room = CONTEXT;
-        let shared = lines.filter(|line| line.writer.is_empty() && !line.is_code);
-        let fits = |line: &&LogLine| {
-            room = room.saturating_sub(line.text.len() + 1);
+        let fits = |text: &String| {
+            room = room.saturating_sub(text.len() + 1);
             room > 0
         };
-        shared.take_while(fits).map(|line| line.text.as_str()).collect()
-    }
-    let mut shared = near(lines[..first].iter().rev());
+        let shared = shared.filter(|line| !line.is_code);
+        let named = |line: &LogLine| match line.writer.as_str() {
+            "" => line.text.clone(),
+            writer => format!("{writer}: {}", line.text),
+        };
+        shared.map(named).take_while(fits).collect()
+    };
+    let mut shared = near(&mut lines[..first].iter().rev());
     shared.reverse();
-    shared.extend(near(lines[last + 1..].iter()));
+    shared.extend(near(&mut lines[last + 1..].iter()));
     shared.join("\n")
 }
 

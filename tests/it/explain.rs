@@ -1162,3 +1162,20 @@ fn untagged_lines_belong_to_every_rank() {
     let fixes = first(&log)["fixes"].to_string();
     assert!(fixes.contains("--micro-batch-size"), "{fixes}");
 }
+
+#[test]
+fn clues_of_other_programs_in_a_syslog_count_if_they_are_of_the_same_host_and_time() {
+    let power_is_likely = |host: &str, time: &str| {
+        let log = format!(
+            "Nov 20 {time} {host} ipmi-sel[812]: Power Supply 2: failure detected\n\
+             Nov 20 12:01:00 node7 kernel: NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n"
+        );
+        let incident = first(&log);
+        assert_eq!(incident["id"], "xid-79-off-bus");
+        let cause = incident["causes"].as_array().unwrap().iter().find(|c| c["id"] == "power");
+        cause.is_some_and(|cause| cause["verdict"] == "likely")
+    };
+    assert!(power_is_likely("node7", "12:00:40"));
+    assert!(!power_is_likely("node8", "12:00:40"));
+    assert!(!power_is_likely("node7", "09:15:00"));
+}
