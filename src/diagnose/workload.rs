@@ -5,7 +5,7 @@
 //! (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
@@ -269,7 +269,7 @@ impl Workloads {
     }
 
     /// Like [`Self::recognize`], but if the log shows nothing specific, returns `usual`, the workload that usually
-    /// prints such errors.
+    /// prints such errors. An unknown program without any sign of Python is a native program.
     #[must_use]
     pub fn recognize_or<'a>(
         &'a self,
@@ -281,6 +281,9 @@ impl Workloads {
         let is_specific = |w: &Workload| w.order < GENERIC_ORDER;
         if !setting.program.is_some_and(is_specific) {
             setting.program = usual.and_then(|id| self.get(id)).or(setting.program);
+        }
+        if setting.program.is_none() && !shows_python(&[text, start].join("\n")) {
+            setting.program = self.get("native");
         }
         setting
     }
@@ -313,6 +316,21 @@ impl Workloads {
         }
         errors
     }
+}
+
+/// Returns true if the text may come from a Python program. Nothing is known about the program of an empty text.
+fn shows_python(text: &str) -> bool {
+    static SIGNS: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i:python|\.py\b|\.ipynb\b|traceback|\bpip3?\b|conda\b|(?:site|dist)-packages|torch|\bpt_|\bray::)",
+            r"|\b(?:bitsandbytes|triton|xformers|DataLoader|ProcessGroup\w+)\b|\bc10\b|^>>> ",
+            r"|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b",
+            r"|\b(?:Runtime|Value|Type|Key|Index|Attribute|Import|Assertion|Memory|OutOfMemory|NotImplemented)Error: ",
+            // torch adds this to NCCL's errors.
+            r"|This usually reflects "
+        ))
+    });
+    text.trim().is_empty() || SIGNS.is_in(text)
 }
 
 /// Minimum `order` of generic programs, which are recognized by text that occurs in most logs.

@@ -398,3 +398,17 @@ fn a_single_cache_flush_is_not_reported() {
                memory pressure\n{'train_runtime': 4210.3, 'train_loss': 1.4, 'epoch': 1.0}\n";
     assert!(explain(Catalogue::embedded(), "x.log", log.as_bytes()).is_empty());
 }
+
+#[test]
+fn an_unknown_program_without_a_sign_of_python_gets_no_python() {
+    let python = &["python", "PYTORCH_", "torch", "pip install", "DataLoader"];
+    check("starting solver, 4 GPUs\nCUDA error: out of memory\n", "nvidia-smi", python);
+    check(
+        "starting solver\nCUDA error: an illegal memory access was encountered\n",
+        "./PROGRAM",
+        python,
+    );
+    let change = |log: &str| first(log).fixes.remove(0).change;
+    let script = "$ ./start.sh train.py\nCUDA error: an illegal memory access was encountered\n";
+    assert!(change(script).contains("python"), "{}", change(script));
+}
