@@ -75,6 +75,9 @@ pub struct Workload {
     pub kind: Kind,
     /// Expressions that recognize the program by its output. At least one must match.
     pub recognize: Vec<String>,
+    /// Expressions for text that suggests the program without proving it. Two of them must match.
+    #[serde(default)]
+    hints: Vec<String>,
     /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
@@ -155,6 +158,8 @@ pub struct Workloads {
     pub all: Vec<Workload>,
     remedies: RemedyFile,
     recognize: Option<RegexSet>,
+    /// The hints of all workloads, and the index of the workload of each.
+    hints: Option<(RegexSet, Vec<usize>)>,
 }
 
 impl Workloads {
@@ -184,13 +189,17 @@ impl Workloads {
             RemedyFile::default()
         });
         let patterns = all.iter().map(|w| format!("(?:{})", w.recognize.join("|")));
-        let set = RegexSetBuilder::new(patterns)
-            .unicode(false)
-            .multi_line(true)
-            .size_limit(32 << 20)
-            .build();
-        let recognize = set.map_err(|error| errors.push(error.to_string())).ok();
-        let workloads = Self { all, remedies, recognize };
+        let hints = all.iter().enumerate();
+        let hints = hints.flat_map(|(at, w)| w.hints.iter().map(move |hint| (hint.clone(), at)));
+        let (hints, owners): (Vec<String>, Vec<usize>) = hints.unzip();
+        let mut set = |patterns: Vec<String>| {
+            let mut set = RegexSetBuilder::new(patterns);
+            let set = set.unicode(false).multi_line(true).size_limit(32 << 20).build();
+            set.map_err(|error| errors.push(error.to_string())).ok()
+        };
+        let recognize = set(patterns.collect());
+        let hints = set(hints).map(|set| (set, owners));
+        let workloads = Self { all, remedies, recognize, hints };
         (workloads, errors)
     }
 
@@ -292,7 +301,12 @@ impl Workloads {
         let Some(set) = &self.recognize else {
             return Vec::new();
         };
-        let matches = set.matches(text.as_bytes());
+        let mut matches: BTreeSet<usize> = set.matches(text.as_bytes()).into_iter().collect();
+        if let Some((set, owners)) = &self.hints {
+            let mut seen = BTreeSet::new();
+            let hinted = set.matches(text.as_bytes()).into_iter().map(|hint| owners[hint]);
+            matches.extend(hinted.filter(|owner| !seen.insert(*owner)));
+        }
         let found = matches.into_iter().filter_map(|index| self.all.get(index));
         let is_other = |w: &&Workload| w.unless.iter().any(|pattern| pattern.is_in(text));
         found.filter(|w| !is_other(w)).collect()
