@@ -129,6 +129,11 @@ fn overlap(text: &str, next: &str) -> usize {
         .map_or(0, str::len)
 }
 
+/// Returns the last `max` bytes of a text, without half a character.
+fn last_bytes(text: &str, max: usize) -> &str {
+    slice(text, text.len().saturating_sub(max), text.len())
+}
+
 /// Returns the lines near `lines[first..=last]` that concern its writer although another writer or none is named: a
 /// banner, versions, a launcher's messages or a table of memory, and in a syslog, what other programs of the host
 /// reported at that time.
@@ -177,6 +182,11 @@ pub struct LogReader<'a> {
     max_sightings: usize,
     /// Most recent excerpts found after the limit for sightings was reached.
     tail: VecDeque<Excerpt>,
+    /// End of the last excerpt's text for each writer, at most [`CONTEXT`] bytes. It is the context of the next excerpt
+    /// if that begins where this one ends: a flood of repeated errors is cut into several excerpts.
+    carried: HashMap<String, String>,
+    /// Byte offset of the end of the last excerpt in the log.
+    carried_to: u64,
 }
 
 impl<'a> LogReader<'a> {
@@ -196,6 +206,8 @@ impl<'a> LogReader<'a> {
             beginning: Vec::new(),
             max_sightings: MAX_SIGHTINGS,
             tail: VecDeque::new(),
+            carried: HashMap::new(),
+            carried_to: 0,
         }
     }
 
@@ -278,6 +290,9 @@ impl<'a> LogReader<'a> {
     }
 
     fn read_whole(&mut self, excerpt: &Excerpt) {
+        if excerpt.start != self.carried_to {
+            self.carried.clear();
+        }
         let lines = text::lines(&excerpt.bytes, excerpt.first_line);
         let flows = text::flows(&lines);
         let untagged = flows.iter().find(|flow| flow.writer.is_empty());
@@ -299,6 +314,19 @@ impl<'a> LogReader<'a> {
                 }
             }
         }
+        let carried: Vec<_> = flows
+            .iter()
+            .map(|flow| {
+                let before = self.carried.get(&flow.writer).map_or("", String::as_str);
+                let room = CONTEXT.saturating_sub(flow.text.len());
+                let text = [last_bytes(before, room), last_bytes(&flow.text, CONTEXT)].concat();
+                (flow.writer.clone(), text)
+            })
+            .collect();
+        // The text without a writer is kept even if this excerpt adds nothing to it.
+        let untagged = self.carried.remove_entry("");
+        self.carried = untagged.into_iter().chain(carried).collect();
+        self.carried_to = excerpt.start + excerpt.bytes.len() as u64;
         let surplus = self.findings.tracebacks.len().saturating_sub(MAX_TRACEBACKS);
         // If there are too many tracebacks, drop those in the middle: the first one may be the cause, and users look
         // for the last one.
@@ -325,10 +353,17 @@ impl<'a> LogReader<'a> {
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
+        let carried = |writer: &str| {
+            let text = self.carried.get(writer).map_or("", String::as_str);
+            last_bytes(text, CONTEXT.saturating_sub(one.start))
+        };
         let own = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
-        let context = match shared_lines(lines, first, last) {
-            shared if shared.is_empty() => own.into(),
-            shared => [own, "\n", &shared].concat().into(),
+        let own = [carried(&flow.writer), own].concat();
+        let own_context = own.len();
+        let untagged = if flow.writer.is_empty() { "" } else { carried("") };
+        let context = match [untagged, &shared_lines(lines, first, last)].concat() {
+            shared if shared.is_empty() => own,
+            shared => [own, shared].join("\n"),
         };
         smi_table::add(&mut found, lines, first);
         self.newest.insert(key, self.findings.sightings.len());
@@ -348,8 +383,8 @@ impl<'a> LogReader<'a> {
             writer: line.writer.clone(),
             time: line.time.clone(),
             quote: quote::of(one, &found, flow, &self.catalogue.cards[one.card]),
-            context,
-            own_context: own.len(),
+            context: context.into(),
+            own_context,
             frames,
             found,
         });
@@ -504,6 +539,36 @@ mod tests {
         };
         catalogue.cards.truncate(1);
         catalogue
+    }
+
+    #[test]
+    fn the_context_reaches_across_the_lines_of_failed_threads() {
+        let thread = |n: u32, kernel: &str| {
+            format!(
+                "x.cu:1: {kernel}: block: [{},0,0], thread: [{},0,0] Assertion `t < n` failed.\n",
+                n / 32,
+                n % 32
+            )
+        };
+        let threads: String =
+            (0..8_000).map(|n| thread(n, if n % 2 == 0 { "gather" } else { "nll" })).collect();
+        for tag in ["", "[rank1]: "] {
+            let log = format!(
+                "{}19 classes\n{threads}RuntimeError: CUDA error: device-side assert triggered\n",
+                "loading\n".repeat(4_000)
+            );
+            let mut reader = LogReader::new(Catalogue::embedded(), "x");
+            for line in log.split_inclusive('\n') {
+                let tag = if line.contains("classes") { "" } else { tag };
+                reader.push(format!("{tag}{line}").as_bytes());
+            }
+            let found = reader.finish();
+            assert_eq!(found.sightings.len(), 2, "{:#?}", found.sightings);
+            for sighting in &found.sightings {
+                assert!(sighting.context.contains("19 classes"), "{tag}{sighting:#?}");
+            }
+            assert_eq!(found.sightings[0].count, 4_000);
+        }
     }
 
     #[test]

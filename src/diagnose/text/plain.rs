@@ -49,19 +49,36 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
     }
 }
 
-/// Merges the similar lines that the threads of a failing GPU kernel print. Keeps the first and counts the others.
+/// Merges the similar lines that the threads of a failing GPU kernel print. Keeps the first and counts the others, also
+/// if lines of other kernels, other ranks or the program are between them.
 fn merge_thread_lines(lines: &mut Vec<LogLine>) {
-    lines.dedup_by(|line, first| {
-        let is_again = line.text.contains("thread: [")
-            && line.writer == first.writer
-            && line.text.len().abs_diff(first.text.len()) <= 12
-            && without_numbers(&line.text).eq(without_numbers(&first.text));
-        if is_again {
-            first.repeats += 1;
-            first.last = line.number;
+    /// Maximum number of different lines to compare with.
+    const MAX_RECENT: usize = 8;
+    /// Maximum number of lines between repetitions.
+    const MAX_GAP: u64 = 400;
+    let mut recent: Vec<usize> = Vec::new();
+    let mut kept: Vec<LogLine> = Vec::with_capacity(lines.len());
+    for line in lines.drain(..) {
+        if line.text.contains("thread: [") {
+            let is_again = |first: &LogLine| {
+                line.writer == first.writer
+                    && line.number <= first.last + MAX_GAP
+                    && line.text.len().abs_diff(first.text.len()) <= 12
+                    && without_numbers(&line.text).eq(without_numbers(&first.text))
+            };
+            if let Some(&at) = recent.iter().find(|&&at| is_again(&kept[at])) {
+                kept[at].repeats += 1;
+                kept[at].last = line.number;
+                continue;
+            }
+            if recent.len() == MAX_RECENT {
+                recent.remove(0);
+            }
+            recent.push(kept.len());
         }
-        is_again
-    });
+        kept.push(line);
+    }
+    *lines = kept;
 }
 
 fn without_numbers(text: &str) -> impl Iterator<Item = u8> {
