@@ -341,7 +341,7 @@ impl<'a> LogReader<'a> {
         let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
             return;
         };
-        let key = repeat_key(one, &line.writer);
+        let key = repeat_key(one, line);
         let wording = wording(slice(&flow.text, one.start, one.end));
         if self.count_repeat(&key, &wording, line, end) {
             return;
@@ -409,7 +409,7 @@ impl<'a> LogReader<'a> {
 }
 
 /// Returns a key that is equal for matches from one writer that report the same failure. Threads and sizes may differ.
-fn repeat_key(one: &Match, writer: &str) -> String {
+fn repeat_key(one: &Match, line: &LogLine) -> String {
     const IDENTIFYING: [&str; 9] = [
         "assertion",
         "kernel_file",
@@ -421,7 +421,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         "rank",
         "pci_bus",
     ];
-    let mut key = format!("{} {} {writer}", one.card, one.weak);
+    let mut key = format!("{} {} {} {:?}", one.card, one.weak, line.writer, line.rank);
     // Include the PID only for Xids, because each line about an Xid names a process.
     let pid = one.found.contains_key("xid").then_some("pid");
     for name in IDENTIFYING.into_iter().chain(pid) {

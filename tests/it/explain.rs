@@ -1179,3 +1179,41 @@ fn clues_of_other_programs_in_a_syslog_count_if_they_are_of_the_same_host_and_ti
     assert!(!power_is_likely("node8", "12:00:40"));
     assert!(!power_is_likely("node7", "09:15:00"));
 }
+
+#[test]
+fn a_failed_assertion_has_the_code_and_the_rank_of_the_exception_after_it() {
+    let exception = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 57, in step\n    \
+                     total += loss.item()\nRuntimeError: CUDA error: device-side assert triggered\n";
+    let watchdog = |rank: u32| {
+        format!(
+            "[E ProcessGroupNCCL.cpp:916] [Rank {rank}] NCCL watchdog thread terminated with exception: CUDA error: \
+             device-side assert triggered\n"
+        )
+    };
+    let incident = first(&format!("{ASSERT}{exception}{}", watchdog(3)));
+    assert_eq!(incident["fields"]["python_file"], "train.py", "{incident:#}");
+    assert!(incident["at"].as_str().unwrap().contains("train.py:57"), "{incident:#}");
+    assert_eq!(incident["fields"]["rank"], 3, "{incident:#}");
+    let incident = first(&format!("{ASSERT}{exception}{}{}", watchdog(3), watchdog(1)));
+    assert_eq!(incident["fields"]["rank"], Value::Null, "{incident:#}");
+}
+
+#[test]
+fn further_lines_of_a_message_in_the_journal_belong_to_its_writer() {
+    let indent = " ".repeat(30);
+    let log = format!(
+        "Feb 14 05:03:42 node7 kernel: NVRM: The NVIDIA GPU 0000:b3:00.0\n{indent}NVRM: (PCI ID: 10de:26b5) installed in \
+         this system has\n{indent}NVRM: fallen off the bus and is not responding to commands.\n\
+         Feb 14 05:03:42 node7 kernel: NVRM: The NVIDIA probe routine failed for 1 device(s).\n"
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "xid-79-off-bus", "{incident:#}");
+    assert!(incident["fields"].to_string().contains("b3:00"), "{incident:#}");
+}
+
+#[test]
+fn reads_the_code_of_a_cuda_error_in_brackets() {
+    let log = "CUDA Runtime error cudaSetDevice(0) # forward compatibility was attempted on non supported HW, code = \
+               cudaErrorCompatNotSupportedOnDevice [ 804 ] in file src/context.cpp:12\n";
+    assert_eq!(first(log)["fields"]["cuda_error_code"], 804);
+}

@@ -25,6 +25,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     // their lines.
     own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
     remove_rank_labels(&mut lines);
+    join_indented(&mut lines);
     merge_thread_lines(&mut lines);
     mark_code(&mut lines);
     lines
@@ -46,6 +47,23 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
             line.time = inner.time;
             line.text = inner.text;
         }
+    }
+}
+
+/// Assigns the further lines of a message in the journal to its writer. journalctl indents them to the message's column.
+fn join_indented(lines: &mut [LogLine]) {
+    const MIN_INDENT: usize = 16;
+    for at in 1..lines.len() {
+        let (before, rest) = lines.split_at_mut(at);
+        let (before, line) = (&before[at - 1], &mut rest[0]);
+        let indent = line.text.len() - line.text.trim_start_matches(' ').len();
+        if before.host.is_empty() || !line.writer.is_empty() || indent < MIN_INDENT {
+            continue;
+        }
+        line.text.drain(..indent);
+        line.writer.clone_from(&before.writer);
+        line.host.clone_from(&before.host);
+        line.time.clone_from(&before.time);
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if line.time.is_none() {
         line.time = glog_time(rest);
     }
+    line.rank = line.rank.or_else(|| reported_rank(rest));
     let mut text = unboxed(rest);
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
@@ -90,6 +91,14 @@ fn glog_time(text: &str) -> Option<String> {
     let is_day = (3..=4).contains(&day.len()) && day.bytes().all(|b| b.is_ascii_digit());
     let is_time = time.len() > 8 && time.bytes().all(|b| b.is_ascii_digit() || b":.".contains(&b));
     (is_day && is_time).then(|| format!("{day:0>4} {time}"))
+}
+
+/// Returns the rank that PyTorch names in a line: `[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread …`.
+fn reported_rank(text: &str) -> Option<u32> {
+    let (place, rest) = text.strip_prefix('[')?.split_once("] [")?;
+    let (name, _) = rest.split_once(']').filter(|_| place.contains("ProcessGroup"))?;
+    let (_, rank) = name.rsplit_once("Rank ")?;
+    rank.parse().ok()
 }
 
 fn unboxed(text: &str) -> &str {
