@@ -1146,13 +1146,11 @@ fn advice_for_a_page_fault_fits_the_program_that_the_kernel_names() {
 #[test]
 fn untagged_lines_belong_to_every_rank() {
     let started = "loading shard\n".repeat(2_000);
-    let log = format!(
-        "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\n\
+    let log = "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\n\
          The current PyTorch install supports CUDA capabilities sm_80 sm_86 sm_90.\n\
          [rank0]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n\
-         [rank1]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
-    );
-    let incident = first(&log);
+         [rank1]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n";
+    let incident = first(log);
     assert_eq!(incident["id"], "cuda-no-kernel-image-209");
     assert_eq!(incident["fields"]["capability"], "sm_120", "{incident:#}");
     assert!(incident["title"].as_str().unwrap().contains("sm_120"), "{incident:#}");
