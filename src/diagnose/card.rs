@@ -258,6 +258,9 @@ pub struct TextClue {
     /// True to also search the source lines of the stack.
     #[serde(default)]
     pub in_code: bool,
+    /// True if the text suggests the cause without proving it. Two hints count as evidence.
+    #[serde(default)]
+    pub hint: bool,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

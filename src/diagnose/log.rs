@@ -32,6 +32,8 @@ const MAX_START: usize = 16 * 1024;
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
 const CONTEXT: usize = 6 * 1024;
+/// Maximum time between related messages of different programs in a syslog.
+const MAX_SHARED_SECONDS: u32 = 300;
 
 /// A signature match in a log.
 #[derive(Debug, Clone)]
@@ -54,7 +56,10 @@ pub struct Sighting {
     pub time: Option<String>,
     pub frames: Vec<Frame>,
     pub quote: Quote,
+    /// Text of the writer around the message, followed by [`shared_lines`].
     pub context: Arc<str>,
+    /// Length in bytes of the writer's own text in `context`.
+    pub own_context: usize,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +84,8 @@ impl LogFindings {
     pub fn excerpt(&self, max: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for sighting in &self.sightings {
-            let piece = clean(whole_lines(&sighting.context));
+            let own = slice(&sighting.context, 0, sighting.own_context);
+            let piece = clean(whole_lines(own));
             let known = overlap(&out, &piece);
             let gap = if out.is_empty() || known > 0 { "" } else { "\n[...]\n" };
             if out.len() + gap.len() + piece.len() - known > max {
@@ -123,6 +129,47 @@ fn overlap(text: &str, next: &str) -> usize {
         .map_or(0, str::len)
 }
 
+/// Returns the last `max` bytes of a text, without half a character.
+fn last_bytes(text: &str, max: usize) -> &str {
+    slice(text, text.len().saturating_sub(max), text.len())
+}
+
+/// Returns the lines near `lines[first..=last]` that concern its writer although another writer or none is named: a
+/// banner, versions, a launcher's messages or a table of memory, and in a syslog, what other programs of the host
+/// reported at that time.
+fn shared_lines(lines: &[LogLine], first: usize, last: usize) -> String {
+    let own = &lines[first];
+    if own.writer.is_empty() {
+        return String::new();
+    }
+    let time = own.seconds();
+    let is_close = |line: &LogLine| match (time, line.seconds()) {
+        (Some(own), Some(other)) => own.abs_diff(other) <= MAX_SHARED_SECONDS,
+        _ => false,
+    };
+    let is_of_host = |line: &LogLine| {
+        !own.host.is_empty() && line.host == own.host && line.writer != own.writer && is_close(line)
+    };
+    let near = |lines: &mut dyn Iterator<Item = &LogLine>| -> Vec<String> {
+        let shared = lines.filter(|line| line.writer.is_empty() || is_of_host(line));
+        let mut room = CONTEXT;
+        let fits = |text: &String| {
+            room = room.saturating_sub(text.len() + 1);
+            room > 0
+        };
+        let shared = shared.filter(|line| !line.is_code);
+        let named = |line: &LogLine| match line.writer.as_str() {
+            "" => line.text.clone(),
+            writer => format!("{writer}: {}", line.text),
+        };
+        shared.map(named).take_while(fits).collect()
+    };
+    let mut shared = near(&mut lines[..first].iter().rev());
+    shared.reverse();
+    shared.extend(near(&mut lines[last + 1..].iter()));
+    shared.join("\n")
+}
+
 #[derive(Debug)]
 pub struct LogReader<'a> {
     catalogue: &'a Catalogue,
@@ -135,6 +182,11 @@ pub struct LogReader<'a> {
     max_sightings: usize,
     /// Most recent excerpts found after the limit for sightings was reached.
     tail: VecDeque<Excerpt>,
+    /// End of the last excerpt's text for each writer, at most [`CONTEXT`] bytes. It is the context of the next excerpt
+    /// if that begins where this one ends: a flood of repeated errors is cut into several excerpts.
+    carried: HashMap<String, String>,
+    /// Byte offset of the end of the last excerpt in the log.
+    carried_to: u64,
 }
 
 impl<'a> LogReader<'a> {
@@ -154,6 +206,8 @@ impl<'a> LogReader<'a> {
             beginning: Vec::new(),
             max_sightings: MAX_SIGHTINGS,
             tail: VecDeque::new(),
+            carried: HashMap::new(),
+            carried_to: 0,
         }
     }
 
@@ -236,12 +290,18 @@ impl<'a> LogReader<'a> {
     }
 
     fn read_whole(&mut self, excerpt: &Excerpt) {
+        if excerpt.start != self.carried_to {
+            self.carried.clear();
+        }
         let lines = text::lines(&excerpt.bytes, excerpt.first_line);
-        for flow in text::flows(&lines) {
-            let matches = self.catalogue.signatures.matches(&flow, &self.catalogue.cards);
-            let tracebacks = traceback::all(&flow, &lines);
+        let flows = text::flows(&lines);
+        let untagged = flows.iter().find(|flow| flow.writer.is_empty());
+        for flow in &flows {
+            let untagged = untagged.filter(|_| !flow.writer.is_empty());
+            let matches = self.catalogue.signatures.matches(flow, untagged, &self.catalogue.cards);
+            let tracebacks = traceback::all(flow, &lines);
             for one in &matches {
-                self.note(one, &flow, &lines);
+                self.note(one, flow, &lines);
             }
             for traceback in tracebacks {
                 // Skip exceptions that match a card, because they are already listed as errors.
@@ -254,6 +314,19 @@ impl<'a> LogReader<'a> {
                 }
             }
         }
+        let carried: Vec<_> = flows
+            .iter()
+            .map(|flow| {
+                let before = self.carried.get(&flow.writer).map_or("", String::as_str);
+                let room = CONTEXT.saturating_sub(flow.text.len());
+                let text = [last_bytes(before, room), last_bytes(&flow.text, CONTEXT)].concat();
+                (flow.writer.clone(), text)
+            })
+            .collect();
+        // The text without a writer is kept even if this excerpt adds nothing to it.
+        let untagged = self.carried.remove_entry("");
+        self.carried = untagged.into_iter().chain(carried).collect();
+        self.carried_to = excerpt.start + excerpt.bytes.len() as u64;
         let surplus = self.findings.tracebacks.len().saturating_sub(MAX_TRACEBACKS);
         // If there are too many tracebacks, drop those in the middle: the first one may be the cause, and users look
         // for the last one.
@@ -268,7 +341,7 @@ impl<'a> LogReader<'a> {
         let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
             return;
         };
-        let key = repeat_key(one, &line.writer);
+        let key = repeat_key(one, line);
         let wording = wording(slice(&flow.text, one.start, one.end));
         if self.count_repeat(&key, &wording, line, end) {
             return;
@@ -280,7 +353,18 @@ impl<'a> LogReader<'a> {
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
-        let context = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
+        let carried = |writer: &str| {
+            let text = self.carried.get(writer).map_or("", String::as_str);
+            last_bytes(text, CONTEXT.saturating_sub(one.start))
+        };
+        let own = slice(&flow.text, one.start.saturating_sub(CONTEXT), one.end + CONTEXT);
+        let own = [carried(&flow.writer), own].concat();
+        let own_context = own.len();
+        let untagged = if flow.writer.is_empty() { "" } else { carried("") };
+        let context = match [untagged, &shared_lines(lines, first, last)].concat() {
+            shared if shared.is_empty() => own,
+            shared => [own, shared].join("\n"),
+        };
         smi_table::add(&mut found, lines, first);
         self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
@@ -300,6 +384,7 @@ impl<'a> LogReader<'a> {
             time: line.time.clone(),
             quote: quote::of(one, &found, flow, &self.catalogue.cards[one.card]),
             context: context.into(),
+            own_context,
             frames,
             found,
         });
@@ -324,7 +409,7 @@ impl<'a> LogReader<'a> {
 }
 
 /// Returns a key that is equal for matches from one writer that report the same failure. Threads and sizes may differ.
-fn repeat_key(one: &Match, writer: &str) -> String {
+fn repeat_key(one: &Match, line: &LogLine) -> String {
     const IDENTIFYING: [&str; 9] = [
         "assertion",
         "kernel_file",
@@ -336,7 +421,7 @@ fn repeat_key(one: &Match, writer: &str) -> String {
         "rank",
         "pci_bus",
     ];
-    let mut key = format!("{} {} {writer}", one.card, one.weak);
+    let mut key = format!("{} {} {} {:?}", one.card, one.weak, line.writer, line.rank);
     // Include the PID only for Xids, because each line about an Xid names a process.
     let pid = one.found.contains_key("xid").then_some("pid");
     for name in IDENTIFYING.into_iter().chain(pid) {
@@ -403,7 +488,8 @@ mod tests {
             time: None,
             frames: Vec::new(),
             quote: Quote::default(),
-            context: context.into(),
+            context: format!("{context}\na line without a writer").into(),
+            own_context: context.len(),
         };
         let log = LogFindings {
             sightings: vec![of(&text[..400]), of(&text[200..700]), of(&text[900..])],
@@ -453,6 +539,36 @@ mod tests {
         };
         catalogue.cards.truncate(1);
         catalogue
+    }
+
+    #[test]
+    fn the_context_reaches_across_the_lines_of_failed_threads() {
+        let thread = |n: u32, kernel: &str| {
+            format!(
+                "x.cu:1: {kernel}: block: [{},0,0], thread: [{},0,0] Assertion `t < n` failed.\n",
+                n / 32,
+                n % 32
+            )
+        };
+        let threads: String =
+            (0..8_000).map(|n| thread(n, if n % 2 == 0 { "gather" } else { "nll" })).collect();
+        for tag in ["", "[rank1]: "] {
+            let log = format!(
+                "{}19 classes\n{threads}RuntimeError: CUDA error: device-side assert triggered\n",
+                "loading\n".repeat(4_000)
+            );
+            let mut reader = LogReader::new(Catalogue::embedded(), "x");
+            for line in log.split_inclusive('\n') {
+                let tag = if line.contains("classes") { "" } else { tag };
+                reader.push(format!("{tag}{line}").as_bytes());
+            }
+            let found = reader.finish();
+            assert_eq!(found.sightings.len(), 2, "{:#?}", found.sightings);
+            for sighting in &found.sightings {
+                assert!(sighting.context.contains("19 classes"), "{tag}{sighting:#?}");
+            }
+            assert_eq!(found.sightings[0].count, 4_000);
+        }
     }
 
     #[test]

@@ -211,8 +211,9 @@ impl Signatures {
     }
 
     /// Returns all matches in `flow` in order. If matches overlap, keeps the one whose card has the lowest `order`.
+    /// `untagged` is the text without a writer, which can contain fields of all writers, such as versions.
     #[must_use]
-    pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
+    pub fn matches(&self, flow: &Flow, untagged: Option<&Flow>, cards: &[Card]) -> Vec<Match> {
         let mut matches = Vec::new();
         for index in self.filter().candidates(flow.text.as_bytes()) {
             let rule = &self.rules[index];
@@ -222,7 +223,7 @@ impl Signatures {
             }
         }
         without_overlaps(&mut matches, cards);
-        self.extract(flow, &mut matches);
+        self.extract(flow, untagged, &mut matches);
         matches
     }
 
@@ -258,7 +259,7 @@ impl Signatures {
         }
     }
 
-    fn extract(&self, flow: &Flow, matches: &mut [Match]) {
+    fn extract(&self, flow: &Flow, untagged: Option<&Flow>, matches: &mut [Match]) {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
         let mut around: HashMap<(usize, usize), NearbyFields> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
@@ -272,7 +273,14 @@ impl Signatures {
                         one.add(&NearbyFields::read(pattern, slice(&flow.text, line, to), line));
                     }
                     Reach::Around => {
-                        let read = || NearbyFields::read(pattern, &flow.text, 0);
+                        let read = || {
+                            let mut nearby = NearbyFields::read(pattern, &flow.text, 0);
+                            let further = untagged.and_then(|flow| pattern.groups(&flow.text));
+                            for (name, value) in further.unwrap_or_default() {
+                                nearby.found.entry(name).or_insert(value);
+                            }
+                            nearby
+                        };
                         one.add(around.entry((one.card, index)).or_insert_with(read));
                     }
                 }

@@ -5,7 +5,7 @@
 //! (ROCm, Slurm) are also workloads, and their actions are added to those of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
@@ -75,6 +75,9 @@ pub struct Workload {
     pub kind: Kind,
     /// Expressions that recognize the program by its output. At least one must match.
     pub recognize: Vec<String>,
+    /// Expressions for text that suggests the program without proving it. Two of them must match.
+    #[serde(default)]
+    hints: Vec<String>,
     /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
@@ -155,6 +158,8 @@ pub struct Workloads {
     pub all: Vec<Workload>,
     remedies: RemedyFile,
     recognize: Option<RegexSet>,
+    /// The hints of all workloads, and the index of the workload of each.
+    hints: Option<(RegexSet, Vec<usize>)>,
 }
 
 impl Workloads {
@@ -184,13 +189,17 @@ impl Workloads {
             RemedyFile::default()
         });
         let patterns = all.iter().map(|w| format!("(?:{})", w.recognize.join("|")));
-        let set = RegexSetBuilder::new(patterns)
-            .unicode(false)
-            .multi_line(true)
-            .size_limit(32 << 20)
-            .build();
-        let recognize = set.map_err(|error| errors.push(error.to_string())).ok();
-        let workloads = Self { all, remedies, recognize };
+        let hints = all.iter().enumerate();
+        let hints = hints.flat_map(|(at, w)| w.hints.iter().map(move |hint| (hint.clone(), at)));
+        let (hints, owners): (Vec<String>, Vec<usize>) = hints.unzip();
+        let mut set = |patterns: Vec<String>| {
+            let mut set = RegexSetBuilder::new(patterns);
+            let set = set.unicode(false).multi_line(true).size_limit(32 << 20).build();
+            set.map_err(|error| errors.push(error.to_string())).ok()
+        };
+        let recognize = set(patterns.collect());
+        let hints = set(hints).map(|set| (set, owners));
+        let workloads = Self { all, remedies, recognize, hints };
         (workloads, errors)
     }
 
@@ -269,7 +278,7 @@ impl Workloads {
     }
 
     /// Like [`Self::recognize`], but if the log shows nothing specific, returns `usual`, the workload that usually
-    /// prints such errors.
+    /// prints such errors. An unknown program without any sign of Python is a native program.
     #[must_use]
     pub fn recognize_or<'a>(
         &'a self,
@@ -282,6 +291,9 @@ impl Workloads {
         if !setting.program.is_some_and(is_specific) {
             setting.program = usual.and_then(|id| self.get(id)).or(setting.program);
         }
+        if setting.program.is_none() && !shows_python(&[text, start].join("\n")) {
+            setting.program = self.get("native");
+        }
         setting
     }
 
@@ -289,7 +301,12 @@ impl Workloads {
         let Some(set) = &self.recognize else {
             return Vec::new();
         };
-        let matches = set.matches(text.as_bytes());
+        let mut matches: BTreeSet<usize> = set.matches(text.as_bytes()).into_iter().collect();
+        if let Some((set, owners)) = &self.hints {
+            let mut seen = BTreeSet::new();
+            let hinted = set.matches(text.as_bytes()).into_iter().map(|hint| owners[hint]);
+            matches.extend(hinted.filter(|owner| !seen.insert(*owner)));
+        }
         let found = matches.into_iter().filter_map(|index| self.all.get(index));
         let is_other = |w: &&Workload| w.unless.iter().any(|pattern| pattern.is_in(text));
         found.filter(|w| !is_other(w)).collect()
@@ -313,6 +330,21 @@ impl Workloads {
         }
         errors
     }
+}
+
+/// Returns true if the text may come from a Python program. Nothing is known about the program of an empty text.
+fn shows_python(text: &str) -> bool {
+    static SIGNS: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i:python|\.py\b|\.ipynb\b|traceback|\bpip3?\b|conda\b|(?:site|dist)-packages|torch|\bpt_|\bray::)",
+            r"|\b(?:bitsandbytes|triton|xformers|DataLoader|ProcessGroup\w+)\b|\bc10\b|^>>> ",
+            r"|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Warning)\b",
+            r"|\b(?:Runtime|Value|Type|Key|Index|Attribute|Import|Assertion|Memory|OutOfMemory|NotImplemented)Error: ",
+            // torch adds this to NCCL's errors.
+            r"|This usually reflects "
+        ))
+    });
+    text.trim().is_empty() || SIGNS.is_in(text)
 }
 
 /// Minimum `order` of generic programs, which are recognized by text that occurs in most logs.

@@ -1142,3 +1142,76 @@ fn advice_for_a_page_fault_fits_the_program_that_the_kernel_names() {
     let python = out(&piped(&["-"], xid("python3").as_bytes()));
     assert!(python.contains("memcheck python YOUR_SCRIPT.py"), "{python}");
 }
+
+#[test]
+fn untagged_lines_belong_to_every_rank() {
+    let started = "loading shard\n".repeat(2_000);
+    let log = "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.\n\
+         The current PyTorch install supports CUDA capabilities sm_80 sm_86 sm_90.\n\
+         [rank0]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n\
+         [rank1]: RuntimeError: CUDA error: no kernel image is available for execution on the device\n";
+    let incident = first(log);
+    assert_eq!(incident["id"], "cuda-no-kernel-image-209");
+    assert_eq!(incident["fields"]["capability"], "sm_120", "{incident:#}");
+    assert!(incident["title"].as_str().unwrap().contains("sm_120"), "{incident:#}");
+    let full = OOM.replace("14.10 GiB", "22.10 GiB").replace("8.02 GiB", "0.02 GiB");
+    let oom = full.lines().map(|line| format!("[rank1]: {line}\n")).collect::<String>();
+    let log = format!("{started}using Megatron-Core 0.12\n{oom}");
+    let fixes = first(&log)["fixes"].to_string();
+    assert!(fixes.contains("--micro-batch-size"), "{fixes}");
+}
+
+#[test]
+fn clues_of_other_programs_in_a_syslog_count_if_they_are_of_the_same_host_and_time() {
+    let power_is_likely = |host: &str, time: &str| {
+        let log = format!(
+            "Nov 20 {time} {host} ipmi-sel[812]: Power Supply 2: failure detected\n\
+             Nov 20 12:01:00 node7 kernel: NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n"
+        );
+        let incident = first(&log);
+        assert_eq!(incident["id"], "xid-79-off-bus");
+        let cause = incident["causes"].as_array().unwrap().iter().find(|c| c["id"] == "power");
+        cause.is_some_and(|cause| cause["verdict"] == "likely")
+    };
+    assert!(power_is_likely("node7", "12:00:40"));
+    assert!(!power_is_likely("node8", "12:00:40"));
+    assert!(!power_is_likely("node7", "09:15:00"));
+}
+
+#[test]
+fn a_failed_assertion_has_the_code_and_the_rank_of_the_exception_after_it() {
+    let exception = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 57, in step\n    \
+                     total += loss.item()\nRuntimeError: CUDA error: device-side assert triggered\n";
+    let watchdog = |rank: u32| {
+        format!(
+            "[E ProcessGroupNCCL.cpp:916] [Rank {rank}] NCCL watchdog thread terminated with exception: CUDA error: \
+             device-side assert triggered\n"
+        )
+    };
+    let incident = first(&format!("{ASSERT}{exception}{}", watchdog(3)));
+    assert_eq!(incident["fields"]["python_file"], "train.py", "{incident:#}");
+    assert!(incident["at"].as_str().unwrap().contains("train.py:57"), "{incident:#}");
+    assert_eq!(incident["fields"]["rank"], 3, "{incident:#}");
+    let incident = first(&format!("{ASSERT}{exception}{}{}", watchdog(3), watchdog(1)));
+    assert_eq!(incident["fields"]["rank"], Value::Null, "{incident:#}");
+}
+
+#[test]
+fn further_lines_of_a_message_in_the_journal_belong_to_its_writer() {
+    let indent = " ".repeat(30);
+    let log = format!(
+        "Feb 14 05:03:42 node7 kernel: NVRM: The NVIDIA GPU 0000:b3:00.0\n{indent}NVRM: (PCI ID: 10de:26b5) installed in \
+         this system has\n{indent}NVRM: fallen off the bus and is not responding to commands.\n\
+         Feb 14 05:03:42 node7 kernel: NVRM: The NVIDIA probe routine failed for 1 device(s).\n"
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "xid-79-off-bus", "{incident:#}");
+    assert!(incident["fields"].to_string().contains("b3:00"), "{incident:#}");
+}
+
+#[test]
+fn reads_the_code_of_a_cuda_error_in_brackets() {
+    let log = "CUDA Runtime error cudaSetDevice(0) # forward compatibility was attempted on non supported HW, code = \
+               cudaErrorCompatNotSupportedOnDevice [ 804 ] in file src/context.cpp:12\n";
+    assert_eq!(first(log)["fields"]["cuda_error_code"], 804);
+}

@@ -1,7 +1,7 @@
 //! The first fix fits the place where the program runs: conda, Windows, a notebook, a job, one GPU.
 
 use gputop::diagnose::{Catalogue, explain};
-use gputop::model::incident::Incident;
+use gputop::model::incident::{Incident, Verdict};
 
 /// Returns the first incident of a log.
 fn first(log: &str) -> Incident {
@@ -397,4 +397,40 @@ fn a_single_cache_flush_is_not_reported() {
     let log = "[stage3.py:1850:step] 1 pytorch allocator cache flushes since last step. this happens when there is high \
                memory pressure\n{'train_runtime': 4210.3, 'train_loss': 1.4, 'epoch': 1.0}\n";
     assert!(explain(Catalogue::embedded(), "x.log", log.as_bytes()).is_empty());
+}
+
+#[test]
+fn an_unknown_program_without_a_sign_of_python_gets_no_python() {
+    let python = &["python", "PYTORCH_", "torch", "pip install", "DataLoader"];
+    check("starting solver, 4 GPUs\nCUDA error: out of memory\n", "nvidia-smi", python);
+    check(
+        "starting solver\nCUDA error: an illegal memory access was encountered\n",
+        "./PROGRAM",
+        python,
+    );
+    let change = |log: &str| first(log).fixes.remove(0).change;
+    let script = "$ ./start.sh train.py\nCUDA error: an illegal memory access was encountered\n";
+    assert!(change(script).contains("python"), "{}", change(script));
+}
+
+#[test]
+fn two_hints_identify_a_program_and_one_does_not() {
+    let oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+               23.69 GiB of which 1.06 GiB is free. Of the allocated memory 22.10 GiB is allocated by PyTorch, and \
+               20.00 MiB is reserved by PyTorch but unallocated.\n";
+    let rank = "LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0]\n";
+    let bar = "Epoch 0:  25%|##  | 1/4 [00:11<00:35, loss=0.9, v_num=7]\n";
+    check(&format!("{rank}{bar}{oom}"), "Trainer(accumulate_grad_batches=4)", &[]);
+    for one in [rank, bar] {
+        check(&format!("{one}{oom}"), "zip(x.chunk(4)", &["Trainer("]);
+    }
+}
+
+#[test]
+fn a_word_that_only_suggests_a_cause_does_not_make_it_likely() {
+    let busy = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable\n";
+    let incident = first(&format!("|      |               |               MIG M. |\n{busy}"));
+    let cause = incident.causes.iter().find(|cause| cause.id == "mig").expect("a cause");
+    assert_eq!(cause.verdict, Verdict::Possible);
+    assert_eq!(cause.r#for, ["the log mentions MIG"]);
 }

@@ -1,5 +1,7 @@
 //! Builds an incident from a sighting (a signature match in a log) and its error card.
 
+use std::collections::BTreeSet;
+
 use super::rank_comparison::RankComparison;
 use super::{Diagnosis, Item, causes, grouping};
 use crate::diagnose::card::{Card, CheckHint};
@@ -135,17 +137,29 @@ fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
 pub(super) fn complete<'i>(
     incident: &mut Incident,
     cause: &Item<'i>,
+    is_asynchronous: bool,
     others: impl Iterator<Item = &'i Item<'i>>,
 ) {
     let mut found = FieldMap::new();
+    let mut ranks = BTreeSet::new();
     for other in
         others.filter(|other| other.sighting.card == cause.sighting.card && other.log == cause.log)
     {
-        for name in ["cuda_error", "cuda_error_code", "source_file", "source_line", "rank", "pid"] {
+        for name in ["cuda_error", "cuda_error_code", "source_file", "source_line", "pid"] {
             if let Some(value) = other.sighting.found.get(name) {
                 found.entry(name).or_insert_with(|| value.clone());
             }
         }
+        ranks.extend(other.sighting.rank);
+        if let Some(frame) = own_frame(&other.sighting.frames).filter(|_| incident.at.is_none()) {
+            incident.at = Some(at(frame, is_asynchronous));
+            found.insert("python_file".into(), base_name(&frame.file).into());
+            found.insert("python_line".into(), frame.line.into());
+        }
+    }
+    // If several ranks report the failure, any of them can have printed a line without a rank.
+    if let (Some(&rank), 1) = (ranks.first(), ranks.len()) {
+        found.insert("rank".into(), rank.into());
     }
     let more = fields::typed(&found);
     let fields = &mut incident.fields;
@@ -156,6 +170,10 @@ pub(super) fn complete<'i>(
         fields.source_line = more.source_line;
     }
     fields.rank = fields.rank.or(more.rank);
+    if fields.python_file.is_none() {
+        fields.python_file = more.python_file;
+        fields.python_line = more.python_line;
+    }
     fields.pid = fields.pid.or(more.pid);
 }
 
@@ -257,7 +275,7 @@ fn own_frame(frames: &[Frame]) -> Option<&Frame> {
 }
 
 /// Returns true for GPU kernel errors, which are reported only when the program next waits for the GPU.
-fn is_asynchronous(card: &Card) -> bool {
+pub(super) fn is_asynchronous(card: &Card) -> bool {
     ["launch", "assert"].contains(&card.family.as_str())
 }
 

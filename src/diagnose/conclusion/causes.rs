@@ -7,6 +7,9 @@ use crate::diagnose::signature::Pattern;
 use crate::diagnose::template;
 use crate::model::incident::{Cause, Verdict};
 
+/// Number of hints that together count as evidence.
+const DECIDING_HINTS: usize = 2;
+
 /// Returns the causes of `card`, most likely first. Causes with equal weight keep the card's order.
 pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     // Omit causes with neither evidence nor a way to check them, and those that only the log can show.
@@ -50,9 +53,8 @@ pub(super) fn lower_unseparated(causes: &mut [Cause]) {
 }
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {
-    let mut speaks_for = text_evidence(&rule.seen, case, found);
-    let mut hints = Vec::new();
-    let mut speaks_against = text_evidence(&rule.denied, case, found);
+    let (mut speaks_for, mut hints) = text_evidence(&rule.seen, case, found);
+    let (mut speaks_against, mut hints_against) = text_evidence(&rule.denied, case, found);
     for name in &rule.evidence {
         match evidence::evaluate(name, card, case) {
             Some(Finding::For(clause)) => speaks_for.push(clause),
@@ -66,7 +68,11 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
             speaks_against.push(clause);
         }
     }
-    for list in [&mut speaks_for, &mut speaks_against] {
+    for (list, hints) in [(&mut speaks_for, &mut hints), (&mut speaks_against, &mut hints_against)]
+    {
+        if hints.len() >= DECIDING_HINTS {
+            list.append(hints);
+        }
         list.retain(|clause| !clause.is_empty());
         list.dedup();
     }
@@ -98,8 +104,13 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
     }
 }
 
-/// Returns the phrase of each clue whose expression matches the log, with the matched text filled in.
-fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
+/// Returns the phrase of each clue whose expression matches the log, with the matched text filled in. Clues that only
+/// suggest something are in the second list.
+fn text_evidence(
+    seen: &[TextClue],
+    case: &Case<'_>,
+    found: &FieldMap,
+) -> (Vec<String>, Vec<String>) {
     let clause = |one: &TextClue| {
         let pattern = Pattern::new(&one.r#match);
         let code = case.frames.iter().filter_map(|frame| frame.code.as_deref());
@@ -111,7 +122,11 @@ fn text_evidence(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<St
         }
         template::fill(&one.says, &all)
     };
-    seen.iter().filter_map(clause).collect()
+    let clauses = |is_hint: bool| {
+        let clues = seen.iter().filter(|one| one.hint == is_hint);
+        clues.filter_map(clause).collect()
+    };
+    (clauses(false), clauses(true))
 }
 
 #[cfg(test)]

@@ -162,7 +162,8 @@ impl<'a> Diagnosis<'a> {
             log.last_line =
                 in_same_log.map(|item| item.sighting.last_line).fold(log.last_line, u64::max);
         }
-        build::complete(&mut incident, &cause, same.iter().chain(&others));
+        let is_asynchronous = build::is_asynchronous(card);
+        build::complete(&mut incident, &cause, is_asynchronous, same.iter().chain(&others));
         incident.secondary = self.consequences(&others);
         incident.why_first = match comparison {
             Some(comparison) => Some(comparison.sentence),

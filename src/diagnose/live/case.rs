@@ -510,6 +510,7 @@ impl Case {
             frames: member.frames.clone(),
             quote: crate::model::incident::Quote::default(),
             context: "".into(),
+            own_context: 0,
         };
         let findings = LogFindings { sightings: vec![sighting], ..LogFindings::default() };
         let incident = diagnose(catalogue, &[findings], &member.measured).into_iter().next()?;

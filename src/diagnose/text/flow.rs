@@ -14,6 +14,8 @@ const MIN_WIDTH: usize = 60;
 /// Text printed by one writer within an excerpt.
 #[derive(Debug, Clone, Default)]
 pub struct Flow {
+    /// Process or rank that printed the text. Empty if unknown.
+    pub writer: String,
     pub text: String,
     /// Offset of each line in `text`, and the line's index in the excerpt.
     starts: Vec<(usize, usize)>,
@@ -56,7 +58,7 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     let mut flows: Vec<Flow> = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let at = *numbers.entry(writers[index]).or_insert_with(|| {
-            flows.push(Flow::default());
+            flows.push(Flow { writer: writers[index].to_owned(), ..Flow::default() });
             flows.len() - 1
         });
         let flow = &mut flows[at];

@@ -20,6 +20,8 @@ pub struct LogLine {
     pub text: String,
     /// Process or rank that wrote the line, from the line's prefix. Empty if unknown.
     pub writer: String,
+    /// Host that wrote the line, from the prefix of a syslog. Empty if unknown.
+    pub host: String,
     pub rank: Option<u32>,
     /// Time in the line's prefix, as written.
     pub time: Option<String>,
@@ -39,4 +41,16 @@ pub struct LogLine {
     pub is_warning: bool,
     /// True for source code in a traceback, which is not program output.
     pub is_code: bool,
+}
+
+impl LogLine {
+    /// Returns the seconds since the start of the month for a time of a syslog, such as `Nov 20 12:00:00`.
+    #[must_use]
+    pub fn seconds(&self) -> Option<u32> {
+        let (_, rest) = self.time.as_ref()?.split_once(' ')?;
+        let (day, clock) = rest.trim_start().split_once(' ')?;
+        let clock =
+            clock.split(':').try_fold(0, |sum, part| Some(sum * 60 + part.parse::<u32>().ok()?))?;
+        Some(day.parse::<u32>().ok()? * 86_400 + clock)
+    }
 }

@@ -25,6 +25,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     // their lines.
     own_output::remove_explanations(&mut lines, |line| (line.number, &line.text));
     remove_rank_labels(&mut lines);
+    join_indented(&mut lines);
     merge_thread_lines(&mut lines);
     mark_code(&mut lines);
     lines
@@ -49,19 +50,53 @@ fn remove_rank_labels(lines: &mut [LogLine]) {
     }
 }
 
-/// Merges the similar lines that the threads of a failing GPU kernel print. Keeps the first and counts the others.
-fn merge_thread_lines(lines: &mut Vec<LogLine>) {
-    lines.dedup_by(|line, first| {
-        let is_again = line.text.contains("thread: [")
-            && line.writer == first.writer
-            && line.text.len().abs_diff(first.text.len()) <= 12
-            && without_numbers(&line.text).eq(without_numbers(&first.text));
-        if is_again {
-            first.repeats += 1;
-            first.last = line.number;
+/// Assigns the further lines of a message in the journal to its writer. journalctl indents them to the message's column.
+fn join_indented(lines: &mut [LogLine]) {
+    const MIN_INDENT: usize = 16;
+    for at in 1..lines.len() {
+        let (before, rest) = lines.split_at_mut(at);
+        let (before, line) = (&before[at - 1], &mut rest[0]);
+        let indent = line.text.len() - line.text.trim_start_matches(' ').len();
+        if before.host.is_empty() || !line.writer.is_empty() || indent < MIN_INDENT {
+            continue;
         }
-        is_again
-    });
+        line.text.drain(..indent);
+        line.writer.clone_from(&before.writer);
+        line.host.clone_from(&before.host);
+        line.time.clone_from(&before.time);
+    }
+}
+
+/// Merges the similar lines that the threads of a failing GPU kernel print. Keeps the first and counts the others, also
+/// if lines of other kernels, other ranks or the program are between them.
+fn merge_thread_lines(lines: &mut Vec<LogLine>) {
+    /// Maximum number of different lines to compare with.
+    const MAX_RECENT: usize = 8;
+    /// Maximum number of lines between repetitions.
+    const MAX_GAP: u64 = 400;
+    let mut recent: Vec<usize> = Vec::new();
+    let mut kept: Vec<LogLine> = Vec::with_capacity(lines.len());
+    for line in lines.drain(..) {
+        if line.text.contains("thread: [") {
+            let is_again = |first: &LogLine| {
+                line.writer == first.writer
+                    && line.number <= first.last + MAX_GAP
+                    && line.text.len().abs_diff(first.text.len()) <= 12
+                    && without_numbers(&line.text).eq(without_numbers(&first.text))
+            };
+            if let Some(&at) = recent.iter().find(|&&at| is_again(&kept[at])) {
+                kept[at].repeats += 1;
+                kept[at].last = line.number;
+                continue;
+            }
+            if recent.len() == MAX_RECENT {
+                recent.remove(0);
+            }
+            recent.push(kept.len());
+        }
+        kept.push(line);
+    }
+    *lines = kept;
 }
 
 fn without_numbers(text: &str) -> impl Iterator<Item = u8> {

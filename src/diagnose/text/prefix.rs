@@ -10,7 +10,7 @@ use super::LogLine;
 /// Maximum number of prefixes to remove from a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
 
-/// Regular expressions for line prefixes. The groups `rank` and `writer` identify the writer; `time` is the timestamp.
+/// Regular expressions for line prefixes. The groups `rank`, `writer` and `host` identify the writer; `time` is the timestamp.
 const PREFIXES: &[&str] = &[
     // torch 2.3 and later: `[rank3]:`, sometimes without the opening bracket; torchrun: `[default3]:`, `[trainer3]:`.
     r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
@@ -21,7 +21,7 @@ const PREFIXES: &[&str] = &[
     // docker compose prints `svc-1  | `.
     r"^(?<writer>[\w.-]{1,64}[-_]\d{1,4}) +\| ?",
     // syslog and journald print `Nov 20 12:00:00 host python[12]: `.
-    r"^(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]{1,128} (?<writer>[\w./@:-]{1,64}?)(?:\[\d+\])?: ",
+    r"^(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?<host>[\w.-]{1,128}) (?<writer>[\w./@:-]{1,64}?)(?:\[\d+\])?: ",
     // dmesg prints `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
     r"^(?:<\d{1,2}>)?\[ {0,8}\d{1,9}\.\d{3,6}\] ",
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
@@ -63,6 +63,7 @@ pub(super) fn without_prefixes(raw: &str, number: u64) -> LogLine {
     if line.time.is_none() {
         line.time = glog_time(rest);
     }
+    line.rank = line.rank.or_else(|| reported_rank(rest));
     let mut text = unboxed(rest);
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
@@ -92,6 +93,14 @@ fn glog_time(text: &str) -> Option<String> {
     (is_day && is_time).then(|| format!("{day:0>4} {time}"))
 }
 
+/// Returns the rank that PyTorch names in a line: `[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread …`.
+fn reported_rank(text: &str) -> Option<u32> {
+    let (place, rest) = text.strip_prefix('[')?.split_once("] [")?;
+    let (name, _) = rest.split_once(']').filter(|_| place.contains("ProcessGroup"))?;
+    let (_, rank) = name.rsplit_once("Rank ")?;
+    rank.parse().ok()
+}
+
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
     // Leave table rows (in documents or nvidia-smi output) unchanged, because their bars are not the sides of a box.
@@ -119,6 +128,9 @@ fn remove_one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
         };
         if let Some(rank) = found.name("rank") {
             line.rank = rank.as_str().parse().ok();
+        }
+        if let Some(host) = found.name("host") {
+            line.host = host.as_str().to_owned();
         }
         if let Some(time) = found.name("time") {
             line.time.get_or_insert_with(|| time.as_str().to_owned());
