@@ -371,5 +371,5 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
     let text = draw(&app);
     let line = |pid: &str| text.lines().position(|line| line.contains(pid)).unwrap();
     assert!(line("418") < line("502") && line("502") < line("501"), "{text}");
-    assert!(text.contains(" 1m40 exited"), "{text}");
+    assert!(text.contains(" 1m40 [gone] (exited"), "{text}");
 }

@@ -684,7 +684,7 @@ fn click_on_the_map_moves_the_cursor() {
         (map, text.lines().nth(28).unwrap().trim().to_owned())
     };
     let (map, before) = under(&view, &app);
-    assert!(before.starts_with("segment 7f2a00000000"), "{before}");
+    assert!(before.contains("segment 7f2a00000000"), "{before}");
     let mut press_at = |column, row: usize| {
         let mouse = MouseEvent {
             kind: MouseEventKind::Down(MouseButton::Left),
@@ -697,9 +697,9 @@ fn click_on_the_map_moves_the_cursor() {
     };
     // In the third row of the map, click the first cell and then the third, which is 64 MiB further on.
     let first = press_at(8, map + 3);
-    assert!(first.starts_with("segment 7f2c00000000") && first.contains(" +0B"), "{first}");
+    assert!(first.contains("segment 7f2c00000000") && first.contains(" +0B"), "{first}");
     let third = press_at(10, map + 3);
-    assert!(third.starts_with("segment 7f2c00000000") && third.contains(" +64M"), "{third}");
+    assert!(third.contains("segment 7f2c00000000") && third.contains(" +64M"), "{third}");
     // A click beside the cells changes nothing.
     assert_eq!(press_at(80, map + 3), third);
     assert_eq!(press_at(2, map + 3), third);

@@ -99,19 +99,10 @@ pub struct CellContents<'m> {
 }
 
 impl CellContents<'_> {
-    /// Describes the cell, listing at most `max_blocks` blocks: `segment 7f2a00000000 (20.0M large stream 0)  blocks
-    /// from +4.0M: # 2.0M = 6.0M and 3 more`.
+    /// Describes the cell, listing at most `max_blocks` blocks: `blocks from +4M: # 2M = 6M and 3 more  segment
+    /// 7f2a00000000 (20M large stream 0)`.
     pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
-        let segment = self.segment;
-        let kind = if segment.expandable { " expandable" } else { "" };
-        let mut text = format!(
-            "segment {:x} ({}{kind} {} stream {})  blocks from +{}:",
-            segment.address,
-            segment.size.short(),
-            pool_text(segment.pool),
-            stream_text(segment.stream),
-            Bytes(self.from).short()
-        );
+        let mut text = format!("blocks from +{}:", Bytes(self.from).short());
         for block in self.blocks.iter().take(max_blocks) {
             let fill = Fill::of(block.state);
             text.push_str(&format!(" {} {}", fill.glyph(theme), block.size.short()));
@@ -119,6 +110,15 @@ impl CellContents<'_> {
         if self.blocks.len() > max_blocks {
             text.push_str(&format!(" and {} more", self.blocks.len() - max_blocks));
         }
+        let segment = self.segment;
+        let kind = if segment.expandable { " expandable" } else { "" };
+        text.push_str(&format!(
+            "  segment {:x} ({}{kind} {} stream {})",
+            segment.address,
+            segment.size.short(),
+            pool_text(segment.pool),
+            stream_text(segment.stream),
+        ));
         text
     }
 }

@@ -213,7 +213,7 @@ impl Shown<'_> {
             let shown = if areas.under.width >= 96 { 8 } else { 4 };
             let mut words = under.words(shown, theme);
             if let Some(owner) = self.owner_text(&under) {
-                words = format!("{owner} in {words}");
+                words = format!("{owner}  {words}");
             }
             put_line(buffer, areas.under, &words, Role::Text, theme);
         }
