@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
-use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde::Deserialize;
 
 use super::card::FixRule;
@@ -74,10 +73,10 @@ pub struct Workload {
     pub name: String,
     pub kind: Kind,
     /// Expressions that recognize the program by its output. At least one must match.
-    pub recognize: Vec<String>,
+    recognize: Vec<Pattern>,
     /// Expressions for text that suggests the program without proving it. Two of them must match.
     #[serde(default)]
-    hints: Vec<String>,
+    hints: Vec<Pattern>,
     /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
@@ -153,13 +152,20 @@ struct RemedyFile {
     exclude: BTreeMap<Kind, Vec<Pattern>>,
 }
 
+impl Workload {
+    /// Returns true if a program of this workload printed the text.
+    fn is_program_of(&self, text: &str) -> bool {
+        let has = |patterns: &[Pattern], enough| {
+            patterns.iter().filter(|pattern| pattern.is_in(text)).take(enough).count() == enough
+        };
+        (has(&self.recognize, 1) || has(&self.hints, 2)) && !has(&self.unless, 1)
+    }
+}
+
 #[derive(Debug)]
 pub struct Workloads {
     pub all: Vec<Workload>,
     remedies: RemedyFile,
-    recognize: Option<RegexSet>,
-    /// The hints of all workloads, and the index of the workload of each.
-    hints: Option<(RegexSet, Vec<usize>)>,
 }
 
 impl Workloads {
@@ -188,19 +194,7 @@ impl Workloads {
             errors.push(format!("remedies: {error}"));
             RemedyFile::default()
         });
-        let patterns = all.iter().map(|w| format!("(?:{})", w.recognize.join("|")));
-        let hints = all.iter().enumerate();
-        let hints = hints.flat_map(|(at, w)| w.hints.iter().map(move |hint| (hint.clone(), at)));
-        let (hints, owners): (Vec<String>, Vec<usize>) = hints.unzip();
-        let mut set = |patterns: Vec<String>| {
-            let mut set = RegexSetBuilder::new(patterns);
-            let set = set.unicode(false).multi_line(true).size_limit(32 << 20).build();
-            set.map_err(|error| errors.push(error.to_string())).ok()
-        };
-        let recognize = set(patterns.collect());
-        let hints = set(hints).map(|set| (set, owners));
-        let workloads = Self { all, remedies, recognize, hints };
-        (workloads, errors)
+        (Self { all, remedies }, errors)
     }
 
     /// Returns true if a workload or a kind of workload has this name.
@@ -298,18 +292,7 @@ impl Workloads {
     }
 
     fn recognized(&self, text: &str) -> Vec<&Workload> {
-        let Some(set) = &self.recognize else {
-            return Vec::new();
-        };
-        let mut matches: BTreeSet<usize> = set.matches(text.as_bytes()).into_iter().collect();
-        if let Some((set, owners)) = &self.hints {
-            let mut seen = BTreeSet::new();
-            let hinted = set.matches(text.as_bytes()).into_iter().map(|hint| owners[hint]);
-            matches.extend(hinted.filter(|owner| !seen.insert(*owner)));
-        }
-        let found = matches.into_iter().filter_map(|index| self.all.get(index));
-        let is_other = |w: &&Workload| w.unless.iter().any(|pattern| pattern.is_in(text));
-        found.filter(|w| !is_other(w)).collect()
+        self.all.iter().filter(|workload| workload.is_program_of(text)).collect()
     }
 
     #[must_use]
@@ -323,7 +306,9 @@ impl Workloads {
             if let Some(base) = base.filter(|base| self.get(base).is_none()) {
                 errors.push(format!("{}: unknown base: {base}", workload.id));
             }
-            for pattern in workload.exclude.iter().chain(&workload.unless) {
+            let patterns =
+                [&workload.recognize, &workload.hints, &workload.exclude, &workload.unless];
+            for pattern in patterns.into_iter().flatten() {
                 let error = pattern.check().err();
                 errors.extend(error.map(|error| format!("{}: {error}", workload.id)));
             }
