@@ -434,3 +434,35 @@ fn a_word_that_only_suggests_a_cause_does_not_make_it_likely() {
     assert_eq!(cause.verdict, Verdict::Possible);
     assert_eq!(cause.r#for, ["the log mentions MIG"]);
 }
+
+#[test]
+fn the_system_chooses_the_remedy_for_the_display_watchdog() {
+    let error = "RuntimeError: CUDA error: the launch timed out and was terminated\n";
+    let windows = format!("  File \"D:\\ui\\main.py\", line 9, in run\n{error}");
+    check(&windows, "TdrDelay", &["xorg", "Interactive", "systemctl"]);
+    let linux = format!("  File \"/home/eva/ui/main.py\", line 9, in run\n{error}");
+    check(&linux, "CUDA_VISIBLE_DEVICES", &["TdrDelay"]);
+}
+
+#[test]
+fn a_mac_is_not_told_to_install_cuda() {
+    let log = "  File \"/Users/eva/ui/env/lib/python3.11/site-packages/exllamav2/ext.py\", line 90, in <module>\nOSError: \
+               CUDA_HOME environment variable is not set. Please set it to your CUDA install root.\n";
+    check(log, "Metal", &["CUDA_PATH", "export CUDA_HOME", "conda install", "apt"]);
+}
+
+#[test]
+fn a_version_elsewhere_in_the_log_is_no_version_conflict() {
+    let log = "llm version 1.2.0\nggml/src/ggml-cuda/ggml-cuda.cu:88: CUDA error\n";
+    let incident = first(log);
+    assert_eq!(incident.id, "cuda-error-other");
+    let versions = incident.causes.iter().find(|cause| cause.id == "versions").expect("a cause");
+    assert_eq!(versions.verdict, Verdict::Possible);
+}
+
+#[test]
+fn a_quantized_weight_is_not_reported_as_a_number_of_processes() {
+    let log = "ValueError: Weight output_partition_size = 320 is not divisible by weight quantization block_n = 128.\n";
+    let title = first(log).title;
+    assert!(!title.contains("MPI"), "{title}");
+}
