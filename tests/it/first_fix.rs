@@ -466,3 +466,49 @@ fn a_quantized_weight_is_not_reported_as_a_number_of_processes() {
     let title = first(log).title;
     assert!(!title.contains("MPI"), "{title}");
 }
+
+#[test]
+fn nccl_errors_of_an_adapter_get_the_advice_for_this_adapter() {
+    let error = "torch.distributed.DistBackendError: NCCL error in: /pytorch/NCCLUtils.hpp:317, ";
+    let efa = "remote process exited or there was a network error, NCCL version 2.27.3\nLast error:\nNET/OFI Request \
+               0x7f01 completed with error. RC: 103. Error: 4126 (Unresponsive receiver)\n";
+    check(&format!("{error}{efa}"), "grep -m1", &["NCCL_SOCKET_IFNAME", "NCCL_IB_", "--shm-size"]);
+    let registration = "unhandled system error, NCCL version 2.21.5\nLast error:\nCall to ibv_reg_mr failed with error \
+                        Bad address\n";
+    check(&format!("{error}{registration}"), "NCCL_NET_GDR_LEVEL", &["NCCL_IB_HCA", "ibv_devinfo"]);
+    check(
+        "gpu4:71:90 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n",
+        "nvidia-smi --query-compute-apps",
+        &["--ipc=host", "NCCL_P2P_DISABLE"],
+    );
+}
+
+#[test]
+fn a_kill_while_zero_starts_is_not_blamed_on_the_data_loader() {
+    check(
+        "[deepspeed] see_memory_usage Before creating fp32 partitions\nERROR failed (exitcode: -9) local_rank: 0 \
+         (pid: 438) of binary: /opt/conda/bin/python\n",
+        "offload_optimizer",
+        &["DataLoader"],
+    );
+}
+
+#[test]
+fn a_kernel_that_fits_no_gpu_needs_other_dimensions() {
+    let kernel = |required: &str| {
+        format!(
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: {required}, Hardware \
+             limit: 101376. Reducing block sizes or `num_stages` may help.\n"
+        )
+    };
+    check(&kernel("663808"), "headdim", &[]);
+    check(&kernel("131072"), "BLOCK_M", &["headdim"]);
+}
+
+#[test]
+fn the_head_of_a_notebook_traceback_is_enough() {
+    let incident = first(
+        "OutOfMemoryError                          Traceback (most recent call last)\n----> 1 trainer.train()\n",
+    );
+    assert_eq!(incident.id, "oom-capacity");
+}
