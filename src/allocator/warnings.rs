@@ -414,8 +414,8 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BeforeFailure {
     pub watched: Millis,
-    /// Growth of the low points of allocated memory, if the program has finished at least one step. Later steps may be
-    /// too short to be seen in the samples.
+    /// Growth of the low points of allocated memory, if the program has finished at least one step or computes. Later
+    /// steps may be too short to be seen in the samples.
     pub growth: Option<Growth>,
     /// True if there are enough observations to rule out memory growth.
     pub is_flat: bool,
@@ -427,8 +427,9 @@ pub struct BeforeFailure {
     pub retries: u64,
 }
 
-/// Evaluates the samples of one pool, oldest first, up to its failure.
-pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
+/// Evaluates the samples of one pool, oldest first, up to its failure. `computes` is true if the program used the GPU's
+/// compute units all the time, so that it was not loading a model.
+pub fn before_failure(samples: &[Sample], computes: bool) -> BeforeFailure {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return BeforeFailure::default();
     };
@@ -447,7 +448,8 @@ pub fn before_failure(samples: &[Sample]) -> BeforeFailure {
     });
     BeforeFailure {
         watched,
-        growth: steady_growth(&windows).filter(|_| has_fallen || rises_and_falls(&windows)),
+        growth: steady_growth(&windows)
+            .filter(|_| computes || has_fallen || rises_and_falls(&windows)),
         is_flat: is_level(&windows),
         max_allocated: max_allocated.filter(|_| earlier.len() >= 5),
         has_fallen,
@@ -678,7 +680,7 @@ mod tests {
             let count =
                 |samples: &[Sample]| increase(samples, |s| s.retries).map(|(_, count, _)| count);
             assert_eq!(count(&merged), Some(3), "{seconds} s");
-            let has_fallen = |samples: &[Sample]| before_failure(samples).has_fallen;
+            let has_fallen = |samples: &[Sample]| before_failure(samples, false).has_fallen;
             assert_eq!(has_fallen(&merged), has_fallen(&samples), "{seconds} s");
         }
     }

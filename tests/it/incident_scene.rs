@@ -14,7 +14,7 @@ use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
-use gputop::protocol::{Play, Update};
+use gputop::protocol::{Play, Position, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
 use serde_json::Value;
@@ -293,6 +293,34 @@ fn recording_restores_stack_and_map_of_a_failure() {
     assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
     assert!(map.largest_free_block > Bytes(0));
     assert_eq!(scene.holders, Some(holders));
+}
+
+#[test]
+fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
+    let mut seen = start(DEMO.to_vec(), Options { start: Millis(117_000), ..PAUSED });
+    let watcher = Watcher::start_with(None, usize::MAX).unwrap();
+    let mut until = |play: Option<Play>, reached: fn(&Position) -> bool| {
+        play.into_iter().for_each(|play| seen.ask(play));
+        loop {
+            let update = seen.next();
+            watcher.see(&update);
+            if matches!(&update, Update::Position(position) if reached(position)) {
+                break;
+            }
+        }
+    };
+    until(None, |position| position.now > position.start);
+    until(Some(Play::Start), |position| position.now == position.start);
+    until(Some(Play::End), |position| position.at_end);
+    let mut found = std::collections::BTreeMap::new();
+    for result in watcher.finish(Duration::from_secs(20)) {
+        if let WatchResult::Incident(record) = result {
+            found.insert(format!("{:?}", record.key), record.incident.id);
+        }
+    }
+    let mut ids: Vec<String> = found.into_values().collect();
+    ids.sort();
+    assert_eq!(ids, ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::pool_location::{gpu_of, listed};
 use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid};
 
 /// How long to keep the memory values of processes on a GPU, with one entry every [`USAGE_INTERVAL`].
 const USAGE_RETENTION: Millis = Millis(70_000);
@@ -22,8 +22,21 @@ const RETENTION: Millis = Millis(60_000);
 /// A newly seen process that is at most this old is treated as watched from its start.
 const MAX_AGE_AT_START: Millis = Millis(10_000);
 
-/// Memory of each process on a GPU at one point in time.
-type GpuUsage = (Mono, Vec<(Pid, Bytes)>);
+/// SM utilization from which a process is taken to compute. Loading a model into GPU memory needs less.
+const COMPUTING: f64 = 10.0;
+/// Minimum number of usage entries that can show that a process computes, equal to half a minute.
+const MIN_COMPUTING: usize = 6;
+
+/// What a process uses of a GPU.
+#[derive(Debug, Clone, Copy)]
+struct ProcessUsage {
+    pid: Pid,
+    vram: Bytes,
+    sm: Option<Percent>,
+}
+
+/// Usage of a GPU by each process at one point in time.
+type GpuUsage = (Mono, Vec<ProcessUsage>);
 
 #[derive(Debug, Default)]
 pub struct RecentHistory {
@@ -73,8 +86,9 @@ impl RecentHistory {
             return;
         }
         let list = gpu.processes.value().into_iter().flatten();
-        let held = list.filter_map(|p| Some((p.pid, p.vram.get()?)));
-        ring.push_back((now, held.collect()));
+        let usage = list
+            .filter_map(|p| Some(ProcessUsage { pid: p.pid, vram: p.vram.get()?, sm: p.sm.get() }));
+        ring.push_back((now, usage.collect()));
         while ring.front().is_some_and(|(at, _)| now.since(*at) > USAGE_RETENTION) {
             ring.pop_front();
         }
@@ -127,7 +141,7 @@ impl RecentHistory {
         let gpu = self.gpus().iter().find(is_reported);
         let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
         let figures = rose.map(|rose| Figures::new(process, rose, pool, gpu));
-        let mut measured = self.minutes_before(key, process, rose);
+        let mut measured = self.minutes_before(key, process, gpu, rose);
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
         if let Some(figures) = &figures {
             measured.largest_free_block = figures.largest_free_block;
@@ -147,13 +161,15 @@ impl RecentHistory {
         &self,
         key: (ProcessKey, u32),
         process: ProcessKey,
+        gpu: Option<&Gpu>,
         rose: Option<&OomCountIncreased>,
     ) -> Measured {
         let samples = self.pools.get(&key).map(PoolSamples::samples);
         let Some(samples) = samples.filter(|s| !s.is_empty()) else {
             return Measured::default();
         };
-        let before = before_failure(&samples);
+        let computes = gpu.is_some_and(|gpu| self.computes(gpu, process));
+        let before = before_failure(&samples, computes);
         let from_start = self.processes.get(&process).is_some_and(|seen| seen.from_start);
         let last_peak = rose.map(|rose| rose.stats.allocated.max());
         let last_peak = last_peak.max(samples.last().map(|s| s.allocated.1));
@@ -179,6 +195,18 @@ impl RecentHistory {
         }
     }
 
+    /// Returns true if the process computed on the GPU during most of the last minute, as a program does that trains
+    /// or serves, and not one that still loads its model.
+    fn computes(&self, gpu: &Gpu, process: ProcessKey) -> bool {
+        let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
+        let ring = self.usage.get(&gpu.uuid).into_iter().flatten();
+        let own = ring.filter_map(|(_, list)| list.iter().find(|usage| usage.pid == own));
+        let computing: Vec<bool> =
+            own.map(|usage| usage.sm.is_some_and(|sm| sm.0 >= COMPUTING)).collect();
+        let count = computing.iter().filter(|&&computing| computing).count();
+        count >= MIN_COMPUTING && count * 4 >= computing.len() * 3
+    }
+
     /// Returns the memory growth of other processes on the GPU within the last minute.
     fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
         let ring = self.usage.get(&gpu.uuid)?;
@@ -192,7 +220,7 @@ impl RecentHistory {
         };
         let list = gpu.processes.value()?.iter();
         let now = sum(&mut list.filter_map(|p| Some((p.pid, p.vram.get()?))));
-        let before = sum(&mut earliest.iter().copied());
+        let before = sum(&mut earliest.iter().map(|usage| (usage.pid, usage.vram)));
         Some(Bytes(now.saturating_sub(before)))
     }
 }

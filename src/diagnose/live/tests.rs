@@ -20,7 +20,7 @@ use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackTrigger};
 use crate::model::trace_replay::{ReplayOutcome, SettingResult, TraceReplay};
-use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
+use crate::model::units::{Bytes, GpuUuid, Mono, Percent, Pid, StartTicks, UnixMillis};
 
 const START: u64 = 1_000_000;
 const TICKS: u64 = 1_000;
@@ -47,6 +47,8 @@ struct SimulatedRun {
     /// State of the pool: minimum allocated, maximum allocated and reserved memory in GiB.
     pool: (f64, f64, f64),
     retries: u64,
+    /// SM utilization of each watched process.
+    sm: Reading<Percent>,
     revisions: Vec<Record>,
     /// Offset of the wall clock in milliseconds.
     clock_offset: i64,
@@ -64,6 +66,7 @@ impl SimulatedRun {
             launcher: None,
             pool: (6.0, 14.0, 16.0),
             retries: 0,
+            sm: Reading::default(),
             revisions: Vec::new(),
             clock_offset: 0,
         }
@@ -108,6 +111,7 @@ impl SimulatedRun {
                 pid: Pid(pid),
                 process: Some(key(pid)),
                 vram: held.into(),
+                sm: self.sm.clone(),
                 ..GpuProcess::default()
             })
             .collect();
@@ -473,6 +477,19 @@ fn loading_that_fills_the_gpu_is_neither_leak_nor_spike() {
     // The evidence must not claim that memory did not grow.
     let leak = incident.causes.iter().find(|cause| cause.id == "leak");
     assert!(leak.is_none_or(|leak| leak.against.is_empty()), "{leak:?}");
+}
+
+#[test]
+fn memory_that_only_rises_is_a_leak_if_the_program_computes() {
+    for (sm, id) in [(24.0, "oom-leak-growth"), (3.0, "oom-capacity")] {
+        let mut sim = SimulatedRun::new();
+        sim.sm = Percent(sm).into();
+        sim.run(60, |second| {
+            let base = 10.0 + second * 0.18;
+            (base, base + 0.18, base + 1.0)
+        });
+        assert_eq!(sim.oom(418, 1)[0].incident.id, id, "{sm} %");
+    }
 }
 
 #[test]
