@@ -9,6 +9,26 @@ use crate::model::units::Bytes;
 /// Returns `template` with its fields filled in, or `None` if a field without a fallback word is unknown.
 #[must_use]
 pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
+    replaced(template, |name, fallback| match found.get(name) {
+        Some(value) => Some(shown(name, value)),
+        None => fallback.map(str::to_owned),
+    })
+}
+
+/// Returns `template` without any log: with the fallback of each field, or else its name in capitals.
+#[must_use]
+pub fn general(template: &str) -> String {
+    replaced(template, |name, fallback| {
+        Some(fallback.map_or_else(|| name.to_uppercase(), str::to_owned))
+    })
+    .unwrap_or_default()
+}
+
+/// Replaces each placeholder with the value that `value` returns for its name and fallback.
+fn replaced(
+    template: &str,
+    value: impl Fn(&str, Option<&str>) -> Option<String>,
+) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
     let mut rest = template;
     while let Some(open) = rest.find('{') {
@@ -21,10 +41,7 @@ pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
         };
         out.push_str(&rest[..open]);
         if is_name(name) {
-            match found.get(name) {
-                Some(value) => out.push_str(&shown(name, value)),
-                None => out.push_str(fallback?),
-            }
+            out.push_str(&value(name, fallback)?);
         } else {
             out.push_str(&rest[open..=close]);
         }
@@ -74,6 +91,12 @@ fn duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_general_text_has_fallbacks_and_names_in_capitals() {
+        let template = "rank {rank} was {place|outside} {\"a\": 1}";
+        assert_eq!(general(template), "rank RANK was outside {\"a\": 1}");
+    }
 
     #[test]
     fn skips_sentences_with_unknown_fields() {

@@ -7,10 +7,11 @@ pub use search::{may_report_failure, search};
 
 use std::fmt::Write as _;
 
-use super::explanation::wrapped;
+use super::explanation::{check, wrapped};
 use crate::diagnose::Catalogue;
-use crate::diagnose::card::Card;
-use crate::diagnose::workload::Workloads;
+use crate::diagnose::card::{Card, FixRule};
+use crate::diagnose::template::general;
+use crate::diagnose::workload::{Workload, Workloads};
 
 /// Formats an index of all cards grouped by family, with one line per card.
 pub fn index(catalogue: &Catalogue) -> String {
@@ -66,23 +67,15 @@ pub fn card(card: &Card, width: usize) -> String {
     paragraph(&mut out, "", title(card), width);
     if !card.fixes.is_empty() {
         out.push_str("\nFix\n");
-        for fix in &card.fixes {
-            let effect = fix.effect.as_ref().map_or_else(String::new, |e| format!(" ({e})"));
-            let remedy = fix.remedy.as_deref();
-            let title = match remedy {
-                Some(remedy) if fix.title.is_empty() => Workloads::embedded().title(remedy),
-                _ => &fix.title,
-            };
-            paragraph(&mut out, "- ", &format!("{title}{effect}:"), width);
-            if remedy.is_none() {
-                let _ = writeln!(out, "{}", fix.change);
-            }
-            for (workload, change) in Workloads::embedded().actions(remedy.unwrap_or_default()) {
-                // The value depends on the failed program, so the card shows VALUE instead.
-                let change = change.replace("{value}", "VALUE");
-                let _ = writeln!(out, "{change}  # {}", workload.name);
+        let mut fixes: Vec<String> = Vec::new();
+        let (few, many): (Vec<&FixRule>, Vec<&FixRule>) =
+            card.fixes.iter().partition(|fix| actions(fix).count() <= MANY_PROGRAMS);
+        for text in few.into_iter().chain(many).filter_map(|rule| fix(rule, width)) {
+            if !fixes.contains(&text) {
+                fixes.push(text);
             }
         }
+        out.push_str(&fixes.concat());
     }
     if !card.not_helpful.is_empty() {
         out.push_str("\nAvoid\n");
@@ -93,8 +86,8 @@ pub fn card(card: &Card, width: usize) -> String {
     if !card.causes.is_empty() {
         out.push_str("\nCauses, most likely first\n");
         for cause in &card.causes {
-            let needs =
-                cause.needs.as_ref().map_or_else(String::new, |n| format!(". To check: {n}"));
+            let needs = cause.needs.as_deref().map(|needs| format!(". {}", check(needs)));
+            let needs = needs.unwrap_or_default();
             paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
         }
     }
@@ -106,6 +99,35 @@ pub fn card(card: &Card, width: usize) -> String {
         }
     }
     out
+}
+
+/// Number of programs above which a fix is printed after the others, because its list of commands is long.
+const MANY_PROGRAMS: usize = 4;
+
+/// Returns the programs with their own text to copy for a fix.
+fn actions(fix: &FixRule) -> impl Iterator<Item = (&Workload, &str)> {
+    fix.remedy.iter().flat_map(|remedy| Workloads::embedded().actions(remedy))
+}
+
+/// Formats a fix with its commands. Returns `None` if its text to copy consists of a value from the log.
+fn fix(rule: &FixRule, width: usize) -> Option<String> {
+    if rule.change.starts_with('{') && rule.change.ends_with('}') {
+        return None;
+    }
+    let mut out = String::new();
+    let effect = rule.effect.as_ref().map_or_else(String::new, |e| format!(" ({e})"));
+    let title = match &rule.remedy {
+        Some(remedy) if rule.title.is_empty() => Workloads::embedded().title(remedy),
+        _ => &rule.title,
+    };
+    paragraph(&mut out, "- ", &general(&format!("{title}{effect}:")), width);
+    if rule.remedy.is_none() {
+        let _ = writeln!(out, "{}", general(&rule.change));
+    }
+    for (workload, change) in actions(rule) {
+        let _ = writeln!(out, "{}  # {}", general(change), workload.name);
+    }
+    Some(out)
 }
 
 fn paragraph(out: &mut String, mark: &str, text: &str, width: usize) {

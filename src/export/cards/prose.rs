@@ -30,12 +30,21 @@ pub(super) fn prose(text: &str, width: usize) -> String {
         if marker(line).is_some() {
             close(&mut out, &mut paragraph, width);
         }
-        // Remove the markers of bold text, which the output does not support.
-        paragraph.push_str(&line.replace("**", ""));
+        paragraph.push_str(&without_bold(line));
         paragraph.push(' ');
     }
     close(&mut out, &mut paragraph, width);
     out
+}
+
+/// Removes the markers of bold text, which the output does not support. Code may contain the same characters.
+fn without_bold(line: &str) -> String {
+    let parts = line.split('`').enumerate();
+    let parts = parts.map(|(at, part)| match at % 2 {
+        0 => part.replace("**", ""),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
 }
 
 fn close(out: &mut String, paragraph: &mut String, width: usize) {
@@ -69,8 +78,8 @@ mod tests {
 
     #[test]
     fn wraps_paragraphs_but_not_code() {
-        let text = "## Head\n\n**one** two three four five\n- four five six seven\n  eight\n\n```sh\na  b c d e f g\n```\n| a | b | c | d | e |";
-        let shown = "Head\n\none two three four\nfive\n- four five six seven\n  eight\n\na  b c d e f g\n| a | b | c | d | e |\n";
+        let text = "## Head\n\n**one** `2**3` three four five\n- four five six seven\n  eight\n\n```sh\na  b c d e f g\n```\n| a | b | c | d | e |";
+        let shown = "Head\n\none `2**3` three four\nfive\n- four five six seven\n  eight\n\na  b c d e f g\n| a | b | c | d | e |\n";
         assert_eq!(prose(text, 22), shown);
     }
 }

@@ -10,6 +10,7 @@ mod text;
 pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
 pub use scene::{Others, scene, versions};
+pub(super) use text::check;
 pub use text::{Detail, Style, StyledLine, Tone, lines, text};
 
 use serde::Serialize;

@@ -291,7 +291,15 @@ fn evidence(cause: &Cause) -> Option<String> {
         (false, false) => Some(format!("{speaks_for}, but {against}")),
         (false, true) => Some(speaks_for),
         (true, false) => Some(against),
-        (true, true) => cause.needs.as_ref().map(|needs| format!("To check: {needs}")),
+        (true, true) => cause.needs.as_deref().map(check),
+    }
+}
+
+/// Formats what would prove a cause: `To check: run nvidia-smi`, or `Check the port number`.
+pub(in crate::export) fn check(needs: &str) -> String {
+    match needs.strip_prefix("check ") {
+        Some(what) => format!("Check {what}"),
+        None => format!("To check: {needs}"),
     }
 }
 
