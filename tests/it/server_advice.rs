@@ -121,7 +121,7 @@ fn the_first_fix_changes_something() {
             "Could not locate cudnn_ops64_9.dll. Please make sure it is in your library path!\n\
              INFO:faster_whisper:Processing audio\n",
             "library-not-found",
-            "ctranslate2<4.5",
+            "nvidia-cudnn-cu12",
         ),
     ] {
         check(log, id, fix);
