@@ -185,7 +185,8 @@ pub fn interval_text(interval: Millis) -> String {
 pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|recording| {
         let guide = recording.guide.filter(|guide| guide.applies_to(screen))?;
-        Some((guide.words(&app.keymap, recording.position.paused), Role::Key))
+        let has_incident = app.shown_incidents().next().is_some();
+        Some((guide.words(&app.keymap, recording.position.paused, has_incident), Role::Key))
     });
     let notice = notice_text(app).map(|notice| (notice, Role::Warn));
     let wrapped = |(text, role): (String, Role)| {

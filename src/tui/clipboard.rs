@@ -58,11 +58,11 @@ pub enum Clipboard {
 pub fn send_to_tmux(copied: &Copied) -> String {
     let what = &copied.what;
     match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
-        Ok(_) => format!("{what} sent to tmux (paste with prefix ]) and to its terminal"),
+        Ok(_) => format!("{what} sent to tmux (prefix ] pastes it) and to the terminal"),
         // Retry without -w, which tmux before 3.2 does not support.
         Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
             Ok(_) => format!(
-                "{what} sent to tmux only (paste with prefix ]); forwarding requires tmux 3.2"
+                "{what} sent to tmux only (prefix ] pastes it); forwarding requires tmux 3.2"
             ),
             Err(_) => format!("{what} not copied: {why}. Select the text by hand"),
         },

@@ -185,7 +185,7 @@ columns! {
         "Memory cached by the allocator but not in use by tensors, in GiB.";
     right "STUCK" 5 4, |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
         Largest |row| size_key(row.pool().and_then(|pool| stuck(&pool.stats))),
-        "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown (-) with expandable segments, see the memory map (M).";
+        "Part of IDLE in segments with live tensors, usable only for smaller requests; unknown with expandable segments, see the memory map (M).";
     right "FITS" 5 4, |row, theme| Cell::known(row.fits_text(), theme),
         Smallest |row| SortKey::whole(row.fits().map(|size| size.0)),
         "Largest request that would succeed now, in GiB; + marks a minimum: a larger one may succeed, see the memory map (M).";

@@ -121,13 +121,16 @@ impl Guide {
     }
 
     /// Returns the guidance as a sentence or phrase.
-    pub fn words(self, keymap: &Keymap, is_paused: bool) -> String {
+    pub fn words(self, keymap: &Keymap, is_paused: bool, has_incident: bool) -> String {
         let pauses = if is_paused { "plays" } else { "pauses" };
         let key = |action| keymap.label(action);
         match self {
             Self::Keys => format!(
-                "{} explains the failure, {} opens process memory, {} {pauses}, {} shows help",
-                key(Action::Why),
+                "{}{} opens process memory, {} {pauses}, {} shows help",
+                match has_incident {
+                    true => format!("{} explains the failure, ", key(Action::Why)),
+                    false => String::new(),
+                },
                 key(Action::Memory),
                 key(Action::PlayPause),
                 key(Action::Help),
@@ -163,7 +166,7 @@ mod tests {
         let mut tour = Guide::Tour(0);
         for (at, stop) in STOPS.iter().enumerate() {
             assert_eq!(tour, Guide::Tour(at));
-            let words = tour.words(&keymap, false);
+            let words = tour.words(&keymap, false, true);
             assert!(words.contains(&keymap.label(stop.action)), "{words}");
             tour.follow(&nothing);
             assert_eq!(tour, Guide::Tour(at));
@@ -174,16 +177,18 @@ mod tests {
                 Goal::TopProcess => KeyResult { is_top_process: true, ..nothing },
             });
         }
-        assert!(tour.words(&keymap, true).starts_with("End of the tour"));
+        assert!(tour.words(&keymap, true, true).starts_with("End of the tour"));
         let mut keys = Guide::Keys;
         keys.follow(&KeyResult { action: Some(Action::Why), ..nothing });
         assert_eq!(keys, Guide::Keys);
     }
 
     #[test]
-    fn the_guidance_says_what_the_pause_key_does_now() {
+    fn the_guidance_says_what_the_keys_do_now() {
         let keymap = Keymap::default();
-        assert!(Guide::Keys.words(&keymap, false).contains("Space pauses"));
-        assert!(Guide::Keys.words(&keymap, true).contains("Space plays"));
+        assert!(Guide::Keys.words(&keymap, false, true).contains("Space pauses"));
+        assert!(Guide::Keys.words(&keymap, true, true).contains("Space plays"));
+        assert!(Guide::Keys.words(&keymap, true, true).contains("d explains the failure"));
+        assert!(!Guide::Keys.words(&keymap, true, false).contains("the failure"));
     }
 }

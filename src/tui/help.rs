@@ -19,8 +19,16 @@ use super::widgets::cells::{put, put_line, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 use crate::tui::widgets::area::row;
 
-/// Actions listed for every screen.
-const COMMON: [Action; 5] = [Action::Up, Action::Down, Action::Back, Action::Help, Action::Quit];
+/// Actions listed for every screen, besides those of the playback.
+const COMMON: [Action; 7] = [
+    Action::Up,
+    Action::Down,
+    Action::Back,
+    Action::Why,
+    Action::Incidents,
+    Action::Help,
+    Action::Quit,
+];
 
 #[derive(Debug, Default)]
 pub struct Help {
@@ -194,7 +202,10 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
         .filter(|def| played || def.scope != Scope::Recording)
         .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
     let is_own = |def: &&ActionDef| {
-        alone.is_some() || screen.footer().contains(&def.action) || COMMON.contains(&def.action)
+        alone.is_some()
+            || def.scope == Scope::Recording
+            || screen.footer().contains(&def.action)
+            || COMMON.contains(&def.action)
     };
     let (own, other): (Vec<_>, Vec<_>) = actions.partition(is_own);
     let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;

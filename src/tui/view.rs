@@ -247,7 +247,10 @@ impl View {
 
     pub(super) fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
-            Some(incident) => Effect::Explain(incident),
+            Some(incident) => {
+                app.message = self.says_that_it_is_of_another(app);
+                Effect::Explain(incident)
+            }
             None if self.is_process_screen(app) => Effect::Message(
                 "this process has no incident; the overview explains those of other processes"
                     .into(),
@@ -257,6 +260,15 @@ impl View {
             }
             None => Effect::Message(incidents::NO_INCIDENTS.into()),
         }
+    }
+
+    /// Says that the explained incident is not that of the process under the cursor, because that process has none.
+    fn says_that_it_is_of_another(&self, app: &App) -> Option<String> {
+        let row = self.top().process(app)?;
+        if app.incident_of(row.id().key).is_some() {
+            return None;
+        }
+        Some(format!("{} {} has no incident; this is the newest one", row.program(), row.pid()))
     }
 
     /// Copies the fix with this number, if the screen shows an incident.

@@ -387,6 +387,18 @@ fn the_screen_of_a_process_explains_no_other_process() {
 }
 
 #[test]
+fn an_incident_of_another_process_is_announced_as_such() {
+    let mut app = demo();
+    let mut view = View::default();
+    view.follow(&app);
+    for key in [KeyCode::Tab, KeyCode::Down, KeyCode::Char('d')] {
+        press(&mut view, &mut app, key);
+    }
+    let text = shown(&view, &app, 120, 40);
+    assert!(text.contains("train.py 1098 has no incident; this is the newest one"), "{text}");
+}
+
+#[test]
 fn the_tour_leads_to_the_process_on_top_also_in_a_small_pane() {
     let mut app = demo();
     let recording = app.recording.as_mut().unwrap();

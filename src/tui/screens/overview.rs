@@ -639,6 +639,7 @@ impl Screen for Overview {
             Action::Pause,
             Action::ScrollBack,
             Action::Stack,
+            Action::FilterUser,
         ]
     }
 

@@ -88,7 +88,7 @@ fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
     }
     if lines.is_empty() {
         let text = match &app.frame.pools {
-            Some(_) => "All allocators found are readable",
+            Some(_) => "Every allocator found can be read",
             None => "Allocators are not read on this host",
         };
         lines.push((text.into(), Role::Dim));

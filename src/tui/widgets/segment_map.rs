@@ -99,10 +99,11 @@ pub struct CellContents<'m> {
 }
 
 impl CellContents<'_> {
-    /// Describes the cell, listing at most `max_blocks` blocks: `blocks from +4M: # 2M = 6M and 3 more  segment
-    /// 7f2a00000000 (20M large stream 0)`.
+    /// Describes the cell, listing at most `max_blocks` blocks: `cell at +4M: # 2M = 6M and 3 more  segment 7f2a00000000
+    /// (20M large stream 0)`. A single block may be larger than the cell: `cell at +4M: part of = 600M`.
     pub fn words(&self, max_blocks: usize, theme: &Theme) -> String {
-        let mut text = format!("blocks from +{}:", Bytes(self.from).short());
+        let part = if self.is_part_of_a_block() { " part of" } else { "" };
+        let mut text = format!("cell at +{}:{part}", Bytes(self.from).short());
         for block in self.blocks.iter().take(max_blocks) {
             let fill = Fill::of(block.state);
             text.push_str(&format!(" {} {}", fill.glyph(theme), block.size.short()));
@@ -120,6 +121,10 @@ impl CellContents<'_> {
             stream_text(segment.stream),
         ));
         text
+    }
+
+    fn is_part_of_a_block(&self) -> bool {
+        matches!(self.blocks, [block] if block.size.0 > self.to - self.from)
     }
 }
 
@@ -230,19 +235,13 @@ impl SegmentLayout {
         })
     }
 
-    /// Returns the map's title: `cell 16 MiB, row = segment, large pool first`.
+    /// Returns the map's title: `cell 16 MiB, large pool first`.
     pub fn title(&self, exact: bool, width: u16) -> String {
         let cell = self.cell.to_string();
         let cell = cell
             .strip_suffix(".00 MiB")
             .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
-        let wide = if width >= 60 {
-            ", row = segment, large pool first"
-        } else if width >= 40 {
-            ", row = segment"
-        } else {
-            ""
-        };
+        let wide = if width >= 40 { ", large pool first" } else { "" };
         let exact = if exact { "" } else { "; approximate: changed during the read" };
         format!("cell {cell}{wide}{exact}")
     }

@@ -201,14 +201,14 @@ impl Figures {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
 
-    /// Says whether the fragmentation matters now: `harmless now: 79.44 GiB fits`.
+    /// Says whether the fragmentation matters now: `no problem now: a request of 79.44 GiB fits`.
     pub fn fragmentation_verdict(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
             return String::new();
         };
         let fits = down_with_unit(largest);
         match (is_harmless(largest, unused), self.fits.is_complete()) {
-            (true, _) => format!("harmless now: {fits} fits"),
+            (true, _) => format!("no problem now: a request of {fits} fits"),
             (false, true) => format!("no request above {fits} fits"),
             (false, false) => format!("a request above {fits} may fail"),
         }

@@ -305,6 +305,7 @@ impl Screen for MemoryScreen {
             Action::Stack,
             Action::Copy,
             Action::Probe,
+            Action::Left,
             Action::Right,
             Action::ZoomOut,
             Action::ScrollBack,

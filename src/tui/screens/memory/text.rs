@@ -83,6 +83,14 @@ pub struct Metric {
     pub description: String,
 }
 
+/// Heading of the metrics. They come from the map, so they may not add up with the statistics.
+fn metrics_title(figures: &Figures) -> &'static str {
+    match figures.is_split_approximate {
+        true => "METRICS (from the map, read at another time)",
+        false => "METRICS",
+    }
+}
+
 /// Returns all metrics, with headings.
 fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Theme) -> Vec<Metric> {
     let of = &read.fragmentation;
@@ -93,7 +101,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
     };
     let absent = || theme.glyphs.absent.to_owned();
     let mut lines = vec![
-        metric("METRICS", String::new(), ""),
+        metric(metrics_title(figures), String::new(), ""),
         metric(
             "external fragmentation",
             of.external().map_or_else(absent, percent),
