@@ -376,9 +376,11 @@ fn is_available(action: Action, app: &App) -> bool {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
         Action::Probe => probe_question::is_allowed(app).is_ok(),
-        // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, and
-        // there is another pause key.
-        Action::Log | Action::Holders | Action::Stack | Action::Pause => app.recording.is_none(),
+        // Hide these keys during playback: recordings contain no logs and no names of tensors, no stack can be read, the
+        // incidents are not stored, and there is another pause key.
+        Action::Log | Action::Holders | Action::Stack | Action::Wrong | Action::Pause => {
+            app.recording.is_none()
+        }
         // The keys that skip ten seconds are listed instead.
         Action::ScrollBack => app.recording.is_none(),
         _ => true,

@@ -63,7 +63,7 @@ fn gpus(app: &App, key: ProcessKey) -> Vec<(String, Option<Bytes>)> {
 pub fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String> {
     is_allowed(app)?;
     if app.tags.is_empty() {
-        let row = under.ok_or("no process selected or tagged")?;
+        let row = under.ok_or("no process under the cursor, and none is tagged")?;
         return Ok(vec![target(row, app)?]);
     }
     let mut seen = BTreeSet::new();

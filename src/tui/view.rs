@@ -707,7 +707,7 @@ impl View {
 }
 
 /// Message shown if an action requires a process but none is selected.
-const NO_PROCESS: &str = "no process selected";
+const NO_PROCESS: &str = "no process under the cursor";
 
 fn play(play: Play) -> Effect {
     Effect::Request(Request::Play(play))

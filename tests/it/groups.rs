@@ -134,7 +134,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     // The selected group cannot be signalled; a row further down is a process.
     desk.send("x");
-    assert!(desk.text(140, 40).contains("no process selected"));
+    assert!(desk.text(140, 40).contains("no process under the cursor"));
     desk.send("jjx");
     assert!(desk.text(140, 40).contains("Signal to 977 blender"));
     desk.send("\x1bkk\n");

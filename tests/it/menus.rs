@@ -81,7 +81,7 @@ fn the_keys_for_the_next_gpu_say_where_there_is_none() {
 fn the_stack_key_works_on_the_overview() {
     let mut test_app = test_app();
     test_app.send("S");
-    assert!(test_app.text(140, 40).contains("no process selected"));
+    assert!(test_app.text(140, 40).contains("no process under the cursor"));
     test_app.send("\tS");
     assert!(test_app.text(140, 40).contains("On the GPU"));
     let is_stack = |request: &&Request| matches!(request, Request::Stacks(key) if key.pid.0 == 418);

@@ -239,7 +239,7 @@ fn only_y_confirms_and_sends_with_the_start_time() {
     // On a process's screen, that process is signalled. On a GPU's screen, none is selected.
     test_app.send("\t\n");
     test_app.send("\x1bx");
-    assert!(test_app.text(100, 30).contains("no process selected"));
+    assert!(test_app.text(100, 30).contains("no process under the cursor"));
     test_app.send("G\n");
     test_app.send("x");
     assert!(test_app.text(100, 30).contains("Signal to 421 eval.py"));
