@@ -65,6 +65,8 @@ pub const ANCHORS: &[&str] = &[
     "No CUDA",
     "no CUDA",
     "CUDA-capable",
+    "CUDA-compatible",
+    "could not be reset",
     "Driver was not detected",
     "scratch space",
     "of GPU memory (",

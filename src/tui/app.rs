@@ -650,24 +650,30 @@ impl App {
         nearest.map(|(_, row)| row.id())
     }
 
-    /// Returns the change in a process's VRAM over the last minute, in bytes per minute. Returns `None` if the process
-    /// has exited, or if less than half a minute of data is available.
+    /// Returns the change in a process's VRAM over the last minute, in bytes per minute: between the maxima of ten
+    /// seconds at its start and at its end. Returns `None` if the process has exited, or if less than half a minute of
+    /// data is available.
     fn growth(&self, row: &ProcessRow) -> Option<f64> {
-        const STEPS: usize = 6;
+        const SECONDS: usize = 60;
+        const SPAN: usize = 10;
         if row.ended().is_some() {
             return None;
         }
         let id = row.id();
         let series = self.history.series(&SeriesKey::Vram(id.key, id.gpu?))?;
-        let minute = Millis(60_000);
-        let spans = series.window(self.frame.mono, minute, STEPS);
-        let first = spans.iter().position(Option::is_some)?;
-        let last = spans.iter().rposition(Option::is_some)?;
-        if last - first < STEPS / 2 {
+        let seconds = series.window(self.frame.mono, Millis(60_000), SECONDS);
+        let first = seconds.iter().position(Option::is_some)?;
+        let last = seconds.iter().rposition(Option::is_some)?;
+        if last - first < SECONDS / 2 {
             return None;
         }
-        let change = spans[last]?.1 - spans[first]?.1;
-        Some(f64::from(change) * STEPS as f64 / (last - first) as f64)
+        let max = |from: usize| {
+            let spans = seconds[from..from + SPAN].iter().flatten();
+            spans.map(|span| span.1).reduce(f32::max)
+        };
+        let end = last + 1 - SPAN;
+        let change = max(end)? - max(first)?;
+        Some(f64::from(change) * SECONDS as f64 / (end - first) as f64)
     }
 
     /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end at that

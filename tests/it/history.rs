@@ -262,6 +262,18 @@ fn only_a_running_process_has_a_growth_rate() {
 }
 
 #[test]
+fn steady_growth_has_the_same_rate_at_every_second() {
+    let mut desk = TestApp::new(1, &[] as &[Member]);
+    for at in 0..90 {
+        let train = [Member::new(418, "ana", "train.py", &[(0, at)])];
+        desk.update(Update::Frame(Arc::new(second_with(at, &train))));
+        if at >= 60 {
+            assert_eq!(desk.app.all_rows[0].growth_text().unwrap(), "+60.0", "second {at}");
+        }
+    }
+}
+
+#[test]
 fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     use gputop::model::pool::{Pool, Pools, Sampled};
     use gputop::model::process::ProcessKey;
