@@ -56,7 +56,7 @@ pub struct Sighting {
     pub time: Option<String>,
     pub frames: Vec<Frame>,
     pub quote: Quote,
-    /// Text of the writer around the message, followed by [`shared_lines`].
+    /// Text of the writer around the message, followed by nearby lines of others or of no writer that concern it.
     pub context: Arc<str>,
     /// Length in bytes of the writer's own text in `context`.
     pub own_context: usize,
