@@ -427,8 +427,8 @@ pub struct BeforeFailure {
     pub retries: u64,
 }
 
-/// Evaluates the samples of one pool, oldest first, up to its failure. `computes` is true if the program used the GPU's
-/// compute units all the time, so that it was not loading a model.
+/// Evaluates the samples of one pool, oldest first, up to its failure. `computes` is true if the program computed on
+/// the GPU during most of the last minute, so that it was not loading a model.
 pub fn before_failure(samples: &[Sample], computes: bool) -> BeforeFailure {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return BeforeFailure::default();

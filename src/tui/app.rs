@@ -650,30 +650,26 @@ impl App {
         nearest.map(|(_, row)| row.id())
     }
 
-    /// Returns the change in a process's VRAM over the last minute, in bytes per minute: between the maxima of ten
-    /// seconds at its start and at its end. Returns `None` if the process has exited, or if less than half a minute of
-    /// data is available.
+    /// Returns the change in a process's VRAM over the last minute, in bytes per minute: from the maximum of its first ten
+    /// seconds to that of its last ten. Returns `None` if the process has exited, or if less than half a minute of data
+    /// is available.
     fn growth(&self, row: &ProcessRow) -> Option<f64> {
-        const SECONDS: usize = 60;
-        const SPAN: usize = 10;
+        const MINUTE: u64 = 60_000;
+        const SPAN: u64 = 10_000;
         if row.ended().is_some() {
             return None;
         }
         let id = row.id();
         let series = self.history.series(&SeriesKey::Vram(id.key, id.gpu?))?;
-        let seconds = series.window(self.frame.mono, Millis(60_000), SECONDS);
-        let first = seconds.iter().position(Option::is_some)?;
-        let last = seconds.iter().rposition(Option::is_some)?;
-        if last - first < SECONDS / 2 {
+        let now = self.frame.mono.0;
+        let start = series.since()?.0.max(now.saturating_sub(MINUTE));
+        let time = now.saturating_sub(SPAN).checked_sub(start)?;
+        if time + SPAN < MINUTE / 2 {
             return None;
         }
-        let max = |from: usize| {
-            let spans = seconds[from..from + SPAN].iter().flatten();
-            spans.map(|span| span.1).reduce(f32::max)
-        };
-        let end = last + 1 - SPAN;
-        let change = max(end)? - max(first)?;
-        Some(f64::from(change) * SECONDS as f64 / (end - first) as f64)
+        let first = series.peak_between(Mono(start), Mono(start + SPAN))?;
+        let last = series.peak_between(Mono(now - SPAN), Mono(now))?;
+        Some(f64::from(last - first) * MINUTE as f64 / time as f64)
     }
 
     /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end at that

@@ -125,16 +125,16 @@ impl Guide {
         let pauses = if is_paused { "plays" } else { "pauses" };
         let key = |action| keymap.label(action);
         match self {
-            Self::Keys => format!(
-                "{}{} opens process memory, {} {pauses}, {} shows help",
-                match has_incident {
-                    true => format!("{} explains the failure, ", key(Action::Why)),
-                    false => String::new(),
-                },
-                key(Action::Memory),
-                key(Action::PlayPause),
-                key(Action::Help),
-            ),
+            Self::Keys => {
+                let explain = format!("{} explains the failure, ", key(Action::Why));
+                format!(
+                    "{}{} opens process memory, {} {pauses}, {} shows help",
+                    if has_incident { &explain } else { "" },
+                    key(Action::Memory),
+                    key(Action::PlayPause),
+                    key(Action::Help),
+                )
+            }
             Self::Tour(at) => match STOPS.get(at) {
                 Some(stop) => format!(
                     "{}/{}  {} {} {}",

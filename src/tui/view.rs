@@ -248,7 +248,7 @@ impl View {
     pub(super) fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
             Some(incident) => {
-                app.message = self.says_that_it_is_of_another(app);
+                app.message = self.no_own_incident(app);
                 Effect::Explain(incident)
             }
             None if self.is_process_screen(app) => Effect::Message(
@@ -262,8 +262,8 @@ impl View {
         }
     }
 
-    /// Says that the explained incident is not that of the process under the cursor, because that process has none.
-    fn says_that_it_is_of_another(&self, app: &App) -> Option<String> {
+    /// Returns a message if the process under the cursor has no incident, so that the explain key opens another one.
+    fn no_own_incident(&self, app: &App) -> Option<String> {
         let row = self.top().process(app)?;
         if app.incident_of(row.id().key).is_some() {
             return None;

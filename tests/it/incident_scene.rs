@@ -295,6 +295,22 @@ fn recording_restores_stack_and_map_of_a_failure() {
     assert_eq!(scene.holders, Some(holders));
 }
 
+/// Ids of the incidents of the built-in recording, sorted.
+const DEMO_FAILURES: [&str; 3] = ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"];
+
+/// Returns the id of each incident's newest revision, sorted.
+fn ids_found(watcher: Watcher) -> Vec<String> {
+    let mut found = std::collections::BTreeMap::new();
+    for result in watcher.finish(Duration::from_secs(20)) {
+        if let WatchResult::Incident(record) = result {
+            found.insert(format!("{:?}", record.key), record.incident.id);
+        }
+    }
+    let mut ids: Vec<String> = found.into_values().collect();
+    ids.sort();
+    ids
+}
+
 #[test]
 fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
     let mut seen = start(DEMO.to_vec(), Options { start: Millis(117_000), ..PAUSED });
@@ -312,15 +328,7 @@ fn a_jump_to_the_end_of_the_demo_explains_its_failures_as_playing_does() {
     until(None, |position| position.now > position.start);
     until(Some(Play::Start), |position| position.now == position.start);
     until(Some(Play::End), |position| position.at_end);
-    let mut found = std::collections::BTreeMap::new();
-    for result in watcher.finish(Duration::from_secs(20)) {
-        if let WatchResult::Incident(record) = result {
-            found.insert(format!("{:?}", record.key), record.incident.id);
-        }
-    }
-    let mut ids: Vec<String> = found.into_values().collect();
-    ids.sort();
-    assert_eq!(ids, ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]);
+    assert_eq!(ids_found(watcher), DEMO_FAILURES);
 }
 
 #[test]
@@ -335,13 +343,5 @@ fn explains_the_failures_of_the_demo_after_it_opened_near_its_middle() {
             break;
         }
     }
-    let mut found = std::collections::BTreeMap::new();
-    for result in watcher.finish(Duration::from_secs(20)) {
-        if let WatchResult::Incident(record) = result {
-            found.insert(format!("{:?}", record.key), record.incident.id);
-        }
-    }
-    let mut ids: Vec<String> = found.into_values().collect();
-    ids.sort();
-    assert_eq!(ids, ["assert-loss-labels", "oom-fragmentation", "oom-leak-growth"]);
+    assert_eq!(ids_found(watcher), DEMO_FAILURES);
 }

@@ -27,7 +27,7 @@ const COMPUTING: f64 = 10.0;
 /// Minimum number of usage entries that can show that a process computes, equal to half a minute.
 const MIN_COMPUTING: usize = 6;
 
-/// What a process uses of a GPU.
+/// Usage of a GPU by one process.
 #[derive(Debug, Clone, Copy)]
 struct ProcessUsage {
     pid: Pid,
@@ -35,7 +35,7 @@ struct ProcessUsage {
     sm: Option<Percent>,
 }
 
-/// Usage of a GPU by each process at one point in time.
+/// Usage of a GPU by all its processes at one point in time.
 type GpuUsage = (Mono, Vec<ProcessUsage>);
 
 #[derive(Debug, Default)]
@@ -195,8 +195,8 @@ impl RecentHistory {
         }
     }
 
-    /// Returns true if the process computed on the GPU during most of the last minute, as a program does that trains
-    /// or serves, and not one that still loads its model.
+    /// Returns true if the process computed on the GPU during most of the last minute. A program that trains or serves
+    /// does, but one that is still loading its model does not.
     fn computes(&self, gpu: &Gpu, process: ProcessKey) -> bool {
         let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
         let ring = self.usage.get(&gpu.uuid).into_iter().flatten();

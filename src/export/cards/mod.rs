@@ -67,10 +67,10 @@ pub fn card(card: &Card, width: usize) -> String {
     paragraph(&mut out, "", title(card), width);
     if !card.fixes.is_empty() {
         out.push_str("\nFix\n");
+        let mut rules: Vec<&FixRule> = card.fixes.iter().collect();
+        rules.sort_by_key(|rule| (actions(rule).count() > MANY_PROGRAMS, is_special(rule)));
         let mut fixes: Vec<String> = Vec::new();
-        let (few, many): (Vec<&FixRule>, Vec<&FixRule>) =
-            card.fixes.iter().partition(|fix| actions(fix).count() <= MANY_PROGRAMS);
-        for text in few.into_iter().chain(many).filter_map(|rule| fix(rule, width)) {
+        for text in rules.into_iter().filter_map(|rule| fix(rule, width)) {
             if !fixes.contains(&text) {
                 fixes.push(text);
             }
@@ -103,6 +103,11 @@ pub fn card(card: &Card, width: usize) -> String {
 
 /// Number of programs above which a fix is printed after the others, because its list of commands is long.
 const MANY_PROGRAMS: usize = 4;
+
+/// Returns true if a fix is offered only for some programs or with evidence for its cause.
+fn is_special(fix: &FixRule) -> bool {
+    fix.proven || !fix.only.is_empty() || !fix.when.is_empty()
+}
 
 /// Returns the programs with their own text to copy for a fix.
 fn actions(fix: &FixRule) -> impl Iterator<Item = (&Workload, &str)> {

@@ -65,6 +65,10 @@ impl Series {
         self.last
     }
 
+    pub fn since(&self) -> Option<Mono> {
+        self.since
+    }
+
     pub fn until(&self) -> Option<Mono> {
         self.until
     }
@@ -110,6 +114,11 @@ impl Series {
         let before = self.tiers[1].span(0, bucket);
         let rest = self.span(bucket * COARSE.0, time.0.saturating_add(1));
         before.into_iter().chain(rest).map(|span| span.1).reduce(f32::max)
+    }
+
+    /// Returns the maximum from `from` up to and including `to`, or `None` without a value in that time.
+    pub fn peak_between(&self, from: Mono, to: Mono) -> Option<f32> {
+        self.span(from.0, to.0.saturating_add(1)).map(|span| span.1)
     }
 
     /// Divides the time window of `length` that ends at `end` into `columns` columns, and returns each column's span,

@@ -242,7 +242,7 @@ impl SegmentLayout {
             .strip_suffix(".00 MiB")
             .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
         let wide = if width >= 40 { ", large pool first" } else { "" };
-        let exact = if exact { "" } else { "; approximate: changed during the read" };
+        let exact = if exact { "" } else { "; approximate" };
         format!("cell {cell}{wide}{exact}")
     }
 
