@@ -272,7 +272,7 @@ macro_rules! traffic {
 static NOT_SHOWN: LazyLock<Traffic> = LazyLock::new(|| {
     let mut gpu = Gpu::default();
     for figure in GPU_FIGURES.iter().filter(|figure| figure.period == WhileShown) {
-        let why = Missing::new(Reason::NotRead, "read while this screen is open");
+        let why = Missing::new(Reason::NotRead, "read live on this screen only");
         figure.field.set_missing(&mut gpu, why);
     }
     gpu.traffic.unwrap_or_default()

@@ -76,9 +76,9 @@ actions! {
         View::pass;
     Down: Screens, "down", ["j", "down"], "down", "Move the cursor down, or scroll",
         View::pass;
-    Left: Screens, "left", ["h", "left"], "left", "Move to the previous cell of a memory map",
+    Left: Screens, "left", ["h", "left"], "left", "Move to the previous block of a memory map",
         View::pass;
-    Right: Screens, "right", ["l", "right"], "right", "Move to the next cell of a memory map",
+    Right: Screens, "right", ["l", "right"], "right", "Move to the next block of a memory map",
         View::pass;
     PageUp: Screens, "page_up", ["pgup", "ctrl-u"], "page up", "Move up one page",
         View::pass;

@@ -417,30 +417,38 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
         }
     }
     let arrangement_end = right;
-    let width = u16::try_from(columns(&arrangement(app, screen))).unwrap_or(u16::MAX);
+    let width = match columns(&arrangement(app, screen)) {
+        0 => 0,
+        width => u16::try_from(width + 2).unwrap_or(u16::MAX),
+    };
     right -= width.min(right.saturating_sub(area.x));
     // While the display is rewound, list the keys that return to the current time early. List playback keys after the
     // screen's main keys.
-    let (before_play, play): (usize, &[Action]) = match &app.recording {
+    let skips = match screen.moves_sideways() {
+        true => [Action::ScrollBack, Action::ScrollForward],
+        false => [Action::SkipBack, Action::SkipForward],
+    };
+    let (before_play, play): (usize, Vec<Action>) = match &app.recording {
         None if app.time_window.end().is_some() => {
-            (0, &[Action::Now, Action::ScrollBack, Action::ScrollForward])
+            (0, vec![Action::Now, Action::ScrollBack, Action::ScrollForward])
         }
-        None => (0, &[]),
+        None => (0, Vec::new()),
         Some(recording) if recording.return_time().is_some() => {
-            (2, &[Action::Now, Action::PlayPause, Action::SkipBack, Action::SkipForward])
+            (2, vec![Action::Now, Action::PlayPause, skips[0], skips[1]])
         }
-        Some(_) => (MAIN_KEYS, &[Action::PlayPause, Action::SkipBack, Action::SkipForward]),
+        Some(_) => (MAIN_KEYS, vec![Action::PlayPause, skips[0], skips[1]]),
     };
     let own = screen.footer().iter();
     let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
+    let own = own.filter(|action| screen.has_use_for(**action, app));
     let (main, other) = (own.clone().take(before_play), own.skip(before_play));
     let mut at = area.x + 1;
-    for action in main.chain(play).chain(other) {
+    for action in main.chain(&play).chain(other) {
         let Some(hint) = Hint::new(*action, footer_word(*action, app), app) else {
             continue;
         };
         let end = at + hint.width();
-        if end + 2 > right {
+        if end > right {
             break;
         }
         hints.push(Hint { columns: at..end, ..hint });

@@ -209,11 +209,14 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     };
     let (own, other): (Vec<_>, Vec<_>) = actions.partition(is_own);
     let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;
-    let playback: Vec<&String> =
-        ACTIONS.iter().filter(is_playback).flat_map(|def| app.keymap.keys(def.action)).collect();
+    // On a screen with a memory map, the arrow keys move its cursor.
+    let is_playback_key =
+        |key: &&String| !(screen.moves_sideways() && matches!(key.as_str(), "left" | "right"));
+    let playback = ACTIONS.iter().filter(is_playback).flat_map(|def| app.keymap.keys(def.action));
+    let playback: Vec<&String> = playback.filter(is_playback_key).collect();
     let key_line = |def: &ActionDef| {
         // Omit a key during playback if a playback binding takes precedence.
-        let is_its = |key: &&String| def.scope == Scope::Recording || !playback.contains(key);
+        let is_its = |key: &&String| playback.contains(key) == (def.scope == Scope::Recording);
         let keys = app.keymap.keys(def.action).iter().filter(is_its);
         let keys: Vec<String> = keys.map(|key| show_key(key)).collect();
         HelpLine { alias: def.name, ..line(keys.join(" "), def.help) }

@@ -104,8 +104,10 @@ impl View {
         if let Some(incident) = self.top().incident().cloned() {
             app.incidents.open(&incident);
         }
-        // The keys that move the playback position move the cursor while a menu or the help is open.
-        let is_playback_key = app.recording.is_some() && self.overlay.is_none();
+        // The keys that move the playback position move the cursor of a menu, the help and a memory map instead.
+        let moves_cursor =
+            matches!(key.code, KeyCode::Left | KeyCode::Right) && self.top().moves_sideways();
+        let is_playback_key = app.recording.is_some() && self.overlay.is_none() && !moves_cursor;
         let action = app.keymap.resolve(key, is_playback_key);
         let performed = action.filter(|_| self.overlay.is_none());
         let effect = match (self.type_key(key, action, app), action, key.code) {
@@ -343,21 +345,17 @@ impl View {
         Effect::Done
     }
 
-    /// Returns the process row under the cursor, or the reason why there is none.
+    /// Returns the process row under the cursor, or the reason why there is none. If a GPU is under the cursor, returns its
+    /// largest process, preferring processes with a known pool.
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
-        self.top().process(app).ok_or_else(|| NO_PROCESS.to_owned())
-    }
-
-    /// Opens the memory screen for the process under the cursor. If a GPU is under the cursor, uses its largest
-    /// process, preferring processes with a known pool.
-    pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let gpu = || screen.gpu(app).filter(|_| screen.group(app).is_none());
         let largest = || MemoryScreen::largest(&app.all_rows, &gpu()?);
-        let row = screen.process(app).or_else(largest);
-        row.map(|row| Effect::Open(Box::new(MemoryScreen::new(row.id()))))
-            .ok_or_else(|| NO_PROCESS.to_owned())
-            .into()
+        screen.process(app).or_else(largest).ok_or_else(|| NO_PROCESS.to_owned())
+    }
+
+    pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
+        self.process(app).map(|row| Effect::Open(Box::new(MemoryScreen::new(row.id())))).into()
     }
 
     /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the data.

@@ -79,13 +79,17 @@ fn the_keys_for_the_next_gpu_say_where_there_is_none() {
 
 #[test]
 fn the_stack_key_works_on_the_overview() {
-    let mut test_app = test_app();
-    test_app.send("S");
-    assert!(test_app.text(140, 40).contains("no process under the cursor"));
-    test_app.send("\tS");
-    assert!(test_app.text(140, 40).contains("On the GPU"));
     let is_stack = |request: &&Request| matches!(request, Request::Stacks(key) if key.pid.0 == 418);
-    assert_eq!(test_app.asked.iter().filter(is_stack).count(), 1);
+    // With a GPU under the cursor, the key reads the stack of its largest process.
+    for keys in ["S", "\tS"] {
+        let mut test_app = test_app();
+        test_app.send(keys);
+        assert!(test_app.text(140, 40).contains("On the GPU"));
+        assert_eq!(test_app.asked.iter().filter(is_stack).count(), 1);
+    }
+    let mut idle = TestApp::new(1, &[]);
+    idle.send("S");
+    assert!(idle.text(140, 40).contains("no process under the cursor"));
 }
 
 #[test]

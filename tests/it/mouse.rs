@@ -123,11 +123,11 @@ fn click_chooses_in_menus_and_panes() {
     }
     // On a GPU's screen: click its processes and its facts.
     terminal.send("g\r");
-    terminal.wait_text("Tab Scroll");
+    terminal.wait_text("Tab scrolls");
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b");
     press(&terminal, "Activity");
-    terminal.wait_for(|s| !s.contents().contains("Tab Scroll"), "the facts have the keys");
+    terminal.wait_for(|s| !s.contents().contains("Tab scrolls"), "the facts have the keys");
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b again");
     press(&terminal, &b.pid().to_string());

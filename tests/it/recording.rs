@@ -272,6 +272,25 @@ fn steps_skips_and_times_seek_to_their_frame() {
 }
 
 #[test]
+fn a_skip_back_and_a_skip_forward_return_to_the_same_frame() {
+    // Samples are never taken exactly one second apart.
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
+    for seq in 0..120 {
+        let mut frame = frame(seq);
+        (frame.mono, frame.interval) = (Mono(frame.mono.0 + seq * 37 % 90), Millis(1_000));
+        recorder.frame(&frame).unwrap();
+    }
+    let mut seen = start(recorder.finish().unwrap(), PAUSED);
+    seen.position(|_| true);
+    let mut at = seen.go(Play::Step(60));
+    for _ in 0..20 {
+        seen.go(Play::Skip(-10_000));
+        assert_eq!(seen.go(Play::Skip(10_000)), at);
+        at = seen.go(Play::Step(1));
+    }
+}
+
+#[test]
 fn a_jump_fills_the_charts_and_brings_the_events_of_the_past() {
     let mut seen = start(recording(600), PAUSED);
     seen.position(|_| true);

@@ -390,9 +390,9 @@ fn visit_everything(terminal: &Terminal) {
         ("/", "filter:"),
         ("zzz", "No process matches"),
         ("\x7f\x7f\x7f\r", "train"),
-        ("\r", "Tab Scroll"),
+        ("\r", "Tab scrolls"),
         ("\r", "On the GPU"),
-        ("q", "Tab Scroll"),
+        ("q", "Tab scrolls"),
         ("q", "Enter open"),
         ("p", "paused"),
         ("p", "live"),
@@ -473,7 +473,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         // The reason stays on every screen.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");
-        terminal.wait_text("Tab Scroll");
+        terminal.wait_text("Tab scrolls");
         terminal.wait_text("REPLAY demo");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.send("\x03");

@@ -132,12 +132,14 @@ impl Player {
         shown.saturating_add(self.pending_frames)
     }
 
+    /// Returns the time from which a skip starts. Half an interval is added, because a jump shows the last frame before its
+    /// target. Otherwise, a skip back and a skip forward would end one frame early.
     fn time_of(&mut self, target: Option<Target>) -> Mono {
         if let Some(Target::Time(time)) = target {
             return time;
         }
         self.move_to_pending(target);
-        self.shown.map_or(Mono(0), |shown| shown.mono)
+        self.shown.map_or(Mono(0), |shown| Mono(shown.mono.0 + shown.interval.0 / 2))
     }
 
     fn move_to_pending(&mut self, target: Option<Target>) {

@@ -130,6 +130,10 @@ impl<R: HolderList> Screen for HolderScreen<R> {
         self.list.footer()
     }
 
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        self.list.has_use_for(action, app)
+    }
+
     fn def(&self) -> &'static ScreenDef {
         R::DEF
     }

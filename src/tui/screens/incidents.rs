@@ -18,7 +18,7 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "incidents",
     title: "Incidents",
     glossary: &[
-        ("*", "Unread."),
+        ("new", "You have not read the explanation yet."),
         (
             "SEVERITY",
             "`fatal`: the process exited. `caught`: an allocation failed and the process continued. `note`: \
@@ -39,7 +39,7 @@ pub type IncidentList = ListScreen<ListedIncident>;
 const HOST: &str = "HOST";
 
 const COLUMNS: &[Column<ListedIncident>] = &[
-    Column::left("", 1, 0, unread, "Marks unread incidents."),
+    Column::left("", 3, 0, unread, "Marks unread incidents."),
     Column::left("WHEN", 11, 1, when, "Time of the incident, according to this host's clock."),
     Column::left(HOST, 10, 3, host, "Host of the incident. Shown only if there are several.")
         .sorted(First::Smallest, |listed| SortKey::text(listed.incident.host.as_ref())),
@@ -49,13 +49,13 @@ const COLUMNS: &[Column<ListedIncident>] = &[
         }),
     Column::left("HEADLINE", 20, 2, headline, "Kind of error.")
         .sorted(First::Smallest, |listed| SortKey::text(Some(&listed.incident.headline))),
-    Column::left("PROCESS", 14, 5, process, "Program and its PID.")
+    Column::left("PROCESS", 18, 5, process, "Program and its PID.")
         .sorted(First::Smallest, |listed| SortKey::text(program(&listed.incident).as_ref())),
     Column::rest("SUMMARY", 13, 6, title, "What happened, with the measured values."),
 ];
 
 fn unread(listed: &ListedIncident, _: &Theme) -> Cell {
-    Cell::new(if listed.is_read { "" } else { "*" }, Role::Key)
+    Cell::new(if listed.is_read { "" } else { "new" }, Role::Key)
 }
 
 fn when(listed: &ListedIncident, theme: &Theme) -> Cell {

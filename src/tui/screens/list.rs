@@ -248,6 +248,12 @@ impl<R: ListRow> Screen for ListScreen<R> {
         R::FOOTER
     }
 
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        let needs_rows =
+            matches!(action, Action::Open | Action::Filter | Action::Sort | Action::Copy);
+        !needs_rows || !R::rows(app, &self.subject).is_empty()
+    }
+
     fn def(&self) -> &'static ScreenDef {
         R::DEF
     }

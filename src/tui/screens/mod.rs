@@ -76,6 +76,16 @@ pub trait Screen {
     /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
+    /// Returns true if the footer action has an effect on the current content of the screen.
+    fn has_use_for(&self, _action: Action, _app: &App) -> bool {
+        true
+    }
+
+    /// Returns true if the arrow keys move a cursor sideways. In a recording, they otherwise move the playback.
+    fn moves_sideways(&self) -> bool {
+        false
+    }
+
     /// Returns the GPU for which this screen shows values that are expensive to read.
     fn focus(&self) -> Option<GpuUuid> {
         None

@@ -161,7 +161,7 @@ fn legend_text(app: &App, width: u16) -> String {
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
     let gpus = app.frame.gpus.iter();
     let marks: Vec<Mark> = gpus.flat_map(|gpu| marks::of_gpu(app, &gpu.uuid)).collect();
-    let marks = match timeline::legend(&marks, app.time_axis(None), &app.theme) {
+    let marks = match timeline::legend(&marks, app.time_axis(None), usize::MAX, &app.theme) {
         legend if legend.is_empty() => legend,
         legend => format!("  {legend}"),
     };

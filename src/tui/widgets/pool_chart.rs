@@ -73,7 +73,7 @@ impl PoolChart<'_> {
         ];
         // Failed requests are in the list above.
         let others = self.marks.iter().filter(|mark| mark.glyph != glyphs.oom);
-        let others = legend(&others.copied().collect::<Vec<_>>(), self.axis, theme);
+        let others = legend(&others.copied().collect::<Vec<_>>(), self.axis, usize::MAX, theme);
         let others = if others.is_empty() { others } else { format!("  {others}") };
         let dim = theme.style(Role::Dim);
         let role = self.axis.past.map_or(Role::Dim, |_| Role::Warn);

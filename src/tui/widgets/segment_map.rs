@@ -217,6 +217,39 @@ impl SegmentLayout {
         }
     }
 
+    /// Returns the first cell to the right that shows other blocks than the cell at `cursor`, or the last cell if there is none.
+    fn next_block(&self, map: &PoolMap, cursor: Cursor) -> Cursor {
+        let mut at = self.nearest(cursor);
+        loop {
+            let next = self.right(at);
+            if next == at || !self.is_same_block(map, next, at) {
+                return next;
+            }
+            at = next;
+        }
+    }
+
+    /// Returns the first cell of the block at `cursor`, or of the previous block if `cursor` is at the first cell.
+    fn previous_block(&self, map: &PoolMap, cursor: Cursor) -> Cursor {
+        let mut at = self.left(cursor);
+        loop {
+            let previous = self.left(at);
+            if previous == at || !self.is_same_block(map, previous, at) {
+                return at;
+            }
+            at = previous;
+        }
+    }
+
+    /// Returns true if two cells show the same blocks of one segment.
+    fn is_same_block(&self, map: &PoolMap, one: Cursor, two: Cursor) -> bool {
+        let blocks = |cursor| {
+            let cell = self.under(map, cursor)?;
+            Some((cell.segment.address, std::ptr::from_ref(cell.blocks)))
+        };
+        blocks(one) == blocks(two)
+    }
+
     /// Returns the content of the cell under a cursor.
     pub fn under<'m>(&self, map: &'m PoolMap, cursor: Cursor) -> Option<CellContents<'m>> {
         let cursor = self.nearest(cursor);
@@ -320,15 +353,15 @@ impl MapPane {
         self.cached.borrow().as_ref().map(|cached| Rc::clone(&cached.2))
     }
 
-    /// Returns true if the action moves the cursor.
-    pub fn act(&mut self, action: Action, page: usize) -> bool {
+    /// Moves the cursor: sideways by a block, otherwise by a row. Returns false for all other actions.
+    pub fn act(&mut self, action: Action, map: &PoolMap, page: usize) -> bool {
         let Some(layout) = self.drawn() else {
             return false;
         };
         let row = layout.nearest(self.cursor).row;
         self.cursor = match (action, moved(row, layout.rows(), page, action)) {
-            (Action::Left, _) => layout.left(self.cursor),
-            (Action::Right, _) => layout.right(self.cursor),
+            (Action::Left, _) => layout.previous_block(map, self.cursor),
+            (Action::Right, _) => layout.next_block(map, self.cursor),
             (_, Some(row)) => Cursor { row, ..self.cursor },
             (_, None) => return false,
         };
@@ -632,6 +665,28 @@ mod tests {
         }
         assert_eq!((steps, cursor), (0, Cursor::default()));
         assert_eq!(SegmentLayout::default().under(&map, cursor), None);
+    }
+
+    #[test]
+    fn left_and_right_move_from_block_to_block() {
+        let map = two();
+        let layout = SegmentLayout::with_cell(&map, 24, Bytes::mib(8));
+        let mut starts = vec![Cursor::default()];
+        loop {
+            let last = starts[starts.len() - 1];
+            let next = layout.next_block(&map, last);
+            if next == last {
+                break;
+            }
+            starts.push(next);
+        }
+        let places: Vec<(usize, usize)> = starts.iter().map(|at| (at.row, at.x)).collect();
+        assert_eq!(places, [(0, 0), (0, 8), (0, 13), (0, 14), (1, 0), (1, 1)]);
+        for pair in starts.windows(2) {
+            assert_eq!(layout.previous_block(&map, pair[1]), pair[0]);
+        }
+        let middle = Cursor { row: 0, x: 11 };
+        assert_eq!(layout.previous_block(&map, middle), Cursor { row: 0, x: 8 });
     }
 
     #[test]

@@ -41,14 +41,23 @@ impl Mark {
     }
 }
 
-/// Explains the marks on an axis: `x OOM  e exit  ! incident`. Empty if there are none.
-pub fn legend(marks: &[Mark], axis: TimeAxis, theme: &Theme) -> String {
+/// Explains the marks on an axis: `x OOM  ! incident  e exit`. Empty if there are none. Omits the last entries if they do not
+/// fit into `width` columns.
+pub fn legend(marks: &[Mark], axis: TimeAxis, width: usize, theme: &Theme) -> String {
     let is_shown = |at: Mono| at <= axis.end && axis.end.since(at) <= axis.length;
     let shown = |glyph: &str| marks.iter().any(|mark| mark.glyph == glyph && is_shown(mark.at));
     let glyphs = &theme.glyphs;
-    let words = [(glyphs.oom, "OOM"), (glyphs.ended, "exit"), (glyphs.incident, "incident")];
-    let words = words.iter().filter(|(glyph, _)| shown(glyph));
-    words.map(|(glyph, word)| format!("{glyph} {word}")).collect::<Vec<_>>().join("  ")
+    let words = [(glyphs.oom, "OOM"), (glyphs.incident, "incident"), (glyphs.ended, "exit")];
+    let mut legend = String::new();
+    for (glyph, word) in words.iter().filter(|(glyph, _)| shown(glyph)) {
+        let gap = if legend.is_empty() { "" } else { "  " };
+        let entry = format!("{gap}{glyph} {word}");
+        if columns_of(&legend) + columns_of(&entry) > width {
+            break;
+        }
+        legend.push_str(&entry);
+    }
+    legend
 }
 
 impl<'a> Timeline<'a> {
@@ -84,10 +93,8 @@ impl<'a> Timeline<'a> {
     ) {
         let Some(plot) = plot(area) else { return };
         put_line(buffer, area, &self.title, Role::Dim, theme);
-        let legend = legend(marks, axis, theme);
-        if columns_of(&self.title) + 2 + columns_of(&legend) <= usize::from(area.width) {
-            put_line_right(buffer, area, &legend, Role::Dim, theme);
-        }
+        let room = usize::from(area.width).saturating_sub(columns_of(&self.title) + 2);
+        put_line_right(buffer, area, &legend(marks, axis, room, theme), Role::Dim, theme);
         edge_labels(plot, &self.top_label, buffer, theme);
         let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, plot)).collect();
         axis.draw(&marks, plot, buffer, theme);
@@ -201,8 +208,9 @@ mod tests {
         let glyphs = &theme.glyphs;
         let marks =
             [mark(95_000, glyphs.ended), mark(94_000, glyphs.oom), mark(20_000, glyphs.incident)];
-        assert_eq!(legend(&marks, axis, &theme), "x OOM  e exit");
-        assert_eq!(legend(&[], axis, &theme), "");
+        assert_eq!(legend(&marks, axis, 13, &theme), "x OOM  e exit");
+        assert_eq!(legend(&marks, axis, 12, &theme), "x OOM");
+        assert_eq!(legend(&[], axis, 13, &theme), "");
     }
 
     #[test]

@@ -142,14 +142,9 @@ impl GpuScreen {
         let last = lines.len().saturating_sub(shown);
         draw_facts(&lines, first, area, MIN_FACTS, buffer, &app.theme);
         if last > 0 && self.pane == Pane::Processes {
-            let hint = format!("{} more ", last.min(lines.len()));
-            put_line_right(
-                buffer,
-                row(area, area.y - 1),
-                &format!("{hint} Tab Scroll "),
-                Role::Dim,
-                &app.theme,
-            );
+            let tab = app.keymap.label(Action::NextPane);
+            let hint = format!("{last} more lines, {tab} scrolls ");
+            put_line_right(buffer, row(area, area.y - 1), &hint, Role::Dim, &app.theme);
         }
     }
 }
@@ -279,6 +274,10 @@ impl Screen for GpuScreen {
             Some(_) => None,
             None => self.gpu(app).map(copy_text::gpu),
         }
+    }
+
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        action != Action::NextGpu || app.frame.gpus.len() > 1
     }
 
     fn footer(&self) -> &'static [Action] {

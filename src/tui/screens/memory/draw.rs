@@ -13,7 +13,7 @@ use crate::model::units::Bytes;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::{margin, split_top};
+use crate::tui::widgets::area::{margin, row, split_top};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_all, put_line, put_lines, put_right, wrap_words};
 use crate::tui::widgets::histogram;
@@ -358,8 +358,12 @@ impl Shown<'_> {
         let last = lines.len().saturating_sub(usize::from(area.height));
         let first = self.screen.scroll.min(last);
         for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
-            let style = theme.style(if line.value.is_empty() { Role::Title } else { Role::Dim });
-            put(buffer, area.x, y, &line.name, 26, style);
+            if line.value.is_empty() {
+                let heading = row(area, y);
+                put_line(buffer, heading, &line.name, Role::Title, theme);
+                continue;
+            }
+            put(buffer, area.x, y, &line.name, 26, theme.style(Role::Dim));
             let value = theme.style(Role::Text);
             put_right(buffer, area.x + 26, area.x + 38, y, &line.value, value);
             let room = area.width.saturating_sub(40);

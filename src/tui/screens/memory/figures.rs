@@ -80,8 +80,7 @@ impl Parts {
 
     /// Returns true if the map and the statistics describe different instants.
     fn differ(&self, map: &Fragmentation) -> bool {
-        let idle = map.free.0.saturating_add(map.active.0);
-        self.allocated.0.abs_diff(map.allocated.0) > STEP || self.idle.0.abs_diff(idle) > STEP
+        differ(self.allocated, self.idle, map)
     }
 
     /// Splits idle memory into the parts reported by a map. Their total is limited to the idle memory, because the map
@@ -123,6 +122,12 @@ impl Parts {
         let rest = Bytes(self.idle.0.saturating_sub(sum));
         [known[0], known[1], known[2], known[3], rest]
     }
+}
+
+/// Returns true if the sizes differ from those of a map, which was then read at a different time.
+fn differ(allocated: Bytes, idle: Bytes, map: &Fragmentation) -> bool {
+    let map_idle = map.free.0.saturating_add(map.active.0);
+    allocated.0.abs_diff(map.allocated.0) > STEP || idle.0.abs_diff(map_idle) > STEP
 }
 
 /// Returns the exact memory values that the driver reports for a GPU, and whether they contradict the GPU memory
@@ -201,14 +206,19 @@ impl Figures {
         Some(Bytes(self.idle.0 + self.card?.free.0))
     }
 
-    /// Says whether the fragmentation matters now: `no problem now: a request of 79.44 GiB fits`.
+    /// Returns true if the figures and the map describe different instants.
+    pub fn differ(&self, map: &Fragmentation) -> bool {
+        differ(self.allocated, self.idle, map)
+    }
+
+    /// Says whether the fragmentation matters now: `harmless now: up to 79.44 GiB fits`.
     pub fn fragmentation_verdict(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
             return String::new();
         };
         let fits = down_with_unit(largest);
         match (is_harmless(largest, unused), self.fits.is_complete()) {
-            (true, _) => format!("no problem now: a request of {fits} fits"),
+            (true, _) => format!("harmless now: up to {fits} fits"),
             (false, true) => format!("no request above {fits} fits"),
             (false, false) => format!("a request above {fits} may fail"),
         }

@@ -238,13 +238,14 @@ impl Screen for MemoryScreen {
                 Some(at) => self.scroll = at,
                 None => return Effect::Ignored,
             },
+            Action::Open if self.analysed_map.is_some() => {
+                return Effect::Message("the line below the map describes this block".into());
+            }
             action => {
-                let moves = matches!(action, Action::Left | Action::Right)
-                    || moved(0, 1, 1, action).is_some();
-                if !moves {
+                let map = self.analysed_map.as_ref().map(|read| &read.map);
+                if !map.is_some_and(|map| self.map.act(action, map, 10)) {
                     return Effect::Ignored;
                 }
-                self.map.act(action, 10);
             }
         }
         Effect::Done
@@ -302,14 +303,27 @@ impl Screen for MemoryScreen {
             Action::Holders,
             Action::NextPane,
             Action::NextGpu,
+            Action::Left,
+            Action::Right,
             Action::Stack,
             Action::Copy,
             Action::Probe,
-            Action::Left,
-            Action::Right,
             Action::ZoomOut,
             Action::ScrollBack,
         ]
+    }
+
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        match action {
+            Action::NextGpu => self.devices(app).len() > 1,
+            Action::NextPane | Action::Left | Action::Right => self.analysed_map.is_some(),
+            Action::ZoomOut | Action::ScrollBack => self.pool(app).is_some(),
+            _ => true,
+        }
+    }
+
+    fn moves_sideways(&self) -> bool {
+        self.analysed_map.is_some()
     }
 
     fn def(&self) -> &'static ScreenDef {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::AnalysedMap;
 use super::Shown;
 use super::figures::{Card, Figures, STEP, down, gib};
-use crate::allocator::fragmentation::StreamPool;
+use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::model::gpu::Gpu;
@@ -84,8 +84,8 @@ pub struct Metric {
 }
 
 /// Heading of the metrics. They come from the map, so they may not add up with the statistics.
-fn metrics_title(figures: &Figures) -> &'static str {
-    match figures.is_split_approximate {
+fn metrics_title(figures: &Figures, of: &Fragmentation) -> &'static str {
+    match figures.differ(of) {
         true => "METRICS (from the map, read at another time)",
         false => "METRICS",
     }
@@ -101,7 +101,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
     };
     let absent = || theme.glyphs.absent.to_owned();
     let mut lines = vec![
-        metric(metrics_title(figures), String::new(), ""),
+        metric(metrics_title(figures, of), String::new(), ""),
         metric(
             "external fragmentation",
             of.external().map_or_else(absent, percent),
@@ -113,15 +113,15 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
             "inactive split bytes",
             small_gib(of.inactive_split),
             if of.expandable {
-                "not counted by PyTorch for expandable segments"
+                "not counted for expandable segments"
             } else {
-                "free, in segments that also hold a live block"
+                "free, beside a live block"
             },
         ),
         metric(
             "rounding waste",
             if of.rounding_known { small_gib(of.rounding) } else { absent() },
-            "allocated - requested; blocks are multiples of 512 bytes",
+            "allocated - requested, 512-byte steps",
         ),
         metric("segments", pool.stats.segments.to_string(), "contiguous regions from the driver"),
     ];
@@ -138,18 +138,14 @@ fn stream_pool_lines(read: &AnalysedMap) -> Vec<Metric> {
         return Vec::new();
     }
     let heading = Metric {
-        name: "FREE BY STREAM AND POOL".into(),
+        name: "FREE BY STREAM AND POOL (a stream cannot use that of others)".into(),
         value: String::new(),
         description: String::new(),
     };
     let line = |part: &StreamPool| Metric {
         name: format!("stream {} {}", stream_text(part.stream), pool_text(part.pool)),
         value: small_gib(part.free),
-        description: format!(
-            "{} blocks, largest {}; not usable by other streams",
-            part.count,
-            small_gib(part.largest)
-        ),
+        description: format!("{} blocks, largest {}", part.count, small_gib(part.largest)),
     };
     std::iter::once(heading).chain(stream_pools.iter().map(line)).collect()
 }
@@ -263,12 +259,12 @@ impl Shown<'_> {
     }
 
     fn free_text(&self, card: Card) -> String {
-        let elsewhere = if card.elsewhere.0 > 0 { " - elsewhere" } else { "" };
         let (total, driver) = (gib(card.total), gib(card.driver));
         if self.wide {
+            let elsewhere = if card.elsewhere.0 > 0 { " - elsewhere" } else { "" };
             format!("card {total} - driver {driver} - process{elsewhere}")
         } else {
-            format!("{total} - {driver} - process{elsewhere}")
+            format!("of {total} (driver {driver})")
         }
     }
 

@@ -231,7 +231,10 @@ impl SnapshotScreen {
         let page = usize::from(pane.height.saturating_sub(2));
         match self.pane {
             Pane::Summary => false,
-            Pane::Map => self.map.act(action, page),
+            Pane::Map => {
+                let device = self.opened.snapshot.devices.get(self.device_index);
+                device.is_some_and(|device| self.map.act(action, &device.map, page))
+            }
             Pane::Time => {
                 let Some(device) = self.opened.snapshot.devices.get(self.device_index) else {
                     return false;
@@ -359,6 +362,10 @@ impl Screen for SnapshotScreen {
                 &[Action::NextPane, Action::Open, Action::Filter, Action::Down, Action::Copy]
             }
         }
+    }
+
+    fn has_use_for(&self, action: Action, _app: &App) -> bool {
+        action != Action::NextGpu || self.opened.snapshot.devices.len() > 1
     }
 
     fn copied(&self, _app: &App) -> Option<Copied> {
