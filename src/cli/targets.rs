@@ -182,7 +182,8 @@ fn likely_mistake(
     }
     if Path::new(word).exists() {
         return Some(format!(
-            "`{shown}` is a file, not a host. To play a recording: `gputop replay {shown}`"
+            "`{shown}` is a file, not a host. To explain a log: `gputop explain {shown}`. To play a recording: \
+             `gputop replay {shown}`"
         ));
     }
     // Accept a name with a user or a port, which can only be a host.

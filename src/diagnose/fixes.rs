@@ -113,14 +113,20 @@ fn fixes(
     fixes
 }
 
-/// Replaces `python train.py` in a fix with the user's script.
+/// The process of the user's script in the fix of a card.
+const PROCESS: &str = "$(pgrep -nf train.py)";
+
+/// Replaces `python train.py` in a fix with the user's script, and the search for its process with a placeholder if the script is
+/// unknown.
 fn for_script(change: String, script: Option<&str>, setting: &Setting<'_>) -> String {
     // Leave fixes unchanged if the script's name contains characters that would need quoting.
     let is_plain =
         |name: &&str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     match script.filter(is_plain) {
-        Some(script) => change.replace(workload::SCRIPT, &format!("python {script}")),
-        None => change.replace(workload::SCRIPT, setting.usual_command()),
+        Some(script) => change
+            .replace(workload::SCRIPT, &format!("python {script}"))
+            .replace(PROCESS, &format!("$(pgrep -nf {script})")),
+        None => change.replace(workload::SCRIPT, setting.usual_command()).replace(PROCESS, "PID"),
     }
 }
 

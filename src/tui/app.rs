@@ -24,7 +24,7 @@ use super::screens::fleet::FleetRow;
 use super::signal_targets::outcome_text;
 use super::tags::Tags;
 use super::theme::Theme;
-use super::time_window::{ScrollDirection, TimeWindow};
+use super::time_window::{Retained, ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
@@ -288,18 +288,18 @@ impl App {
         self.stacks.clear();
         self.pool_samples.clear();
         let frames_from = summaries.last().map_or(from, Summary::end);
-        let has_history = self.time_window.covers(from) && self.time_window.covers(frames_from);
-        let is_contiguous = self.time_window.jump(from);
-        self.ended.retain(|ended| is_contiguous && ended.mono < from);
-        if has_history {
-            return;
-        }
-        if is_contiguous {
-            self.history.forget_from(from);
-            self.past_frames.forget_from(from);
-        } else {
-            self.history = History::default();
-            self.past_frames = PastFrames::default();
+        let retained = self.time_window.jump(from, frames_from);
+        self.ended.retain(|ended| retained != Retained::Nothing && ended.mono < from);
+        match retained {
+            Retained::All => return,
+            Retained::Earlier => {
+                self.history.forget_from(from);
+                self.past_frames.forget_from(from);
+            }
+            Retained::Nothing => {
+                self.history = History::default();
+                self.past_frames = PastFrames::default();
+            }
         }
         self.fill(summaries);
     }

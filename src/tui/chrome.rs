@@ -16,6 +16,7 @@ use super::probe_question;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
+use super::screens::memory;
 use super::signal_targets;
 use super::theme::Role;
 use super::widgets::cells::{
@@ -185,7 +186,7 @@ pub fn interval_text(interval: Millis) -> String {
 pub fn notice_lines(app: &App, screen: &str, width: u16) -> Vec<(String, Role)> {
     let guide = app.recording.as_ref().and_then(|recording| {
         let guide = recording.guide.filter(|guide| guide.applies_to(screen))?;
-        let has_incident = app.shown_incidents().next().is_some();
+        let has_incident = app.unread_incidents().next().is_some();
         Some((guide.words(&app.keymap, recording.position.paused, has_incident), Role::Key))
     });
     let notice = notice_text(app).map(|notice| (notice, Role::Warn));
@@ -250,7 +251,8 @@ pub fn incident(
     let theme = &app.theme;
     let margin = u16::from(area.width >= 60);
     let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
-    let key = format!(" {} {}", app.keymap.label(Action::Why), Action::Why.def().short);
+    let explain = if is_above_page { "open" } else { Action::Why.def().short };
+    let key = format!(" {} {explain}", app.keymap.label(Action::Why));
     let key = if Some(incident) == explained { key } else { String::new() };
     let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
     let others = unread.len() - 1;
@@ -388,8 +390,10 @@ fn is_available(action: Action, app: &App) -> bool {
 }
 
 /// Returns the label of a footer key. Some keys are labelled with their current effect.
-fn footer_word(action: Action, app: &App) -> &'static str {
+fn footer_word(action: Action, screen: &dyn Screen, app: &App) -> &'static str {
     match (action, &app.recording) {
+        (Action::Why, _) if screen.incident().is_some() => "next incident",
+        (Action::Open, _) if screen.def().id == memory::DEF.id => "next largest block",
         (Action::PlayPause, Some(recording)) if recording.position.paused => "play",
         (Action::Pause, None) if app.paused => "resume",
         (Action::Now, Some(_)) => "return",
@@ -444,7 +448,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     let (main, other) = (own.clone().take(before_play), own.skip(before_play));
     let mut at = area.x + 1;
     for action in main.chain(&play).chain(other) {
-        let Some(hint) = Hint::new(*action, footer_word(*action, app), app) else {
+        let Some(hint) = Hint::new(*action, footer_word(*action, screen, app), app) else {
             continue;
         };
         let end = at + hint.width();

@@ -136,8 +136,10 @@ fn of_gpu(row: &ProcessRow, theme: &Theme) -> Cell {
 
 /// Returns a cell with the change in VRAM in GiB per minute, such as `+12.4`. The heading states the unit.
 fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
+    let is_new = row.ended().is_none() && row.shown_age().is_some_and(|age| age.0 < 60_000);
     match row.growth_text() {
         Some(text) if text == "0.0" => Cell::new(text, Role::Dim),
+        None if is_new => Cell::new("new", Role::Dim),
         text => Cell::known(text, theme),
     }
 }
@@ -173,7 +175,7 @@ columns! {
         "VRAM of the process as a share of the GPU's memory.";
     right GROWTH 7 14, growth,
         Largest |row| SortKey::number(row.growth()),
-        "Growth: change in VRAM over the last minute.";
+        "Growth: change in VRAM over the last minute, unknown for a new process.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";

@@ -45,8 +45,17 @@ pub struct TimeWindow {
     end: Option<Mono>,
     /// Start of the contiguous history.
     since: Option<Mono>,
-    /// End of the contiguous history.
+    /// End of the contiguous history. In a recording, it may be later than the playback position.
     until: Mono,
+}
+
+/// The part of the history that is still valid after a jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retained {
+    All,
+    /// The history before the start of the history that the jump supplies.
+    Earlier,
+    Nothing,
 }
 
 impl TimeWindow {
@@ -59,17 +68,23 @@ impl TimeWindow {
     /// Extends the history to the time of a new frame.
     pub fn extend(&mut self, time: Mono) {
         self.since = Some(self.since.map_or(time, |since| since.min(time)));
-        self.until = time;
+        self.until = self.until.max(time);
     }
 
-    /// Handles a jump within a recording. The recording then supplies the history from `from` on. Returns false if
-    /// there is a gap between the known history and `from`, in which case the known history must be discarded.
-    pub fn jump(&mut self, from: Mono) -> bool {
-        let is_contiguous = self.covers(from);
+    /// Handles a jump within a recording. The recording then supplies summaries of the history from `from` on, and frames from
+    /// `frames_from` on. Everything is retained if it replaces the summaries, because it is more precise. Nothing is
+    /// retained if there is a gap between the known history and `from`.
+    pub fn jump(&mut self, from: Mono, frames_from: Mono) -> Retained {
+        let retained = match (self.covers(from), self.covers(frames_from)) {
+            (true, true) => Retained::All,
+            (true, false) => Retained::Earlier,
+            (false, _) => Retained::Nothing,
+        };
         self.min_zoom = self.automatic_zoom(self.until);
-        let since = self.since.filter(|_| is_contiguous).unwrap_or(from);
-        *self = Self { since: Some(since), until: from, ..self.reset() };
-        is_contiguous
+        let since = self.since.filter(|_| retained != Retained::Nothing).unwrap_or(from);
+        let until = if retained == Retained::All { self.until } else { from };
+        *self = Self { since: Some(since), until, ..self.reset() };
+        retained
     }
 
     /// Prepends the history between `from` and `before`. Returns false if the history no longer starts at `before`.
@@ -227,11 +242,16 @@ mod tests {
     #[test]
     fn a_jump_retains_only_contiguous_history() {
         let mut window = window_of(60);
-        assert!(window.jump(Mono(95 * MINUTE)));
-        assert_eq!(window.since(), Some(Mono(40 * MINUTE)));
-        // The history after minute 95 was discarded by the previous jump.
-        assert!(!window.jump(Mono(99 * MINUTE)));
-        assert_eq!(window.since(), Some(Mono(99 * MINUTE)));
-        assert!(!window.jump(Mono(10 * MINUTE)));
+        let minute = |minute: u64| Mono(minute * MINUTE);
+        assert_eq!(window.jump(minute(95), minute(96)), Retained::All);
+        assert_eq!(window.since(), Some(minute(40)));
+        // The history up to minute 100 is still known.
+        assert_eq!(window.jump(minute(97), minute(99)), Retained::All);
+        assert_eq!(window.jump(minute(98), minute(101)), Retained::Earlier);
+        assert_eq!(window.since(), Some(minute(40)));
+        // The history after minute 98 was discarded by the previous jump.
+        assert_eq!(window.jump(minute(99), minute(99)), Retained::Nothing);
+        assert_eq!(window.since(), Some(minute(99)));
+        assert_eq!(window.jump(minute(10), minute(11)), Retained::Nothing);
     }
 }

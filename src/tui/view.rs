@@ -229,8 +229,8 @@ impl View {
         app.unread_incidents().filter(|known| !is_on_screen(known)).collect()
     }
 
-    /// Returns the incident that the explain key opens: that of the process under the cursor, or else the newest unread
-    /// one, or else the newest one. The screen of a process opens only the incident of that process.
+    /// Returns the incident that the explain key opens: that of the process or GPU under the cursor, or else the newest
+    /// unread one, or else the newest one. The screen of a process opens only the incident of that process.
     fn incident_to_explain<'a>(&self, app: &'a App) -> Option<&'a Arc<Incident>> {
         let row = self.top().process(app);
         let of_process = row.and_then(|row| app.incident_of(row.id().key));
@@ -239,7 +239,15 @@ impl View {
         if self.is_process_screen(app) {
             return of_process;
         }
-        of_process.or_else(|| news(self.unread(app))).or_else(|| Some(&newest()?.incident))
+        let of_gpu = || {
+            let gpu = self.top().gpu(app).filter(|_| row.is_none())?;
+            let newest = app.shown_incidents().find(|known| known.gpus.contains(&gpu))?;
+            Some(&newest.incident)
+        };
+        of_process
+            .or_else(of_gpu)
+            .or_else(|| news(self.unread(app)))
+            .or_else(|| Some(&newest()?.incident))
     }
 
     /// Returns true if the screen on top shows one process.

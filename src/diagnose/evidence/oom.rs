@@ -451,7 +451,8 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
         return Finding::Silent;
     }
     let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
-    match case.context.is_empty() {
+    // The message alone does not show whether these are activations, weights or a leak.
+    match case.frames.is_empty() && case.context.trim().lines().count() <= 1 {
         true => Finding::Hint(clause),
         false => Finding::For(clause),
     }

@@ -11,7 +11,7 @@ pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
 pub use scene::{Others, scene, versions};
 pub(super) use text::check;
-pub use text::{Detail, Style, StyledLine, Tone, lines, text};
+pub use text::{Detail, MAX_FIXES, Style, StyledLine, Tone, lines, text};
 
 use serde::Serialize;
 

@@ -32,11 +32,13 @@ struct Limits {
     quote: usize,
 }
 
+/// Maximum number of fixes in a full explanation. After five failed fixes, a sixth is unlikely to help.
+pub const MAX_FIXES: usize = 5;
+
 impl Limits {
-    /// Limits for a full explanation. After five failed fixes, a sixth is unlikely to help. `--json` has no such
-    /// limits.
+    /// Limits for a full explanation. `--json` has no such limits.
     const FULL: Self =
-        Self { fixes: 5, avoid: 4, causes: 6, checks: 2, secondary: 4, quote: usize::MAX };
+        Self { fixes: MAX_FIXES, avoid: 4, causes: 6, checks: 2, secondary: 4, quote: usize::MAX };
     const SHORT: Self = Self { fixes: 4, avoid: 0, causes: 3, checks: 0, secondary: 2, quote: 9 };
 }
 

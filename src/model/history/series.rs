@@ -130,26 +130,40 @@ impl Series {
         (0..columns as u64)
             .map(|column| {
                 let index = (last + column + 1).checked_sub(columns as u64)?;
-                self.span(index * step, (index + 1).saturating_mul(step))
+                // The history of a recording may continue after the playback position.
+                let to = (index + 1).saturating_mul(step).min(end.0.saturating_add(1));
+                self.span(index * step, to)
             })
             .collect()
     }
 
-    /// Returns the minimum and maximum in a time range. Uses fine buckets if they reach back to `from`, and coarse
-    /// buckets if they do not.
+    /// Returns the minimum and maximum in a time range: that of the coarse buckets before the first fine bucket, and of the
+    /// fine buckets after it.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);
         if !is_known {
             return None;
         }
-        let reaches = |(tier, (width, _)): &(&Tier, (u64, u64))| {
-            tier.start().is_some_and(|start| start * width <= from)
-        };
-        let mut tiers = self.tiers.iter().zip(TIERS);
-        let (tier, (width, _)) = tiers.find(reaches).unwrap_or((&self.tiers[1], TIERS[1]));
-        // A chart column narrower than a bucket shows the bucket that contains it.
-        tier.span(from / width, to.div_ceil(width).max(from / width + 1))
+        let [fine, _] = &self.tiers;
+        let fine_start = fine.start().map_or(u64::MAX, |start| start * TIERS[0].0);
+        let middle = fine_start.clamp(from, to);
+        let parts = [self.part(1, from, middle), self.part(0, middle, to)];
+        parts.into_iter().flatten().reduce(Span::join)
+    }
+
+    /// Returns the minimum and maximum of the buckets of a tier that begin in a time range, so that neighbouring chart columns
+    /// share no bucket. A range without the start of a bucket gets the bucket that contains it.
+    fn part(&self, tier: usize, from: u64, to: u64) -> Option<Span> {
+        if from == to {
+            return None;
+        }
+        let (tier, (width, _)) = (&self.tiers[tier], TIERS[tier]);
+        // The bucket with the first value may begin before the range.
+        let since = self.since.map(|since| since.0).filter(|since| (from..to).contains(since));
+        let first = since.map_or(from.div_ceil(width), |since| since / width);
+        let end = to.div_ceil(width);
+        if first < end { tier.span(first, end) } else { tier.span(from / width, from / width + 1) }
     }
 }
 
@@ -294,6 +308,24 @@ mod tests {
         assert_ne!(shown(&series), before);
     }
 
+    #[test]
+    fn a_chart_excludes_values_after_its_end_and_shows_each_coarse_bucket_once() {
+        let mut series = Series::default();
+        for second in 0..120_u64 {
+            let value = f32::from(u8::from(second >= 60));
+            match second {
+                0..60 => series.put_past(Mono(second / 10 * 10_000), Span(value, value)),
+                _ => series.put(Mono(second * 1_000), value),
+            }
+        }
+        // Columns of 7.5 s: the value is 0 before 60 s and 1 after it.
+        let window = series.window(Mono(62_000), Millis(30_000), 4);
+        let zero = Some(Span(0.0, 0.0));
+        assert_eq!(window, [zero, zero, zero, Some(Span(1.0, 1.0))]);
+        series.put(Mono(63_000), 9.0);
+        assert_eq!(series.window(Mono(62_000), Millis(30_000), 4), window);
+    }
+
     proptest! {
         /// The test data contains gaps, and earlier data that is filled in as values, as summaries, or as both.
         #[test]
@@ -315,6 +347,9 @@ mod tests {
             past.iter().rev().for_each(|(at, value)| series.put_past(Mono(at / 10_000 * 10_000), *value));
             let (length, columns) = (tens * 10_000 * 20, 20);
             for end in [at, at / 2, at + 90_000] {
+                // The last column ends at the end of the chart.
+                let step = length / columns as u64;
+                let end = (end / step + 1) * step - 1;
                 prop_assert_eq!(
                     series.window(Mono(end), Millis(length), columns),
                     plain(&raw, end, length, columns as u64)

@@ -11,14 +11,14 @@ use super::log::LogScreen;
 use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
-    Others, StyledLine, Tone, lines, markdown, program, scene, versions,
+    MAX_FIXES, Others, StyledLine, Tone, lines, markdown, program, scene, versions,
 };
 use crate::model::incident::{Fix, FixKind, Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::effect::Effect;
-use crate::tui::incidents::incident_time;
+use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};
@@ -294,7 +294,8 @@ impl Screen for IncidentScreen {
     }
 
     fn fix(&self, number: usize) -> Result<Copied, Option<usize>> {
-        let fixes = &self.incident.fixes;
+        let shown = self.incident.fixes.len().min(MAX_FIXES);
+        let fixes = &self.incident.fixes[..shown];
         let fix = number.checked_sub(1).and_then(|at| fixes.get(at));
         let fix = fix.ok_or(Some(fixes.len()))?;
         let of =
@@ -321,6 +322,11 @@ impl Screen for IncidentScreen {
         if let Some(now) = app.incidents.again(&self.incident) {
             self.incident = Arc::clone(&now.incident);
         }
+    }
+
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        let is_other = |known: &ListedIncident| !known.is_revision_of(&self.incident);
+        action != Action::Why || app.unread_incidents().any(is_other)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -43,15 +43,15 @@ const COLUMNS: &[Column<ListedIncident>] = &[
     Column::left("WHEN", 11, 1, when, "Time of the incident, according to this host's clock."),
     Column::left(HOST, 10, 3, host, "Host of the incident. Shown only if there are several.")
         .sorted(First::Smallest, |listed| SortKey::text(listed.incident.host.as_ref())),
-    Column::left("SEVERITY", 8, 4, severity_cell, "Severity of the incident.")
+    Column::left("SEVERITY", 8, 6, severity_cell, "Severity of the incident.")
         .sorted(First::Largest, |listed| {
             SortKey::Number(f64::from(listed.incident.severity as u8))
         }),
     Column::left("HEADLINE", 20, 2, headline, "Kind of error.")
         .sorted(First::Smallest, |listed| SortKey::text(Some(&listed.incident.headline))),
-    Column::left("PROCESS", 18, 5, process, "Program and its PID.")
+    Column::left("PROCESS", 18, 4, process, "Program and its PID.")
         .sorted(First::Smallest, |listed| SortKey::text(program(&listed.incident).as_ref())),
-    Column::rest("SUMMARY", 13, 6, title, "What happened, with the measured values."),
+    Column::rest("SUMMARY", 20, 5, title, "What happened, with the measured values."),
 ];
 
 fn unread(listed: &ListedIncident, _: &Theme) -> Cell {

@@ -241,6 +241,19 @@ impl SegmentLayout {
         }
     }
 
+    /// Returns the cell with a byte of a segment, given as an offset from the segment's address.
+    fn cursor_of(&self, segment: usize, offset: u64) -> Option<Cursor> {
+        let is_in = |piece: &&Piece| {
+            let end = piece.from + piece.fills.len() as u64 * self.cell.0;
+            piece.segment == segment && (piece.from..end).contains(&offset)
+        };
+        self.rows.iter().enumerate().find_map(|(row, pieces)| {
+            let piece = pieces.iter().find(is_in)?;
+            let cells = usize::try_from((offset - piece.from) / self.cell.0).ok()?;
+            Some(Cursor { row, x: piece.x + cells })
+        })
+    }
+
     /// Returns true if two cells show the same blocks of one segment.
     fn is_same_block(&self, map: &PoolMap, one: Cursor, two: Cursor) -> bool {
         let blocks = |cursor| {
@@ -325,6 +338,8 @@ impl SegmentLayout {
 #[derive(Debug, Default)]
 pub struct MapPane {
     pub cursor: Cursor,
+    /// Number of the block that [`Self::next_largest`] chose, ordered by size. Unset by other moves.
+    rank: Option<usize>,
     cached: RefCell<Option<(usize, usize, Rc<SegmentLayout>)>>,
 }
 
@@ -365,7 +380,26 @@ impl MapPane {
             (_, Some(row)) => Cursor { row, ..self.cursor },
             (_, None) => return false,
         };
+        self.rank = None;
         true
+    }
+
+    /// Moves the cursor to the largest allocated block, or to the next smaller one after that. Returns a description: `block 2
+    /// of 223 by size: 1.00 GiB allocated`.
+    pub fn next_largest(&mut self, map: &PoolMap) -> Option<String> {
+        let mut blocks: Vec<(&Block, usize)> = Vec::new();
+        for (at, segment) in map.segments.iter().enumerate() {
+            let allocated =
+                segment.blocks.iter().filter(|block| block.state == BlockState::Allocated);
+            blocks.extend(allocated.map(|block| (block, at)));
+        }
+        blocks.sort_unstable_by_key(|(block, _)| (std::cmp::Reverse(block.size), block.address));
+        let rank = self.rank.map_or(0, |rank| rank + 1) % blocks.len().max(1);
+        let (block, segment) = *blocks.get(rank)?;
+        let offset = block.address.saturating_sub(map.segments[segment].address);
+        self.cursor = self.drawn()?.cursor_of(segment, offset)?;
+        self.rank = Some(rank);
+        Some(format!("block {} of {} by size: {} allocated", rank + 1, blocks.len(), block.size))
     }
 
     /// Moves the cursor to the cell at a position.
@@ -687,6 +721,28 @@ mod tests {
         }
         let middle = Cursor { row: 0, x: 11 };
         assert_eq!(layout.previous_block(&map, middle), Cursor { row: 0, x: 8 });
+    }
+
+    #[test]
+    fn goes_through_the_allocated_blocks_by_size() {
+        let map = two();
+        let mut pane = MapPane::default();
+        pane.layout(&map, Rect::new(0, 0, 60, 4));
+        let mut sizes = Vec::new();
+        for _ in 0..5 {
+            let text = pane.next_largest(&map).expect("a block");
+            let cell = pane.under(&map).expect("a cell");
+            assert!(
+                cell.blocks.iter().any(|block| text.contains(&block.size.to_string())),
+                "{text}"
+            );
+            sizes.push(text);
+        }
+        assert_eq!(sizes[0], "block 1 of 4 by size: 64.00 MiB allocated");
+        assert_eq!(sizes[3], "block 4 of 4 by size: 512 bytes allocated");
+        assert_eq!(sizes[4], sizes[0]);
+        pane.act(Action::Down, &map, 1);
+        assert_eq!(pane.next_largest(&map).as_ref(), Some(&sizes[0]));
     }
 
     #[test]

@@ -60,6 +60,16 @@ fn rows(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
+/// Minimum width for the memory map with the histogram beside it.
+const MIN_WIDTH_FOR_BOTH: u16 = 76;
+
+/// Returns true if the histogram is drawn beside the map, so that it needs no pane of its own.
+pub(super) fn has_room_for_histogram(body: Rect) -> bool {
+    let is_small = Shown::is_small(body);
+    let width = if is_small { body.width } else { margin(body).width };
+    width >= MIN_WIDTH_FOR_BOTH
+}
+
 impl Shown<'_> {
     fn is_small(area: Rect) -> bool {
         area.height < 12 || area.width < 60
@@ -138,7 +148,7 @@ impl Shown<'_> {
         areas.metrics = metrics;
         let line = u16::from(upper.height >= 4 && !self.screen.is_embedded);
         let [blocks, under] = split_top(upper, upper.height - line);
-        if blocks.width >= 76 {
+        if blocks.width >= MIN_WIDTH_FOR_BOTH {
             let right = Constraint::Length((area.width * 2 / 5).clamp(32, 60));
             let split = Layout::horizontal([Constraint::Fill(1), right]).spacing(2);
             [areas.map, areas.histogram] = split.areas(blocks);

@@ -222,7 +222,7 @@ impl Screen for MemoryScreen {
         Some(self.row(app)?.ended()?.mono)
     }
 
-    fn act(&mut self, action: Action, app: &App, _body: Rect) -> Effect {
+    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
         match action {
             Action::Memory => {}
             Action::NextGpu => return self.switch(app, 1),
@@ -230,16 +230,18 @@ impl Screen for MemoryScreen {
             Action::NextPane => {
                 self.pane = match self.pane {
                     Pane::Map => Pane::Metrics,
-                    Pane::Metrics => Pane::Histogram,
-                    Pane::Histogram => Pane::Map,
+                    Pane::Metrics if !draw::has_room_for_histogram(body) => Pane::Histogram,
+                    Pane::Metrics | Pane::Histogram => Pane::Map,
                 };
             }
             action if self.pane == Pane::Metrics => match moved(self.scroll, 100, 10, action) {
                 Some(at) => self.scroll = at,
                 None => return Effect::Ignored,
             },
-            Action::Open if self.analysed_map.is_some() => {
-                return Effect::Message("the line below the map describes this block".into());
+            Action::Open => {
+                let read = self.analysed_map.as_ref();
+                let text = read.and_then(|read| self.map.next_largest(&read.map));
+                return text.map_or(Effect::Ignored, Effect::Message);
             }
             action => {
                 let map = self.analysed_map.as_ref().map(|read| &read.map);
@@ -303,6 +305,7 @@ impl Screen for MemoryScreen {
             Action::Holders,
             Action::NextPane,
             Action::NextGpu,
+            Action::Open,
             Action::Left,
             Action::Right,
             Action::Stack,
@@ -316,7 +319,9 @@ impl Screen for MemoryScreen {
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         match action {
             Action::NextGpu => self.devices(app).len() > 1,
-            Action::NextPane | Action::Left | Action::Right => self.analysed_map.is_some(),
+            Action::NextPane | Action::Open | Action::Left | Action::Right => {
+                self.analysed_map.is_some()
+            }
             Action::ZoomOut | Action::ScrollBack => self.pool(app).is_some(),
             _ => true,
         }

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use super::AnalysedMap;
 use super::Shown;
-use super::figures::{Card, Figures, STEP, down, gib};
+use super::figures::{Card, Figures, STEP, down, down_with_unit, gib};
 use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
-use crate::model::pool::Pool;
+use crate::model::pool::{BlockState, Pool, PoolMap};
 use crate::model::process::ProcessKey;
 use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
@@ -108,7 +108,12 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
             &figures.fragmentation_verdict(),
         ),
         metric("free blocks", small_gib(of.free), "all free blocks of the cache"),
-        metric("largest free block", small_gib(of.largest), "in any stream and pool"),
+        metric("largest free block", down_with_unit(of.largest), "in any stream and pool"),
+        metric(
+            "largest allocated block",
+            largest_allocated(&read.map).map_or_else(absent, small_gib),
+            "Enter on the map goes to it",
+        ),
         metric(
             "inactive split bytes",
             small_gib(of.inactive_split),
@@ -129,6 +134,12 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
     lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
     lines.extend(curve_lines(read, theme));
     lines
+}
+
+fn largest_allocated(map: &PoolMap) -> Option<Bytes> {
+    let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
+    let allocated = blocks.filter(|block| block.state == BlockState::Allocated);
+    allocated.map(|block| block.size).max()
 }
 
 /// Returns the free memory of each combination of stream and pool, if there is more than one.
