@@ -280,7 +280,7 @@ fn confirm_copy(problem: &str) -> bool {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
-    let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size()));
+    let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size));
     say(&format!(
         "gputop: {problem}. Copy this program{size} to ~/.cache/gputop/{version} there? [y/N] "
     ));
@@ -288,9 +288,6 @@ fn confirm_copy(problem: &str) -> bool {
     let _ = std::io::stdin().read_line(&mut answer);
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
-
-/// glibc version that released programs require (see dist/build).
-const PORTABLE_GLIBC: (u32, u32) = (2, 17);
 
 /// Copies `file`, or this program, to a host of type `machine`.
 fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
@@ -314,14 +311,10 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
     let mut command = ssh.asking(shared, &install(&program.cksum()?));
     command.stdin(program.file.try_clone()?).stdout(Stdio::null()).stderr(Stdio::inherit());
     if !run(command)?.status.success() {
-        let advice = match program.glibc() {
-            Some((major, minor)) if (major, minor) > PORTABLE_GLIBC => format!(
-                ". If its glibc is older than {major}.{minor}, use `--push=FILE` to copy the release binary, which needs only glibc {}.{}",
-                PORTABLE_GLIBC.0, PORTABLE_GLIBC.1
-            ),
-            _ => String::new(),
-        };
-        bail!("cannot copy gputop to {host}, or cannot run it there; see the error above{advice}");
+        bail!(
+            "cannot copy gputop to {host}, or cannot run it there; see the error above. If it names GLIBC, copy the \
+             release binary with `--push=FILE`, which needs only glibc 2.17"
+        );
     }
     Ok(())
 }
