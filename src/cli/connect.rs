@@ -56,6 +56,15 @@ impl AllowedActions {
             watches: permission(self.watch, watches),
         }
     }
+
+    fn agent_arguments(self) -> String {
+        let arguments = [
+            (self.signals, " --allow-signals"),
+            (self.probe, " --allow-probe"),
+            (self.watch, " --allow-watch"),
+        ];
+        arguments.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, text)| *text).collect()
+    }
 }
 
 /// True if this program can run as an agent.
@@ -151,14 +160,7 @@ fn connection(target: Target, interval: Millis, allowed: AllowedActions) -> Conn
         Target::Ssh(ssh) => shared_connection(ssh),
         Target::Via(_) | Target::Slurm(_) => None,
     };
-    Connection {
-        target,
-        interval,
-        allow_signals: allowed.signals,
-        allow_probe: allowed.probe,
-        allow_watch: allowed.watch,
-        shared,
-    }
+    Connection { target, interval, agent_arguments: allowed.agent_arguments(), shared }
 }
 
 /// Lets ssh prompt for a password if necessary. If the host lacks gputop and the user agrees, copies this program to
