@@ -56,6 +56,15 @@ impl AllowedActions {
             watches: permission(self.watch, watches),
         }
     }
+
+    fn agent_arguments(self) -> String {
+        let arguments = [
+            (self.signals, " --allow-signals"),
+            (self.probe, " --allow-probe"),
+            (self.watch, " --allow-watch"),
+        ];
+        arguments.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, text)| *text).collect()
+    }
 }
 
 /// True if this program can run as an agent.
@@ -151,14 +160,7 @@ fn connection(target: Target, interval: Millis, allowed: AllowedActions) -> Conn
         Target::Ssh(ssh) => shared_connection(ssh),
         Target::Via(_) | Target::Slurm(_) => None,
     };
-    Connection {
-        target,
-        interval,
-        allow_signals: allowed.signals,
-        allow_probe: allowed.probe,
-        allow_watch: allowed.watch,
-        shared,
-    }
+    Connection { target, interval, agent_arguments: allowed.agent_arguments(), shared }
 }
 
 /// Lets ssh prompt for a password if necessary. If the host lacks gputop and the user agrees, copies this program to
@@ -280,7 +282,7 @@ fn confirm_copy(problem: &str) -> bool {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
-    let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size()));
+    let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size));
     say(&format!(
         "gputop: {problem}. Copy this program{size} to ~/.cache/gputop/{version} there? [y/N] "
     ));
@@ -288,9 +290,6 @@ fn confirm_copy(problem: &str) -> bool {
     let _ = std::io::stdin().read_line(&mut answer);
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
-
-/// glibc version that released programs require (see dist/build).
-const PORTABLE_GLIBC: (u32, u32) = (2, 17);
 
 /// Copies `file`, or this program, to a host of type `machine`.
 fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
@@ -314,14 +313,10 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
     let mut command = ssh.asking(shared, &install(&program.cksum()?));
     command.stdin(program.file.try_clone()?).stdout(Stdio::null()).stderr(Stdio::inherit());
     if !run(command)?.status.success() {
-        let advice = match program.glibc() {
-            Some((major, minor)) if (major, minor) > PORTABLE_GLIBC => format!(
-                ". If its glibc is older than {major}.{minor}, use `--push=FILE` to copy the release binary, which needs only glibc {}.{}",
-                PORTABLE_GLIBC.0, PORTABLE_GLIBC.1
-            ),
-            _ => String::new(),
-        };
-        bail!("cannot copy gputop to {host}, or cannot run it there; see the error above{advice}");
+        bail!(
+            "cannot copy gputop to {host}, or cannot run it there; see the error above. If it names GLIBC, copy the \
+             release binary with `--push=FILE`, which needs only glibc 2.17"
+        );
     }
     Ok(())
 }

@@ -7,10 +7,11 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
-use super::{dashboard, print, print_json, runtime};
+use super::{dashboard, print, print_json, runtime, write_out};
 use crate::export;
 use crate::model::document::Document;
 use crate::model::gpu::UnattributedCause;
+use crate::model::text::Escaped;
 use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
 use crate::source::local;
@@ -90,10 +91,7 @@ fn watch(settings: &Settings) -> Result<u8> {
             return Ok(1);
         }
         frames += 1;
-        if is_complete(&app.frame, frames) {
-            print(&report::of(&app))?;
-        }
-        if super::closed_stdout::is_closed() {
+        if is_complete(&app.frame, frames) && !write_out(&Escaped(&report::of(&app)).to_string())? {
             return Ok(0);
         }
     }

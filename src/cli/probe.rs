@@ -5,7 +5,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
@@ -31,7 +30,7 @@ pub struct Args {
     pid: Option<u32>,
     /// Run the allocation pattern under this policy; repeatable [default: all]
     #[arg(long, value_enum)]
-    policy: Vec<PolicyArg>,
+    policy: Vec<Policy>,
     /// Hold memory for at most this time
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = limit_argument)]
     limit: Millis,
@@ -44,29 +43,6 @@ pub struct Args {
     /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum PolicyArg {
-    /// PyTorch's caching allocator with default settings
-    Native,
-    /// PyTorch's caching allocator with expandable_segments:True
-    Expandable,
-    /// cudaMalloc for every request
-    Plain,
-    /// cudaMallocAsync, the driver's stream-ordered pool
-    Pool,
-}
-
-impl From<PolicyArg> for Policy {
-    fn from(policy: PolicyArg) -> Self {
-        match policy {
-            PolicyArg::Native => Self::Native,
-            PolicyArg::Expandable => Self::Expandable,
-            PolicyArg::Plain => Self::Plain,
-            PolicyArg::Pool => Self::Pool,
-        }
-    }
 }
 
 /// Sampling interval. Two samples are enough to find the processes and their allocators.
@@ -89,7 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
         limit: Some(args.limit),
         headroom: args.headroom,
         force: args.force,
-        policies: args.policy.iter().map(|policy| (*policy).into()).collect(),
+        policies: args.policy.clone(),
     };
     let probe = collect::probe::probe(&request, &frame, Path::new("/proc"));
     report(&probe, &frame, args.json)

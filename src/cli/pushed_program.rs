@@ -17,7 +17,7 @@ use crate::model::units::Bytes;
 #[derive(Debug)]
 pub struct Program {
     pub file: File,
-    pub bytes: u64,
+    pub size: Bytes,
     /// Operating system and architecture as printed by `uname -sm`, or `None` if the NVIDIA driver does not support the
     /// machine.
     pub machine: Option<&'static str>,
@@ -43,15 +43,6 @@ impl Program {
         }
     }
 
-    /// Returns the newest version of glibc that the program needs, such as (2, 17).
-    pub fn glibc(&self) -> Option<(u32, u32)> {
-        let mut content = Vec::new();
-        let size = self.file.metadata().ok()?.len().min(MAX_PROGRAM_BYTES);
-        content.resize(usize::try_from(size).ok()?, 0);
-        self.file.read_exact_at(&mut content, 0).ok()?;
-        newest_glibc(&content)
-    }
-
     pub fn in_file(path: &Path) -> Result<Self> {
         let name = format!("`{}`", quoted(&path.to_string_lossy()));
         let file = File::open(path).wrap_err_with(|| format!("cannot copy {name}"))?;
@@ -66,7 +57,7 @@ impl Program {
         if !facts.is_file() || read.is_err() || !is_elf(&head) {
             bail!("cannot copy {name}: not a Linux program. Name a gputop executable");
         }
-        Ok(Self { file, bytes: facts.len(), machine: machine(&head) })
+        Ok(Self { file, size: Bytes(facts.len()), machine: machine(&head) })
     }
 
     /// Returns the output of cksum(1) for the program: checksum and size.
@@ -84,10 +75,6 @@ impl Program {
             [sum, size] if output.status.success() => Ok(format!("{sum} {size}")),
             _ => bail!("cannot verify the copy: `cksum` failed"),
         }
-    }
-
-    pub fn size(&self) -> Bytes {
-        Bytes(self.bytes)
     }
 }
 
@@ -113,9 +100,6 @@ fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     }
 }
 
-/// Maximum size of a program to search for required glibc versions.
-const MAX_PROGRAM_BYTES: u64 = 64 << 20;
-
 /// Returns `gputop-ARCH` in `folder`. Accepts only known architectures, because `machine` comes from a remote host.
 fn other_architecture(folder: &Path, machine: &str) -> Option<PathBuf> {
     let arch = ["x86_64", "aarch64"]
@@ -123,20 +107,6 @@ fn other_architecture(folder: &Path, machine: &str) -> Option<PathBuf> {
         .find(|arch| machine.strip_prefix("Linux ") == Some(arch))?;
     let path = folder.join(format!("gputop-{arch}"));
     path.is_file().then_some(path)
-}
-
-/// Returns the newest version among symbol versions such as `GLIBC_2.17` in an ELF file.
-fn newest_glibc(content: &[u8]) -> Option<(u32, u32)> {
-    let prefix = b"GLIBC_";
-    memchr::memmem::find_iter(content, prefix)
-        .filter_map(|at| {
-            let name = &content[at + prefix.len()..];
-            let name = name.split(|byte| *byte == 0).next()?;
-            let (major, minor) = std::str::from_utf8(name).ok()?.split_once('.')?;
-            let minor = minor.split('.').next()?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
-        })
-        .max()
 }
 
 #[cfg(test)]
@@ -155,20 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn returns_the_newest_version_of_glibc() {
-        let names = b"x\0GLIBC_2.4\0GLIBC_2.17\0GLIBC_PRIVATE\0GLIBC_2.2.5\0";
-        assert_eq!(newest_glibc(names), Some((2, 17)));
-        assert_eq!(newest_glibc(b"none"), None);
-        let own = Program::own().expect("a running program");
-        assert!(own.glibc() >= Some((2, 17)));
-    }
-
-    #[test]
     fn detects_the_machine_of_the_running_program() {
         let own = Program::own().expect("a running program");
         let here = format!("Linux {}", std::env::consts::ARCH);
         assert_eq!(own.machine, Some(here.as_str()));
-        assert!(own.bytes > 1 << 20);
+        assert!(own.size > Bytes::mib(1));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `--slurm JOB`: reads the nodes of a Slurm job from `squeue`.
+//! `--slurm JOB`: reads the nodes of a Slurm job from `squeue`, and expands node lists with `scontrol`.
 
 use std::io;
 use std::process::Command;
@@ -8,7 +8,7 @@ use color_eyre::eyre::bail;
 
 use crate::model::text::{quoted, visible};
 use crate::source::remote::Target;
-use crate::source::remote::slurm::{Step, names};
+use crate::source::remote::slurm::Step;
 
 /// Output format of `squeue`. Each running task of a job array has its own line: `81234|RUNNING|None|node[1-2]`.
 const FORMAT: &str = "%A|%T|%r|%N";
@@ -28,22 +28,23 @@ pub fn targets(job: &str) -> Result<Vec<Target>> {
             quoted(job)
         );
     }
-    let steps = steps(job, &squeue(job)?)?;
+    let lines = output_of(job, "squeue", &["--noheader", "--jobs", job, "--format", FORMAT])?;
+    let hostnames = |list: &str| output_of(job, "scontrol", &["show", "hostnames", list]);
+    let steps = steps(job, &lines, hostnames)?;
     Ok(steps.into_iter().map(Target::Slurm).collect())
 }
 
-fn squeue(job: &str) -> Result<String> {
-    let mut command = Command::new("squeue");
-    command.args(["--noheader", "--jobs", job, "--format", FORMAT]);
-    let output = match command.output() {
+/// Returns what a Slurm program prints about the job.
+fn output_of(job: &str, program: &str, args: &[&str]) -> Result<String> {
+    let output = match Command::new(program).args(args).output() {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!(
-                "cannot find the nodes of job {job}: `squeue` is not installed. Run gputop on a host with Slurm's commands, or name \
+                "cannot find the nodes of job {job}: `{program}` is not installed. Run gputop on a host with Slurm's commands, or name \
                  the nodes: `gputop NODE…`"
             );
         }
-        Err(error) => bail!("cannot find the nodes of job {job}: cannot run `squeue`: {error}"),
+        Err(error) => bail!("cannot find the nodes of job {job}: cannot run `{program}`: {error}"),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -54,10 +55,11 @@ fn squeue(job: &str) -> Result<String> {
     }
     let line = stderr.lines().find(|line| !line.trim().is_empty());
     let line = visible(line.unwrap_or("no error message").as_bytes(), 160);
-    bail!("cannot find the nodes of job {job}: `squeue` failed: {line}")
+    bail!("cannot find the nodes of job {job}: `{program}` failed: {line}")
 }
 
-fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
+/// Parses the output of `squeue`. The function `hostnames` expands `node[01-03,7],login` into one name per line.
+fn steps(job: &str, lines: &str, hostnames: impl Fn(&str) -> Result<String>) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut not_running = None;
     for line in lines.lines() {
@@ -68,14 +70,14 @@ fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
             not_running.get_or_insert_with(|| (quoted(state), quoted(reason)));
             continue;
         }
-        let Some(nodes) = names(list) else {
-            bail!("cannot find the nodes of job {job}: `{}` is not a list of nodes", quoted(list));
-        };
-        for node in nodes {
+        for node in hostnames(list)?.lines() {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if node.starts_with('-') || !node.chars().all(is_plain) {
+                bail!("cannot find the nodes of job {job}: `{}` is not a node", quoted(node));
+            }
             // Skip duplicates, because tasks of a job array may share a node.
             if !steps.iter().any(|step| step.node == node) {
-                let job = id.to_owned();
-                steps.push(Step { job, node });
+                steps.push(Step { job: id.to_owned(), node: node.to_owned() });
             }
         }
     }
@@ -95,10 +97,14 @@ fn steps(job: &str, lines: &str) -> Result<Vec<Step>> {
 mod tests {
     use super::*;
 
+    fn hostnames(list: &str) -> Result<String> {
+        Ok(list.replace(',', "\n"))
+    }
+
     #[test]
     fn returns_each_node_of_the_running_tasks_once() {
-        let lines = "501|RUNNING|None|n[1-2]\n502|RUNNING|None|n[2-3]\n500|PENDING|Resources|\n";
-        let steps = steps("500", lines).expect("running tasks");
+        let lines = "501|RUNNING|None|n1,n2\n502|RUNNING|None|n2,n3\n500|PENDING|Resources|\n";
+        let steps = steps("500", lines, hostnames).expect("running tasks");
         let nodes: Vec<_> =
             steps.iter().map(|step| (step.job.as_str(), step.node.as_str())).collect();
         assert_eq!(nodes, [("501", "n1"), ("501", "n2"), ("502", "n3")]);
@@ -106,7 +112,7 @@ mod tests {
 
     #[test]
     fn reports_why_a_job_has_no_nodes() {
-        let why = |lines| steps("7", lines).expect_err("no nodes").to_string();
+        let why = |lines| steps("7", lines, hostnames).expect_err("no nodes").to_string();
         assert_eq!(
             why("7|PENDING|Priority|\n"),
             "job 7 has no nodes yet: it is pending (Priority). Try again once it is running"
@@ -115,7 +121,7 @@ mod tests {
         assert_eq!(why(""), "job 7 has no nodes: it has ended");
         assert_eq!(
             why("7|RUNNING|None|\u{1b}[2J\n"),
-            "cannot find the nodes of job 7: `^[[2J` is not a list of nodes"
+            "cannot find the nodes of job 7: `^[[2J` is not a node"
         );
         for wrong in ["", "x", "7;id", "-7", "7_", "7_1_2"] {
             assert!(

@@ -12,10 +12,6 @@ use crate::model::frame::SCHEMA;
 use crate::model::text::visible;
 use crate::model::{Bytes, Hello, Host, Mono, Percent, PidNamespace, Reading, Reason};
 
-/// Link target of the initial PID namespace, whose PIDs the driver reports. The inode number is fixed:
-/// `PROC_PID_INIT_INO` in the kernel's include/linux/proc_ns.h.
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
-
 pub struct HostReader {
     /// State of sysinfo, or `None` on a system that sysinfo does not support.
     system: Option<System>,
@@ -113,7 +109,11 @@ pub fn hello() -> Hello {
             "cannot read /proc/sys/kernel/osrelease",
         ),
         namespace: pid_namespace(Path::new("/proc")),
-        namespace_id: namespace_id(Path::new("/proc")),
+        namespace_id: Reading::or_missing(
+            namespace_id(Path::new("/proc")),
+            Reason::Unknown,
+            "cannot read /proc/self/ns/pid",
+        ),
         ticks_per_second: procfs::ticks_per_second(),
         uid: Some(nix::unistd::geteuid().as_raw()),
     }
@@ -121,21 +121,13 @@ pub fn hello() -> Hello {
 
 /// Determines whether the PIDs in this /proc are the ones that the driver reports.
 pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
-    match fs::read_link(proc_root.join("self/ns/pid")) {
-        Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,
-        Ok(_) => PidNamespace::Container,
-        Err(_) => PidNamespace::Unknown,
-    }
+    PidNamespace::with_id(namespace_id(proc_root))
 }
 
 /// Returns the inode of gputop's own PID namespace.
-fn namespace_id(proc_root: &Path) -> Reading<u64> {
-    let link = fs::read_link(proc_root.join("self/ns/pid")).ok();
-    let id = link
-        .as_deref()
-        .and_then(Path::to_str)
-        .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
-    Reading::or_missing(id, Reason::Unknown, "cannot read /proc/self/ns/pid")
+fn namespace_id(proc_root: &Path) -> Option<u64> {
+    let link = fs::read_link(proc_root.join("self/ns/pid")).ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
 fn host_name() -> String {
@@ -181,7 +173,7 @@ mod tests {
         std::os::unix::fs::symlink("pid:[4026532541]", ns.join("pid")).expect("link");
         assert_eq!(pid_namespace(root.path()), PidNamespace::Container);
         fs::remove_file(ns.join("pid")).expect("remove");
-        std::os::unix::fs::symlink(INITIAL_PID_NAMESPACE, ns.join("pid")).expect("link");
+        std::os::unix::fs::symlink("pid:[4026531836]", ns.join("pid")).expect("link");
         assert_eq!(pid_namespace(root.path()), PidNamespace::Host);
     }
 

@@ -66,6 +66,18 @@ pub enum PidNamespace {
     Unknown,
 }
 
+impl PidNamespace {
+    /// Returns the kind of the namespace with this inode. The initial namespace has a fixed one: `PROC_PID_INIT_INO` in
+    /// the kernel's include/linux/proc_ns.h.
+    pub fn with_id(id: Option<u64>) -> Self {
+        match id {
+            Some(4_026_531_836) => Self::Host,
+            Some(_) => Self::Container,
+            None => Self::Unknown,
+        }
+    }
+}
+
 /// Driver versions, or the reason why no driver was found.
 #[apply(Reading => #[serde(skip_serializing_if = "Reading::is_not_read")])]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -156,20 +156,26 @@ pub struct Latency {
 }
 
 /// Allocation policy under which a probe runs a pattern of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// PyTorch's caching allocator with its default settings: segments come from cudaMalloc; free blocks are chosen by best fit, split, and
-    /// merged.
+    /// PyTorch's caching allocator with default settings
+    //
+    // Segments come from cudaMalloc; free blocks are chosen by best fit, split, and merged.
     Native,
-    /// PyTorch's `expandable_segments:True`: one address range per pool, to which pages are mapped.
+    /// PyTorch's caching allocator with expandable_segments:True
+    //
+    // One address range per pool, to which pages are mapped.
     Expandable,
-    /// Plain driver calls (`cudaMalloc`, `cudaFree`) for every request.
+    /// cudaMalloc for every request
     Plain,
-    /// The driver's stream-ordered pool (`cudaMallocAsync`).
+    /// cudaMallocAsync, the driver's stream-ordered pool
     Pool,
     #[default]
     #[serde(other)]
+    #[value(skip)]
     Unknown,
 }
 

@@ -174,16 +174,17 @@ const UNEXPECTED: &str = "a value of an unknown kind";
 /// thousand readings in a frame.
 struct ReadingVisitor<T>(PhantomData<T>);
 
-impl<T> ReadingVisitor<T> {
-    fn accept<'de, E: de::Error, D: Deserializer<'de>>(deserializer: D) -> Result<Reading<T>, E>
-    where
-        T: Deserialize<'de>,
-    {
-        Ok(T::deserialize(deserializer).map_or_else(
-            |_| Reading::missing(Reason::Unknown, "a value of an unknown kind"),
-            Reading::Value,
-        ))
-    }
+fn accept<T, E>(value: Result<T, E>) -> Reading<T> {
+    value.map_or_else(|_| Reading::missing(Reason::Unknown, UNEXPECTED), Reading::Value)
+}
+
+macro_rules! visit {
+    ($($name:ident($kind:ty),)*) => {$(
+        fn $name<E: de::Error>(self, v: $kind) -> Result<Self::Value, E> {
+            let source = IntoDeserializer::<value::Error>::into_deserializer(v);
+            Ok(accept(T::deserialize(source)))
+        }
+    )*};
 }
 
 impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
@@ -193,29 +194,12 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
         f.write_str("a value, or an object with the reason why it is missing")
     }
 
-    fn visit_bool<E: de::Error>(self, v: bool) -> Result<Self::Value, E> {
-        let source: value::BoolDeserializer<value::Error> = v.into_deserializer();
-        Self::accept(source)
-    }
-
-    fn visit_u64<E: de::Error>(self, v: u64) -> Result<Self::Value, E> {
-        let source: value::U64Deserializer<value::Error> = v.into_deserializer();
-        Self::accept(source)
-    }
-
-    fn visit_i64<E: de::Error>(self, v: i64) -> Result<Self::Value, E> {
-        let source: value::I64Deserializer<value::Error> = v.into_deserializer();
-        Self::accept(source)
-    }
-
-    fn visit_f64<E: de::Error>(self, v: f64) -> Result<Self::Value, E> {
-        let source: value::F64Deserializer<value::Error> = v.into_deserializer();
-        Self::accept(source)
-    }
-
-    fn visit_str<E: de::Error>(self, v: &str) -> Result<Self::Value, E> {
-        let source: value::StrDeserializer<'_, value::Error> = v.into_deserializer();
-        Self::accept(source)
+    visit! {
+        visit_bool(bool),
+        visit_u64(u64),
+        visit_i64(i64),
+        visit_f64(f64),
+        visit_str(&str),
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
@@ -227,7 +211,7 @@ impl<'de, T: Deserialize<'de>> de::Visitor<'de> for ReadingVisitor<T> {
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let value = T::deserialize(value::SeqAccessDeserializer::new(&mut seq));
         while seq.next_element::<de::IgnoredAny>()?.is_some() {}
-        Ok(value.map_or_else(|_| Reading::missing(Reason::Unknown, UNEXPECTED), Reading::Value))
+        Ok(accept(value))
     }
 
     /// Reads the map entry by entry, so that a malformed hint is dropped without rejecting the whole frame.

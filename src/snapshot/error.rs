@@ -21,7 +21,7 @@ pub enum SnapshotError {
     Executes { opcode: u8, at: u64 },
     #[error("not a pickle file: {0}")]
     NoPickle(&'static str),
-    #[error("unsupported pickle protocol {0}: protocols 0 to 5 can be read")]
+    #[error("unsupported pickle protocol {0}: protocols 2 to 5 can be read")]
     Protocol(u8),
     #[error("damaged at byte {at}: {what}")]
     Damaged { at: u64, what: String },

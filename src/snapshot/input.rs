@@ -74,21 +74,6 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Returns the text up to the next line break, which terminates values in protocol 0.
-    pub fn line(&mut self) -> Result<&[u8]> {
-        let mut searched = 0;
-        loop {
-            let found = memchr::memchr(b'\n', &self.buffer[self.at + searched..self.end]);
-            if let Some(length) = found.map(|at| at + searched) {
-                let line = self.at..self.at + length;
-                self.at += length + 1;
-                return Ok(&self.buffer[line]);
-            }
-            searched = self.end - self.at;
-            self.fill(searched + 1)?;
-        }
-    }
-
     /// Reads until the buffer contains `count` unread bytes.
     #[cold]
     fn fill(&mut self, count: usize) -> Result<()> {

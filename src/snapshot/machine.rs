@@ -7,7 +7,7 @@
 //! Nothing in this module recurses, so deep nesting cannot overflow the stack. The sizes of the stack, nesting, memo
 //! and strings are limited.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
 use std::io::Read;
 
 use super::error::{Result, SnapshotError};
@@ -22,8 +22,6 @@ const MAX_WAITING: usize = 1 << 22;
 /// Maximum nesting depth. Python itself stops at 1000 levels.
 const MAX_LEVELS: usize = 10_000;
 const MAX_MEMO: usize = 100_000_000;
-/// Maximum number of memo entries that hold numbers or other simple values. Real picklers never memoize such values.
-const MAX_OTHERS: usize = 1 << 20;
 /// Memory limit: a base amount for any file, plus a multiple of the file size. PyTorch's pickles need about three times
 /// their size.
 const MIN_MEMORY: u64 = 24 << 20;
@@ -37,7 +35,8 @@ const UNPACKED_PER_BYTE: u64 = 40;
 const STEPS: u32 = 4_096;
 /// Minimum string length that triggers a budget check before the string is read.
 const LARGE_TEXT: usize = 64 << 10;
-/// The newest supported pickle protocol, introduced in Python 3.8.
+/// The newest supported pickle protocol, introduced in Python 3.8. Protocols 0 and 1, which contain numbers and strings
+/// as lines of text, are not supported: Python 3 writes them only on request.
 const NEWEST: u8 = 5;
 
 /// A memo entry. It takes only 8 bytes, because there is one for nearly every object.
@@ -45,8 +44,6 @@ const NEWEST: u8 = 5;
 enum MemoValue {
     Text(TextId),
     Object(ObjectId),
-    /// Any other value, as an index into [`Machine::others`].
-    Other(u32),
 }
 
 /// [`Store::set`] or [`Store::append`].
@@ -59,9 +56,6 @@ pub struct Machine<R> {
     /// Stack height at each mark.
     marks: Vec<usize>,
     memo: Vec<MemoValue>,
-    /// Memo entries whose numbers are out of sequence.
-    sparse: HashMap<u64, MemoValue>,
-    others: Vec<Value>,
     budget: Budget,
 }
 
@@ -98,8 +92,6 @@ pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
-        sparse: HashMap::new(),
-        others: Vec::new(),
         budget,
     };
     machine.check_header()?;
@@ -114,17 +106,14 @@ impl<R: Read> Machine<R> {
         let head = self.input.peek(8)?;
         let other = match head {
             [] => "the file is empty",
-            [PROTO | MARK | EMPTY_DICT | EMPTY_LIST, ..] if !head.starts_with(b"}\n") => {
-                return Ok(());
-            }
+            [PROTO, ..] => return Ok(()),
+            [MARK, ..] => return Err(SnapshotError::Protocol(0)),
+            [EMPTY_DICT | EMPTY_LIST, ..] => return Err(SnapshotError::Protocol(1)),
             [b'P', b'K', 3, 4, ..] => {
                 "it is a zip archive as written by torch.save, which contains tensors, not a snapshot"
             }
             [b'{', ..] => "it looks like JSON",
             [b'<', ..] => "it looks like a memory_viz page; use the pickle it was made from",
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                "it looks like a recording; play it with `gputop replay`"
-            }
             _ => "it starts with unexpected bytes",
         };
         Err(SnapshotError::NoPickle(other))
@@ -145,9 +134,9 @@ impl<R: Read> Machine<R> {
                         BINGET => self.input.byte()?.into(),
                         _ => u32::from_le_bytes(self.input.array()?),
                     };
-                    self.recall(key.into())?;
+                    self.recall(key)?;
                 }
-                MEMOIZE => self.memoize((self.memo.len() + self.sparse.len()) as u64)?,
+                MEMOIZE => self.memoize(self.memo.len())?,
                 BININT | BININT1 | BININT2 => {
                     let n = match opcode {
                         BININT => i32::from_le_bytes(self.input.array()?),
@@ -183,9 +172,8 @@ impl<R: Read> Machine<R> {
     fn check_budget(&mut self) -> Result<()> {
         self.budget.steps = STEPS;
         let memory = self.store.memory()
-            + (self.stack.len() + self.others.len()) * size_of::<Value>()
-            + self.memo.len() * size_of::<MemoValue>()
-            + self.sparse.len() * 2 * size_of::<(u64, MemoValue)>();
+            + self.stack.len() * size_of::<Value>()
+            + self.memo.len() * size_of::<MemoValue>();
         let Budget { size, max_memory, max_unpacked, .. } = self.budget;
         match memory > max_memory || self.input.offset() > max_unpacked {
             true => Err(SnapshotError::TooLarge { size, max_memory }),
@@ -200,14 +188,6 @@ impl<R: Read> Machine<R> {
                 newer if newer > NEWEST => Err(SnapshotError::Protocol(newer)),
                 _ => Ok(()),
             },
-            INT | LONG => self.decimal(),
-            FLOAT => {
-                let number = ascii(self.input.line()?).and_then(|text| text.parse().ok());
-                match number {
-                    Some(number) => self.push(Value::Float(number)),
-                    None => Err(self.damaged("invalid number")),
-                }
-            }
             BINFLOAT => {
                 let number = f64::from_be_bytes(self.input.array()?);
                 self.push(Value::Float(number))
@@ -219,21 +199,13 @@ impl<R: Read> Machine<R> {
                     Err(_) => Err(self.damaged("a number with a negative length")),
                 }
             }
-            GET => {
-                let key = self.key()?;
-                self.recall(key)
-            }
-            PUT => {
-                let key = self.key()?;
-                self.memoize(key)
-            }
             BINPUT => {
                 let key = self.input.byte()?;
                 self.memoize(key.into())
             }
             LONG_BINPUT => {
                 let key = u32::from_le_bytes(self.input.array()?);
-                self.memoize(key.into())
+                self.memoize(key as usize)
             }
             _ => self.rare_text(opcode),
         }
@@ -248,18 +220,6 @@ impl<R: Read> Machine<R> {
             BINUNICODE8 | BINBYTES8 | BYTEARRAY8 => {
                 let size = u64::from_le_bytes(self.input.array()?);
                 self.text(size)
-            }
-            UNICODE => {
-                let text = unescaped(self.input.line()?);
-                let id = self.store.texts.intern(&text);
-                self.push_text(id)
-            }
-            STRING => {
-                let line = self.input.line()?;
-                let quoted = line.len() >= 2 && line.first() == line.last();
-                let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
-                let id = self.store.texts.intern(&text);
-                self.push_text(id)
             }
             _ => self.rare_on_stack(opcode),
         }
@@ -276,16 +236,8 @@ impl<R: Read> Machine<R> {
                 let from = self.last(2)?;
                 self.add_items(from, Store::set)
             }
-            LIST | FROZENSET => {
-                self.push_before_mark(Object::EmptyList)?;
-                self.add_marked(Store::append)
-            }
-            DICT => {
-                self.push_before_mark(Object::EmptyDict)?;
-                self.add_marked(Store::set)
-            }
             EMPTY_TUPLE => self.tuple(0),
-            TUPLE => {
+            TUPLE | FROZENSET => {
                 let from = self.unmark()?;
                 self.tuple(self.stack.len() - from)
             }
@@ -324,14 +276,8 @@ impl<R: Read> Machine<R> {
 
     #[inline]
     fn push_new(&mut self, object: Object) -> Result<()> {
-        let value = self.new_object(object)?;
-        self.push(value)
-    }
-
-    #[inline]
-    fn new_object(&mut self, object: Object) -> Result<Value> {
         match self.store.add(object) {
-            Some(value) => Ok(value),
+            Some(value) => self.push(value),
             None => Err(self.too_much("more than 80 million objects")),
         }
     }
@@ -402,16 +348,6 @@ impl<R: Read> Machine<R> {
         from.ok_or_else(|| self.damaged("an instruction has no operand"))
     }
 
-    /// Replaces the last mark with a new container and a mark, so that the values after it can be added to the
-    /// container. Protocol 0 requires this.
-    fn push_before_mark(&mut self, object: Object) -> Result<()> {
-        let from = self.unmark()?;
-        let container = self.new_object(object)?;
-        self.stack.insert(from, container);
-        self.marks.push(from + 1);
-        Ok(())
-    }
-
     fn tuple(&mut self, count: usize) -> Result<()> {
         let from = self.last(count)?;
         let Some(tuple) = self.store.tuple(&self.stack[from..]) else {
@@ -427,12 +363,7 @@ impl<R: Read> Machine<R> {
             self.check_budget()?;
         }
         let text = self.input.take(size)?;
-        let id = self.store.texts.intern(text);
-        self.push_text(id)
-    }
-
-    fn push_text(&mut self, id: Option<TextId>) -> Result<()> {
-        match id {
+        match self.store.texts.intern(text) {
             Some(id) => self.push(Value::Text(id)),
             None => Err(self.too_much("more than 512 MiB of text")),
         }
@@ -457,68 +388,33 @@ impl<R: Read> Machine<R> {
         self.push(value)
     }
 
-    /// Reads a protocol 0 number: `I12`, `I01` (true), `L12L`.
-    fn decimal(&mut self) -> Result<()> {
-        let line = self.input.line()?;
-        let value = match line {
-            b"00" => Some(Value::Bool(false)),
-            b"01" => Some(Value::Bool(true)),
-            line => ascii(line).and_then(|text| {
-                let text = text.strip_suffix('L').unwrap_or(text);
-                let int = text.parse().map(Value::Int);
-                let large = || text.parse().map(Value::Large);
-                int.or_else(|_| large()).ok().or_else(|| {
-                    let digits = text.strip_prefix('-').unwrap_or(text);
-                    let is_number =
-                        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-                    is_number.then_some(Value::Huge)
-                })
-            }),
-        };
-        match value {
-            Some(value) => self.push(value),
-            None => Err(self.damaged("invalid number")),
-        }
-    }
-
-    fn key(&mut self) -> Result<u64> {
-        let key = ascii(self.input.line()?).and_then(|text| text.parse().ok());
-        key.ok_or_else(|| self.damaged("invalid number"))
-    }
-
+    /// Stores the value on top of the stack under the number `key`. Python numbers the memo entries consecutively.
     #[inline]
-    fn memoize(&mut self, key: u64) -> Result<()> {
+    fn memoize(&mut self, key: usize) -> Result<()> {
         let entry = match self.top()? {
             Value::Text(id) => MemoValue::Text(id),
             Value::Object(id) => MemoValue::Object(id),
-            other if self.others.len() < MAX_OTHERS => {
-                self.others.push(other);
-                MemoValue::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
-            }
-            _ => return Err(self.too_much("more than a million numbers in the memo")),
+            _ => return Err(self.damaged("a number in the memo")),
         };
         let count = self.memo.len();
-        if count + self.sparse.len() > MAX_MEMO {
+        if count > MAX_MEMO {
             return Err(self.too_much("more than 100 million values in the memo"));
         }
-        match usize::try_from(key) {
-            Ok(key) if key == count => self.memo.push(entry),
-            Ok(key) if key < count => self.memo[key] = entry,
-            _ => drop(self.sparse.insert(key, entry)),
+        match key.cmp(&count) {
+            Ordering::Less => self.memo[key] = entry,
+            Ordering::Equal => self.memo.push(entry),
+            Ordering::Greater => return Err(self.damaged("a memo entry without the ones before")),
         }
         Ok(())
     }
 
     #[inline]
-    fn recall(&mut self, key: u64) -> Result<()> {
-        let dense = usize::try_from(key).ok().and_then(|key| self.memo.get(key));
-        let value = match dense.or_else(|| self.sparse.get(&key)) {
-            Some(MemoValue::Text(id)) => Value::Text(*id),
-            Some(MemoValue::Object(id)) => Value::Object(*id),
-            Some(MemoValue::Other(at)) => self.others[*at as usize],
-            None => return Err(self.damaged("a reference to an unknown memo entry")),
-        };
-        self.push(value)
+    fn recall(&mut self, key: u32) -> Result<()> {
+        match self.memo.get(key as usize) {
+            Some(MemoValue::Text(id)) => self.push(Value::Text(*id)),
+            Some(MemoValue::Object(id)) => self.push(Value::Object(*id)),
+            None => Err(self.damaged("a reference to an unknown memo entry")),
+        }
     }
 
     #[cold]
@@ -530,35 +426,4 @@ impl<R: Read> Machine<R> {
     fn too_much(&self, what: &str) -> SnapshotError {
         SnapshotError::TooMuch { at: self.input.offset().saturating_sub(1), what: what.to_owned() }
     }
-}
-
-fn ascii(line: &[u8]) -> Option<&str> {
-    std::str::from_utf8(line.trim_ascii()).ok()
-}
-
-/// Decodes a protocol 0 string: Latin-1 bytes, with `\uXXXX` and `\UXXXXXXXX` for all other characters.
-fn unescaped(line: &[u8]) -> Vec<u8> {
-    let mut text = String::new();
-    let mut rest = line;
-    while let [first, more @ ..] = rest {
-        rest = more;
-        let digits = match (first, more.first()) {
-            (b'\\', Some(b'u')) => 4,
-            (b'\\', Some(b'U')) => 8,
-            _ => {
-                text.push(char::from(*first));
-                continue;
-            }
-        };
-        let code = more.get(1..=digits).and_then(|d| std::str::from_utf8(d).ok());
-        let code = code.and_then(|d| u32::from_str_radix(d, 16).ok());
-        match code.and_then(char::from_u32) {
-            Some(letter) => {
-                text.push(letter);
-                rest = &more[digits + 1..];
-            }
-            None => text.push('\\'),
-        }
-    }
-    text.into_bytes()
 }

@@ -163,19 +163,11 @@ impl Store {
         }
         let pairs = || items.chunks_exact(2).map(|pair| (pair[0], pair[1]));
         let mut object = self.objects[id as usize];
-        if matches!(object, Object::EmptyDict | Object::Dict(_))
+        if matches!(object, Object::EmptyDict)
             && let Some(record) = pairs().find_map(|(key, _)| self.record(key))
         {
-            // Protocol 0 sets items one by one, so also convert the items that were set before the identifying key.
-            let before = match object {
-                Object::Dict(at) => std::mem::take(&mut self.dicts[at as usize]),
-                _ => Vec::new(),
-            };
             object = record;
             self.objects[id as usize] = object;
-            for (key, value) in before {
-                self.set_field(object, key, value)?;
-            }
         }
         match object {
             Object::EmptyDict if items.is_empty() => {}

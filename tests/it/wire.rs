@@ -108,9 +108,7 @@ fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
     let connection = Connection {
         target: Target::Via(via),
         interval: Millis(1_000),
-        allow_signals: false,
-        allow_probe: false,
-        allow_watch: false,
+        agent_arguments: String::new(),
         shared: None,
     };
     let mut source = remote::start(connection).unwrap();
@@ -266,9 +264,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
     let connection = Connection {
         target: Target::Via(via),
         interval: Millis(1_000),
-        allow_signals: false,
-        allow_probe: false,
-        allow_watch: false,
+        agent_arguments: String::new(),
         shared: None,
     };
     let slept = Arc::new(AtomicU64::new(7));

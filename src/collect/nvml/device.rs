@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
-    Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, PerformanceState,
-    TemperatureSensor, TemperatureThreshold,
+    Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
+    TemperatureThreshold,
 };
 use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
@@ -104,7 +104,7 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.temperature = celsius(device.temperature(TemperatureSensor::Gpu));
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
-    gpu.pstate = reading(device.performance_state()).map(pstate).or_unknown();
+    gpu.pstate = pstate(device);
     gpu.throttle =
         reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
     for instance in &mut gpu.mig {
@@ -149,23 +149,14 @@ fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
     .checked())
 }
 
-fn pstate(state: PerformanceState) -> Option<u8> {
-    // Exclude `Unknown`, which has the number 32 (nvml.h, `nvmlPstates_t`).
-    u8::try_from(state.as_c()).ok().filter(|state| *state < 16)
-}
-
-trait OrUnknown<T> {
-    /// Converts a value that the driver reports as unknown to a missing value.
-    fn or_unknown(self) -> Reading<T>;
-}
-
-impl<T> OrUnknown<T> for Reading<Option<T>> {
-    fn or_unknown(self) -> Reading<T> {
-        match self {
-            Self::Value(Some(value)) => Reading::Value(value),
-            Self::Value(None) => Reading::missing(Reason::Unknown, "unknown to the driver"),
-            Self::Missing(missing) => Reading::Missing(missing),
+fn pstate(device: &Device<'_>) -> Reading<u8> {
+    match reading(device.performance_state()) {
+        // Exclude `Unknown`, which has the number 32 (nvml.h, `nvmlPstates_t`).
+        Reading::Value(state) => {
+            let state = u8::try_from(state.as_c()).ok().filter(|state| *state < 16);
+            Reading::or_missing(state, Reason::Unknown, "unknown to the driver")
         }
+        Reading::Missing(missing) => Reading::Missing(missing),
     }
 }
 

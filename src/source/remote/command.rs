@@ -50,10 +50,8 @@ const MAX_STDERR_BYTES: usize = 4096;
 pub struct Connection {
     pub target: Target,
     pub interval: Millis,
-    /// Actions that the remote agent may execute on request.
-    pub allow_signals: bool,
-    pub allow_probe: bool,
-    pub allow_watch: bool,
+    /// Arguments of the remote agent that allow actions on request: ` --allow-signals --allow-probe`.
+    pub agent_arguments: String,
     /// The shared ssh connection; `None` if the user's own ssh configuration controls sharing, or if sharing is off.
     pub shared: Option<Shared>,
 }
@@ -81,17 +79,7 @@ impl Connection {
     /// Returns the command that connects to the host. If `uses_nvidia_smi` is set, the command ignores an installed
     /// gputop.
     fn command(&self, uses_nvidia_smi: bool) -> Command {
-        let mut arguments = String::new();
-        if self.allow_signals {
-            arguments += " --allow-signals";
-        }
-        if self.allow_probe {
-            arguments += " --allow-probe";
-        }
-        if self.allow_watch {
-            arguments += " --allow-watch";
-        }
-        let remote = if uses_nvidia_smi { nvidia_smi() } else { agent(&arguments) };
+        let remote = if uses_nvidia_smi { nvidia_smi() } else { agent(&self.agent_arguments) };
         let mut command = match &self.target {
             Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &remote),
             Target::Slurm(step) => step.command(&remote),

@@ -69,11 +69,7 @@ impl Facts {
     fn take_namespace(&mut self, text: &[u8]) {
         let id = text.strip_prefix(b"pid:[");
         self.namespace_id = id.and_then(|id| number(id.strip_suffix(b"]")?));
-        self.namespace = match self.namespace_id {
-            Some(4_026_531_836) => PidNamespace::Host,
-            Some(_) => PidNamespace::Container,
-            None => PidNamespace::Unknown,
-        };
+        self.namespace = PidNamespace::with_id(self.namespace_id);
     }
 }
 
