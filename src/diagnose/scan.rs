@@ -400,7 +400,7 @@ pub const ANCHORS: &[&str] = &[
     "unmet dependencies",
     "NO_PUBKEY",
     "dpkg: error",
-    "file too short",
+    "Tried to allocate",
     "because no GPU",
     "without GPU",
     "CUDA.jl",
