@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
-use color_eyre::eyre::{WrapErr, bail};
+use color_eyre::eyre::{WrapErr, bail, eyre};
 
 use super::{print, say};
 use crate::diagnose::tables::Tables;
+use crate::diagnose::workload::Workloads;
 use crate::diagnose::{Catalogue, catalogue};
 use crate::export::cards;
 
@@ -24,7 +25,8 @@ pub struct Args {
 /// Lists or shows error cards. Exit codes: 0 shown; 1 no card found.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(folder) = &args.check {
-        let faults = catalogue::check(&files(folder)?, tables(folder)?);
+        use_workloads(folder)?;
+        let faults = catalogue::check(&files(folder, "md")?, tables(folder)?);
         print(&faults.iter().map(|f| format!("{f}\n")).collect::<String>())?;
         say(&format!("{} faults\n", faults.len()));
         return Ok(u8::from(!faults.is_empty()));
@@ -53,7 +55,8 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 pub fn from(folder: &Path) -> Result<Catalogue> {
-    let files = files(folder)?;
+    use_workloads(folder)?;
+    let files = files(folder, "md")?;
     let (catalogue, faults) = Catalogue::read(
         files.iter().map(|(id, text)| (id.as_str(), text.as_str())),
         tables(folder)?,
@@ -73,12 +76,25 @@ fn tables(folder: &Path) -> Result<Tables> {
     Ok(Tables::parse(&(read("assertions.toml")? + &read("xids.toml")?))?)
 }
 
-fn files(folder: &Path) -> Result<Vec<(String, String)>> {
-    let context = || format!("cannot read the cards in {}", folder.display());
+/// Uses the workloads and remedies beside `folder` if it is in a source tree.
+fn use_workloads(folder: &Path) -> Result<()> {
+    let workloads = folder.join("../workloads");
+    if !workloads.is_dir() {
+        return Ok(());
+    }
+    let path = folder.join("../remedies.toml");
+    let context = || format!("cannot read {}", path.display());
+    let remedies = std::fs::read_to_string(&path).wrap_err_with(context)?;
+    Workloads::replace_embedded(&files(&workloads, "toml")?, &remedies).map_err(|e| eyre!("{e}"))
+}
+
+/// Returns the ID and the text of each file in `folder` that has the extension, sorted by ID.
+fn files(folder: &Path, extension: &str) -> Result<Vec<(String, String)>> {
+    let context = || format!("cannot read {}", folder.display());
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).wrap_err_with(context)? {
         let path = entry.wrap_err_with(context)?.path();
-        if path.extension().is_some_and(|kind| kind == "md") {
+        if path.extension().is_some_and(|kind| kind == extension) {
             let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.push((id, std::fs::read_to_string(&path).wrap_err_with(context)?));
         }

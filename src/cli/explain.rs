@@ -46,7 +46,7 @@ pub struct Args {
     /// Show secrets found in the log instead of replacing them with `***`
     #[arg(long)]
     raw: bool,
-    /// Use the error cards in this directory instead of the built-in ones
+    /// Use the error cards in this directory instead of the built-in ones, and the workloads beside it
     #[arg(long, value_name = "DIR", hide = true)]
     cards: Option<PathBuf>,
 }

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{LazyLock, OnceLock};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::card::FixRule;
+use super::card::{CardError, FixRule, from_toml};
 use super::fields::FieldMap;
 use super::signature::Pattern;
 use super::{current_settings, template, values, windows_shell};
@@ -80,10 +81,12 @@ pub struct Workload {
     /// Patterns for the text of other programs. A match means that the program is not this one.
     #[serde(default)]
     unless: Vec<Pattern>,
-    /// Priority among the recognized programs. The program with the lowest value is chosen.
+    /// Priority among the recognized programs. The program with the lowest value is chosen. Platforms and schedulers
+    /// are sorted by it.
     #[serde(default)]
     order: u32,
-    /// ID of a workload whose actions also apply to this workload.
+    /// ID of a workload whose actions also apply to this workload. A platform or scheduler replaces its base: the
+    /// output of Podman also looks like that of Docker.
     #[serde(default)]
     base: Option<String>,
     #[serde(default)]
@@ -162,6 +165,12 @@ impl Workload {
     }
 }
 
+static WORKLOADS: OnceLock<Workloads> = OnceLock::new();
+
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, CardError> {
+    from_toml(&text.parse()?)
+}
+
 #[derive(Debug)]
 pub struct Workloads {
     pub all: Vec<Workload>,
@@ -171,12 +180,24 @@ pub struct Workloads {
 impl Workloads {
     #[must_use]
     pub fn embedded() -> &'static Self {
-        static WORKLOADS: OnceLock<Workloads> = OnceLock::new();
         WORKLOADS.get_or_init(|| {
             let (workloads, errors) = Self::read();
             debug_assert!(errors.is_empty(), "{errors:?}");
             workloads
         })
+    }
+
+    /// Uses other workloads and remedies instead of the embedded ones, to try them without a build. `files` are pairs
+    /// of an ID and TOML. Has no effect after the first use of the workloads.
+    pub fn replace_embedded(files: &[(String, String)], remedies: &str) -> Result<(), String> {
+        let mut all = Vec::new();
+        for (id, text) in files {
+            let workload: Workload = parsed(text).map_err(|error| format!("{id}: {error}"))?;
+            all.push(Workload { id: id.clone(), ..workload });
+        }
+        let remedies = parsed(remedies).map_err(|error| format!("remedies: {error}"))?;
+        let _ = WORKLOADS.set(Self { all, remedies });
+        Ok(())
     }
 
     /// Parses the workloads. Returns an error for each file that does not parse.
@@ -268,6 +289,9 @@ impl Workloads {
             }
         }
         found.retain(|w| w.kind.is_around());
+        let bases: Vec<&str> = found.iter().filter_map(|w| w.base.as_deref()).collect();
+        found.retain(|w| !bases.contains(&w.id.as_str()));
+        found.sort_by_key(|w| w.order);
         Setting { workloads: self, program: best, around: found, text: text.to_owned(), start }
     }
 
@@ -283,7 +307,10 @@ impl Workloads {
         let mut setting = self.recognize(text, start);
         let is_specific = |w: &Workload| w.order < GENERIC_ORDER;
         if !setting.program.is_some_and(is_specific) {
-            setting.program = usual.and_then(|id| self.get(id)).or(setting.program);
+            let mut around = setting.around.iter();
+            let variant = around.find(|w| w.base.is_some() && w.base.as_ref() == usual).copied();
+            let usual = variant.or_else(|| usual.and_then(|id| self.get(id)));
+            setting.program = usual.or(setting.program);
         }
         if setting.program.is_none() && !shows_python(&[text, start].join("\n")) {
             setting.program = self.get("native");
@@ -409,6 +436,7 @@ impl<'a> Setting<'a> {
         let unknown = self.program.is_none().then_some("training");
         let names = self.all().flat_map(|w| [w.id.as_str(), w.kind.name()]);
         let bases = self.bases().map(|w| w.id.as_str());
+        let bases = bases.chain(self.around.iter().filter_map(|w| w.base.as_deref()));
         let names: Vec<&str> = names.chain(bases).chain(unknown).collect();
         let (excluded, included): (Vec<&str>, Vec<&str>) =
             only.iter().map(String::as_str).partition(|one| one.starts_with('!'));
@@ -502,7 +530,7 @@ impl<'a> Setting<'a> {
     /// Returns the options or variables in `change`, and where to add them, if a container starts the server and the
     /// log does not show the server's own command.
     fn in_container(&self, change: &str) -> Option<(String, &'a str)> {
-        let container = self.around.iter().rev().find(|w| w.arguments.is_some())?;
+        let container = self.around.iter().find(|w| w.arguments.is_some())?;
         let command = self.program.filter(|w| w.kind == Kind::Server)?.command.as_deref()?;
         let name = command.strip_prefix("python -m ").unwrap_or(command);
         let name = name.split(" -").next()?.trim_end_matches(" MODEL");
@@ -577,6 +605,7 @@ pub fn warning(change: &str) -> Option<&'static str> {
     const DRIVER: &str = "WARNING: changes the driver for the whole machine";
     const PROCESS: &str = "WARNING: kills a process; first check whose process it is";
     const SERVICE: &str = "WARNING: affects every program that uses this service";
+    const SESSION: &str = "WARNING: ends the graphical session of this machine";
     const COMMANDS: &[(&str, &str)] = &[
         ("poweroff", MACHINE),
         ("shutdown", MACHINE),
@@ -594,6 +623,7 @@ pub fn warning(change: &str) -> Option<&'static str> {
         ("kill PID", PROCESS),
         ("pkill", PROCESS),
         ("systemctl restart", SERVICE),
+        ("systemctl isolate", SESSION),
         ("docker restart", SERVICE),
     ];
     let found = COMMANDS.iter().find(|(part, _)| change.contains(part));
@@ -665,6 +695,22 @@ mod tests {
         assert!(is_for("/home/me/miniforge3/envs/sim/lib/python3.12/site-packages/jaxlib/x.so"));
         assert!(!is_for("/home/me/sim/.venv/lib/python3.12/site-packages/jaxlib/x.so"));
         assert!(!is_for("/home/me/miniforge3/envs/sim/lib/python3.12/site-packages/torch/x.so"));
+    }
+
+    #[test]
+    fn podman_replaces_docker() {
+        let podman =
+            "Error: setting up CDI devices\n[host]$ podman run fedora nvidia-container-cli";
+        let usual = Some("docker".to_owned());
+        let setting = Workloads::embedded().recognize_or(podman, "", usual.as_ref());
+        let names: Vec<&str> = setting.all().map(|w| w.id.as_str()).collect();
+        assert!(names.contains(&"podman") && !names.contains(&"docker"), "{names:?}");
+        assert!(setting.is_for(&["docker".to_owned()]));
+        let change = "docker run --rm --gpus all IMAGE nvidia-smi";
+        assert_eq!(
+            setting.adapted(change).as_deref(),
+            Some("podman run --rm --device nvidia.com/gpu=all IMAGE nvidia-smi")
+        );
     }
 
     #[test]

@@ -83,7 +83,9 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
         _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
             Verdict::Likely
         }
-        _ if is_only_hinted => Verdict::Possible,
+        // A hint does not outweigh evidence against the cause.
+        _ if is_only_hinted && speaks_against.is_empty() => Verdict::Possible,
+        _ if is_only_hinted => Verdict::RuledOut,
         (false, true) => Verdict::Likely,
         (false, false) => Verdict::Possible,
         (true, false) => Verdict::RuledOut,
@@ -132,6 +134,9 @@ fn text_evidence(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::catalogue::Catalogue;
+    use crate::diagnose::explain;
+    use crate::diagnose::tables::Tables;
 
     fn likely(id: &str, evidence: &[&str]) -> Cause {
         let evidence = evidence.iter().map(|&one| one.to_owned()).collect();
@@ -153,6 +158,43 @@ mod tests {
             verdicts.collect::<Vec<_>>(),
             [("own", Verdict::Likely), ("none", possible), ("shared", possible), ("too", possible)]
         );
+    }
+
+    #[test]
+    fn a_hint_does_not_outweigh_evidence_against_a_cause() {
+        const CARD: &str = r#"+++
+id = "card"
+family = "launch"
+headline = "FAILED"
+titles = ["It failed."]
+
+[[signature]]
+match = 'CUDA error: it failed'
+
+[[cause]]
+id = "mig"
+title = "The MIG instance is too small"
+seen = [{ match = 'MIG', says = "the log mentions MIG", hint = true }]
+denied = [{ match = 'MIG M. +Disabled', says = "MIG is off" }]
+
+[[fix]]
+title = "Use a larger instance"
+change = "nvidia-smi mig -lgip"
+kind = "command"
+for = "mig"
+
+[[fix]]
+title = "List the GPUs"
+change = "nvidia-smi -L"
+kind = "command"
++++
+"#;
+        let (catalogue, _) = Catalogue::read([("card", CARD)].into_iter(), Tables::default());
+        let log = b"MIG M.  Disabled\nRuntimeError: CUDA error: it failed\n";
+        let incident = explain(&catalogue, "log", log).remove(0);
+        assert_eq!(incident.causes[0].verdict, Verdict::RuledOut);
+        let fixes: Vec<&str> = incident.fixes.iter().map(|fix| fix.change.as_str()).collect();
+        assert_eq!(fixes, ["nvidia-smi -L"]);
     }
 
     #[test]
