@@ -415,6 +415,14 @@ pub const ANCHORS: &[&str] = &[
     "available context",
     "exceeds maximum input",
     "platform detected",
+    "model IR version",
+    "memory allocation of",
+    "ErrorIncompatible",
+    "EGL ",
+    "Vulkan Device",
+    "max_lora_rank",
+    "validation error",
+    "unrecognized arg",
 ];
 
 /// Part of a log that consists of complete lines.
