@@ -404,6 +404,7 @@ pub const ANCHORS: &[&str] = &[
     "GPU is detected",
     "json.exception",
     "No importer",
+    "Invalid Node",
     "find any impl",
     "find plugin",
     "optimization profile",
