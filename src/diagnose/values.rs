@@ -30,6 +30,8 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("larger-share", larger_share),
     ("raised-share", raised_share),
     ("fitting-length", fitting_length),
+    ("model-context", model_context),
+    ("longer-context", longer_context),
     ("fitting-layers", fitting_layers),
     ("half-of-setting", half_of_setting),
     ("dividing-size", dividing_size),
@@ -164,6 +166,21 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
         text: fits.to_string(),
         formula: format!("{length} x {available} available / {needed} needed"),
     })
+}
+
+/// Returns the longest context that the model supports.
+fn model_context(input: &Input<'_>) -> Option<Value> {
+    let limit = input.figure("limit_count")?;
+    Some(Value { text: limit.to_string(), formula: "the model's own limit".to_owned() })
+}
+
+/// Returns a context length for the refused request and an answer: the next power of two with room for 1024 tokens.
+fn longer_context(input: &Input<'_>) -> Option<Value> {
+    const ANSWER: u64 = 1024;
+    let tokens = input.figure("prompt_count").filter(|tokens| *tokens < 1 << 24)?;
+    let length = (tokens + ANSWER).next_power_of_two();
+    let formula = format!("{tokens} tokens of the request + {ANSWER} for the answer, rounded up");
+    Some(Value { text: length.to_string(), formula })
 }
 
 /// Returns the number of layers to keep on the GPU. Moving the others to the CPU frees enough memory for the failed
@@ -326,6 +343,8 @@ mod tests {
         assert_eq!(of("fitting-length", &[("estimated_len", 5632)], ""), Some("5600".into()));
         let cache = [("max_seq_len", 8192), ("needed_bytes", gib(4)), ("available_bytes", gib(1))];
         assert_eq!(of("fitting-length", &cache, ""), Some("2000".into()));
+        assert_eq!(of("model-context", &[("limit_count", 8192)], ""), Some("8192".into()));
+        assert_eq!(of("longer-context", &[("prompt_count", 9021)], ""), Some("16384".into()));
         assert_eq!(of("half-of-setting", &[], "max_num_seqs=256,"), Some("128".into()));
         let split = |heads| [("heads", heads), ("parallel_size", 8)];
         assert_eq!(of("dividing-size", &split(28), ""), Some("4".into()));
