@@ -181,10 +181,11 @@ fn likely_mistake(
         ));
     }
     if Path::new(word).exists() {
-        return Some(format!(
-            "`{shown}` is a file, not a host. To explain a log: `gputop explain {shown}`. To play a recording: \
-             `gputop replay {shown}`"
-        ));
+        let advice = match word.ends_with(".zst") {
+            true => format!("To play a recording: `gputop replay {shown}`"),
+            false => format!("To explain a log: `gputop explain {shown}`"),
+        };
+        return Some(format!("`{shown}` is a file, not a host. {advice}"));
     }
     // Accept a name with a user or a port, which can only be a host.
     if subcommands.is_empty() || word.contains(['@', ':']) {

@@ -202,6 +202,8 @@ mod tests {
             "CMakeConfigureLog.yaml",
             "nvidia-bug-report.sh",
             "install.sh",
+            "start.sh",
+            "--sim_device cuda:0",
             "libcuda.so",
             "--nproc_per_node=1",
             "--nproc-per-node 1",

@@ -314,6 +314,7 @@ pub const ANCHORS: &[&str] = &[
     "invalid opcode",
     "DNN library",
     "failed to initialize:",
+    "eneric resource",
     "srun: error",
     "sbatch: error",
     "slurmstepd: error",

@@ -599,6 +599,11 @@ fn unknown_subcommand_gets_a_helpful_hint() {
         format!("`{name}` is a file, not a host. To play a recording: `gputop replay {name}`");
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
+    let log = folder.path().join("crash.log");
+    fs::write(&log, "x").unwrap();
+    let name = log.to_str().unwrap();
+    let hint = format!("`{name}` is a file, not a host. To explain a log: `gputop explain {name}`");
+    run(&fake, [name]).assert_refused(2, &hint);
     for (word, sentence) in [
         ("me@", "`me@` is not a valid host: use [user@]host[:port]"),
         ("node7:ssh", "`ssh` is not a valid port: use a number from 1 to 65535"),
