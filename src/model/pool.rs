@@ -135,6 +135,19 @@ pub struct PoolMap {
     pub segments: Vec<Segment>,
 }
 
+impl PoolMap {
+    /// Returns the allocated blocks, largest first, each with the index of its segment.
+    pub fn allocated_by_size(&self) -> Vec<(usize, &Block)> {
+        let mut blocks: Vec<(usize, &Block)> = Vec::new();
+        for (at, segment) in self.segments.iter().enumerate() {
+            let is_allocated = |block: &&Block| block.state == BlockState::Allocated;
+            blocks.extend(segment.blocks.iter().filter(is_allocated).map(|block| (at, block)));
+        }
+        blocks.sort_unstable_by_key(|(_, block)| (std::cmp::Reverse(block.size), block.address));
+        blocks
+    }
+}
+
 /// A pool map read because an allocation failed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FailureMap {

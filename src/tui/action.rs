@@ -110,7 +110,7 @@ actions! {
         |_, _| Effect::Open(Box::new(Unreadable::default()));
     Why: Screens, "why", ["d"], "explain", "Explain the incident of the process under the cursor, or else the newest unread incident",
         View::explain;
-    Incidents: Screens, "incidents", ["i"], "list incidents", "List all known incidents",
+    Incidents: Screens, "incidents", ["i"], "incidents", "List all known incidents",
         View::list_incidents;
     Hosts: Screens, "hosts", ["H"], "list hosts", "List the hosts, if several are monitored",
         |_, _| Effect::Hosts;

@@ -168,7 +168,7 @@ fn first_step(case: &Case<'_>) -> Finding {
             }
             // If the memory holders are known, they show directly what fills the memory, so an earlier fall is no
             // further evidence.
-            Some(true) if case.measured.holders.is_some() => Finding::Silent,
+            Some(true) if named_holders(case).is_some() => Finding::Silent,
             Some(true) => {
                 Finding::Against("allocated memory had fallen after earlier steps".into())
             }
@@ -345,9 +345,20 @@ fn held_by_retained_tensors(case: &Case<'_>) -> Finding {
     })
 }
 
+/// Returns the memory holders unless most of them have no name. In a program that is already ending, the variables are gone,
+/// so the sums say nothing about the cause.
+fn named_holders<'a>(case: &Case<'a>) -> Option<&'a HolderSummary> {
+    let without_name = [HolderClass::Unnamed, HolderClass::CppStorage, HolderClass::Workspace];
+    let is_named = |holders: &&HolderSummary| {
+        let without_name = without_name.map(|class| holders.class(class).0).iter().sum();
+        holders.percent(Bytes(without_name)) < MIN_MAIN_PERCENT
+    };
+    case.measured.holders.as_ref().filter(is_named)
+}
+
 /// Checks how much of the allocated memory belongs to holders of one kind.
 fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<Bytes>) -> Finding {
-    let Some(holders) = &case.measured.holders else {
+    let Some(holders) = named_holders(case) else {
         return Finding::Silent;
     };
     let Some(bytes) = bytes(holders) else {

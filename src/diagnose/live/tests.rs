@@ -808,6 +808,18 @@ fn memory_holders_read_after_the_failure_are_added() {
 }
 
 #[test]
+fn memory_without_names_decides_nothing() {
+    let mut sim = SimulatedRun::new();
+    sim.run(20, |_| (13.0, 22.0, 22.9));
+    let first = sim.oom(418, 1)[0].clone();
+    // The program has begun to end, so its variables are gone.
+    let storage = [(HolderClass::CppStorage, 22.0)];
+    let revision = sim.observer.holders(&holders_of(418, sim.now + 500, &storage)).pop();
+    let incident = revision.expect("a revision").incident;
+    assert_eq!(incident.causes, first.incident.causes);
+}
+
+#[test]
 fn a_scene_is_bounded() {
     let mut sim = SimulatedRun::new();
     sim.pids = (418..918).collect();

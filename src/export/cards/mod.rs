@@ -11,7 +11,7 @@ use super::explanation::{check, wrapped};
 use crate::diagnose::Catalogue;
 use crate::diagnose::card::{Card, FixRule};
 use crate::diagnose::template::general;
-use crate::diagnose::workload::{Workload, Workloads};
+use crate::diagnose::workload::{Workload, Workloads, warning};
 
 /// Formats an index of all cards grouped by family, with one line per card.
 pub fn index(catalogue: &Catalogue) -> String {
@@ -68,7 +68,10 @@ pub fn card(card: &Card, width: usize) -> String {
     if !card.fixes.is_empty() {
         out.push_str("\nFix\n");
         let mut rules: Vec<&FixRule> = card.fixes.iter().collect();
-        rules.sort_by_key(|rule| (actions(rule).count() > MANY_PROGRAMS, is_special(rule)));
+        rules.sort_by_key(|rule| {
+            let is_dangerous = warning(&rule.change).is_some();
+            (is_dangerous, actions(rule).count() > MANY_PROGRAMS, is_special(rule))
+        });
         let mut fixes: Vec<String> = Vec::new();
         for text in rules.into_iter().filter_map(|rule| fix(rule, width)) {
             if !fixes.contains(&text) {

@@ -624,10 +624,15 @@ impl Screen for Overview {
         gpu.map(copy_text::gpu)
     }
 
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        action != Action::Incidents || app.shown_incidents().next().is_some()
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
             Action::Memory,
+            Action::Incidents,
             Action::Filter,
             Action::Sort,
             Action::SortVram,

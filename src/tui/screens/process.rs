@@ -405,11 +405,13 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let user = facts.and_then(|f| f.user.value()).map_or("", String::as_str);
     let rank =
         facts.and_then(|f| f.rank.get()).map_or(String::new(), |rank| format!("  rank {rank}"));
+    let size = |vram: Bytes| match vram < Bytes::mib(52) {
+        true => vram.to_string(),
+        false => format!("{} GiB", gib(vram)),
+    };
     let vram: Vec<String> = rows
         .iter()
-        .filter_map(|row| {
-            Some(format!("{} GiB on GPU {}", gib(row.vram().get()?), row.gpu_label()?))
-        })
+        .filter_map(|row| Some(format!("{} on GPU {}", size(row.vram().get()?), row.gpu_label()?)))
         .collect();
     let age = rows.iter().find_map(|row| row.shown_age()).map_or(String::new(), span_text);
     let ended = rows.iter().find_map(|row| row.ended());

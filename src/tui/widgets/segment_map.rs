@@ -387,19 +387,14 @@ impl MapPane {
     /// Moves the cursor to the largest allocated block, or to the next smaller one after that. Returns a description: `block 2
     /// of 223 by size: 1.00 GiB allocated`.
     pub fn next_largest(&mut self, map: &PoolMap) -> Option<String> {
-        let mut blocks: Vec<(&Block, usize)> = Vec::new();
-        for (at, segment) in map.segments.iter().enumerate() {
-            let allocated =
-                segment.blocks.iter().filter(|block| block.state == BlockState::Allocated);
-            blocks.extend(allocated.map(|block| (block, at)));
-        }
-        blocks.sort_unstable_by_key(|(block, _)| (std::cmp::Reverse(block.size), block.address));
+        let blocks = map.allocated_by_size();
         let rank = self.rank.map_or(0, |rank| rank + 1) % blocks.len().max(1);
-        let (block, segment) = *blocks.get(rank)?;
+        let (segment, block) = *blocks.get(rank)?;
         let offset = block.address.saturating_sub(map.segments[segment].address);
         self.cursor = self.drawn()?.cursor_of(segment, offset)?;
         self.rank = Some(rank);
-        Some(format!("block {} of {} by size: {} allocated", rank + 1, blocks.len(), block.size))
+        let size = block.size.short();
+        Some(format!("block {} of {} by size: {size} allocated", rank + 1, blocks.len()))
     }
 
     /// Moves the cursor to the cell at a position.
@@ -732,14 +727,11 @@ mod tests {
         for _ in 0..5 {
             let text = pane.next_largest(&map).expect("a block");
             let cell = pane.under(&map).expect("a cell");
-            assert!(
-                cell.blocks.iter().any(|block| text.contains(&block.size.to_string())),
-                "{text}"
-            );
+            assert!(cell.blocks.iter().any(|block| text.contains(&block.size.short())), "{text}");
             sizes.push(text);
         }
-        assert_eq!(sizes[0], "block 1 of 4 by size: 64.00 MiB allocated");
-        assert_eq!(sizes[3], "block 4 of 4 by size: 512 bytes allocated");
+        assert_eq!(sizes[0], "block 1 of 4 by size: 64M allocated");
+        assert_eq!(sizes[3], "block 4 of 4 by size: 512B allocated");
         assert_eq!(sizes[4], sizes[0]);
         pane.act(Action::Down, &map, 1);
         assert_eq!(pane.next_largest(&map).as_ref(), Some(&sizes[0]));

@@ -11,7 +11,7 @@ use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
-use crate::model::pool::{BlockState, Pool, PoolMap};
+use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
@@ -111,7 +111,10 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
         metric("largest free block", down_with_unit(of.largest), "in any stream and pool"),
         metric(
             "largest allocated block",
-            largest_allocated(&read.map).map_or_else(absent, small_gib),
+            read.map
+                .allocated_by_size()
+                .first()
+                .map_or_else(absent, |(_, block)| small_gib(block.size)),
             "Enter on the map goes to it",
         ),
         metric(
@@ -134,12 +137,6 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
     lines.push(metric("UNUSABLE FREE SPACE", String::new(), ""));
     lines.extend(curve_lines(read, theme));
     lines
-}
-
-fn largest_allocated(map: &PoolMap) -> Option<Bytes> {
-    let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
-    let allocated = blocks.filter(|block| block.state == BlockState::Allocated);
-    allocated.map(|block| block.size).max()
 }
 
 /// Returns the free memory of each combination of stream and pool, if there is more than one.

@@ -382,7 +382,7 @@ impl Screen for SnapshotScreen {
             return Some(Copied::new("the stack", &lines.join("\n")));
         }
         let (device, study) = self.device()?;
-        let lines = summary::figures(device, study);
+        let lines = summary::figures(device, study, &self.opened.snapshot.stacks);
         let lines: Vec<String> =
             lines.iter().map(|(name, value)| format!("{name:<24}{value}")).collect();
         Some(Copied::new("the figures", &lines.join("\n")))

@@ -6,6 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use super::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::model::units::Bytes;
+use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row, split_left, split_right, split_top};
@@ -16,9 +17,17 @@ const FIGURES: u16 = 42;
 
 /// Returns the name and value of each entry. An indented entry is a part of the nearest entry above it with less
 /// indentation.
-pub fn figures(device: &Device, study: &DeviceAnalysis) -> Vec<(&'static str, String)> {
+pub fn figures(
+    device: &Device,
+    study: &DeviceAnalysis,
+    stacks: &Stacks,
+) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();
+    let blocks = device.map.allocated_by_size();
+    let largest = blocks.first().map(|(_, block)| *block);
+    let stack = largest.and_then(|block| device.held_at(block.address)).map(|held| held.stack);
+    let frame = stack.and_then(|stack| stacks.place(stack)).map(ToString::to_string);
     let mut figures = vec![
         ("allocated", size(found.allocated)),
         ("  requested", size(device.requested())),
@@ -35,6 +44,8 @@ pub fn figures(device: &Device, study: &DeviceAnalysis) -> Vec<(&'static str, St
     figures.extend([
         ("reserved", size(device.reserved())),
         ("largest free block", size(found.largest)),
+        ("largest live block", size(largest.map_or(Bytes(0), |block| block.size))),
+        ("  allocated at", frame.unwrap_or_else(|| "unknown".into())),
         ("segments", device.map.segments.len().to_string()),
     ]);
     if !device.events.is_empty() {
@@ -60,7 +71,7 @@ impl SnapshotScreen {
         buffer: &mut Buffer,
         theme: &Theme,
     ) {
-        let figures = figures(device, study);
+        let figures = figures(device, study, &self.opened.snapshot.stacks);
         let settings = settings(&self.opened.snapshot);
         let beside = area.width >= 80;
         let rows = figures.len().max(if beside { settings.len() } else { 0 });
