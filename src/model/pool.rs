@@ -136,15 +136,16 @@ pub struct PoolMap {
 }
 
 impl PoolMap {
-    /// Returns the allocated blocks, largest first, each with the index of its segment.
-    pub fn allocated_by_size(&self) -> Vec<(usize, &Block)> {
-        let mut blocks: Vec<(usize, &Block)> = Vec::new();
-        for (at, segment) in self.segments.iter().enumerate() {
+    /// Returns the allocated blocks, each with the index of its segment.
+    pub fn allocated(&self) -> impl Iterator<Item = (usize, &Block)> {
+        self.segments.iter().enumerate().flat_map(|(at, segment)| {
             let is_allocated = |block: &&Block| block.state == BlockState::Allocated;
-            blocks.extend(segment.blocks.iter().filter(is_allocated).map(|block| (at, block)));
-        }
-        blocks.sort_unstable_by_key(|(_, block)| (std::cmp::Reverse(block.size), block.address));
-        blocks
+            segment.blocks.iter().filter(is_allocated).map(move |block| (at, block))
+        })
+    }
+
+    pub fn largest_allocated(&self) -> Option<&Block> {
+        self.allocated().map(|(_, block)| block).max_by_key(|block| block.size)
     }
 }
 

@@ -16,7 +16,6 @@ use super::probe_question;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
-use super::screens::memory;
 use super::signal_targets;
 use super::theme::Role;
 use super::widgets::cells::{
@@ -391,9 +390,10 @@ fn is_available(action: Action, app: &App) -> bool {
 
 /// Returns the label of a footer key. Some keys are labelled with their current effect.
 fn footer_word(action: Action, screen: &dyn Screen, app: &App) -> &'static str {
+    if let Some(label) = screen.footer_label(action) {
+        return label;
+    }
     match (action, &app.recording) {
-        (Action::Why, _) if screen.incident().is_some() => "next incident",
-        (Action::Open, _) if screen.def().id == memory::DEF.id => "next largest block",
         (Action::PlayPause, Some(recording)) if recording.position.paused => "play",
         (Action::Pause, None) if app.paused => "resume",
         (Action::Now, Some(_)) => "return",

@@ -324,6 +324,10 @@ impl Screen for IncidentScreen {
         }
     }
 
+    fn footer_label(&self, action: Action) -> Option<&'static str> {
+        (action == Action::Why).then_some("next incident")
+    }
+
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         let is_other = |known: &ListedIncident| !known.is_revision_of(&self.incident);
         action != Action::Why || app.unread_incidents().any(is_other)

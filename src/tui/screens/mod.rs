@@ -76,6 +76,11 @@ pub trait Screen {
     /// Returns the actions for the footer, most useful first.
     fn footer(&self) -> &'static [Action];
 
+    /// Returns the footer label of an action whose effect on this screen differs from its usual one.
+    fn footer_label(&self, _action: Action) -> Option<&'static str> {
+        None
+    }
+
     /// Returns true if the footer action has an effect on the current content of the screen.
     fn has_use_for(&self, _action: Action, _app: &App) -> bool {
         true

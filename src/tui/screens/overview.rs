@@ -136,16 +136,17 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
 /// The memory unit of this screen, and the meaning of the columns for PyTorch's allocator.
-const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK of IDLE  FITS max request";
+const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK part of IDLE  FITS max request";
 
 /// Like [`LEGEND`], but for use while the RESV column does not fit.
-const LEGEND_WITHOUT_RESV: &str = " GiB ALLOC tensors  IDLE cache  STUCK of IDLE  FITS max request";
+const LEGEND_WITHOUT_RESV: &str =
+    " GiB ALLOC tensors  IDLE cache  STUCK of it  FITS max request";
 
 /// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
 const FITS_LEGEND: &str = " from FREE and own cache";
 
 /// Legend text added while a value of FITS is only a minimum.
-const MINIMUM_LEGEND: &str = " + or more";
+const MINIMUM_LEGEND: &str = " (+ or more)";
 
 /// Legend text added while an exited process is listed.
 const PEAK_LEGEND: &str = "  ^peak";

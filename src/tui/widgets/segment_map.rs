@@ -217,27 +217,30 @@ impl SegmentLayout {
         }
     }
 
-    /// Returns the first cell to the right that shows other blocks than the cell at `cursor`, or the last cell if there is none.
+    /// Returns the first cell of the next block, or the last cell if there is none.
     fn next_block(&self, map: &PoolMap, cursor: Cursor) -> Cursor {
-        let mut at = self.nearest(cursor);
-        loop {
-            let next = self.right(at);
-            if next == at || !self.is_same_block(map, next, at) {
-                return next;
-            }
-            at = next;
-        }
+        self.right(self.edge_of_block(map, cursor, Self::right))
     }
 
     /// Returns the first cell of the block at `cursor`, or of the previous block if `cursor` is at the first cell.
     fn previous_block(&self, map: &PoolMap, cursor: Cursor) -> Cursor {
-        let mut at = self.left(cursor);
+        self.edge_of_block(map, self.left(cursor), Self::left)
+    }
+
+    /// Returns the last cell in the direction of `step` that shows the same blocks as the cell at `cursor`.
+    fn edge_of_block(
+        &self,
+        map: &PoolMap,
+        cursor: Cursor,
+        step: fn(&Self, Cursor) -> Cursor,
+    ) -> Cursor {
+        let mut at = self.nearest(cursor);
         loop {
-            let previous = self.left(at);
-            if previous == at || !self.is_same_block(map, previous, at) {
+            let next = step(self, at);
+            if next == at || !self.is_same_block(map, next, at) {
                 return at;
             }
-            at = previous;
+            at = next;
         }
     }
 
@@ -387,7 +390,8 @@ impl MapPane {
     /// Moves the cursor to the largest allocated block, or to the next smaller one after that. Returns a description: `block 2
     /// of 223 by size: 1.00 GiB allocated`.
     pub fn next_largest(&mut self, map: &PoolMap) -> Option<String> {
-        let blocks = map.allocated_by_size();
+        let mut blocks: Vec<(usize, &Block)> = map.allocated().collect();
+        blocks.sort_unstable_by_key(|(_, block)| (std::cmp::Reverse(block.size), block.address));
         let rank = self.rank.map_or(0, |rank| rank + 1) % blocks.len().max(1);
         let (segment, block) = *blocks.get(rank)?;
         let offset = block.address.saturating_sub(map.segments[segment].address);

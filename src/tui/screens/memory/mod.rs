@@ -316,6 +316,10 @@ impl Screen for MemoryScreen {
         ]
     }
 
+    fn footer_label(&self, action: Action) -> Option<&'static str> {
+        (action == Action::Open).then_some("largest blocks")
+    }
+
     fn has_use_for(&self, action: Action, app: &App) -> bool {
         match action {
             Action::NextGpu => self.devices(app).len() > 1,
@@ -345,6 +349,7 @@ struct AnalysedMap {
     map: Arc<PoolMap>,
     fragmentation: Fragmentation,
     curve: Vec<(Bytes, f64)>,
+    largest_allocated: Option<Bytes>,
     /// Largest request that fits, cached with the conditions for which it was computed.
     fits: RefCell<Option<(FitConditions, Fits)>>,
 }
@@ -354,6 +359,7 @@ impl AnalysedMap {
         Self {
             fragmentation: Fragmentation::of(&map),
             curve: unusable_curve(&map),
+            largest_allocated: map.largest_allocated().map(|block| block.size),
             map,
             fits: RefCell::new(None),
         }

@@ -111,10 +111,7 @@ fn metric_lines(pool: &Pool, read: &AnalysedMap, figures: &Figures, theme: &Them
         metric("largest free block", down_with_unit(of.largest), "in any stream and pool"),
         metric(
             "largest allocated block",
-            read.map
-                .allocated_by_size()
-                .first()
-                .map_or_else(absent, |(_, block)| small_gib(block.size)),
+            read.largest_allocated.map_or_else(absent, small_gib),
             "Enter on the map goes to it",
         ),
         metric(

@@ -24,8 +24,7 @@ pub fn figures(
 ) -> Vec<(&'static str, String)> {
     let found = &study.fragmentation;
     let size = |bytes: Bytes| bytes.to_string();
-    let blocks = device.map.allocated_by_size();
-    let largest = blocks.first().map(|(_, block)| *block);
+    let largest = device.map.largest_allocated();
     let stack = largest.and_then(|block| device.held_at(block.address)).map(|held| held.stack);
     let frame = stack.and_then(|stack| stacks.place(stack)).map(ToString::to_string);
     let mut figures = vec![
