@@ -139,8 +139,7 @@ const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the d
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK part of IDLE  FITS max request";
 
 /// Like [`LEGEND`], but for use while the RESV column does not fit.
-const LEGEND_WITHOUT_RESV: &str =
-    " GiB ALLOC tensors  IDLE cache  STUCK of it  FITS max request";
+const LEGEND_WITHOUT_RESV: &str = " GiB ALLOC tensors  IDLE cache  STUCK of it  FITS max request";
 
 /// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
 const FITS_LEGEND: &str = " from FREE and own cache";
