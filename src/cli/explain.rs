@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
         let detail = match (args.all, args.verbose) {
             (true, _) => Detail::All,
             (false, true) => Detail::Full,
-            (false, false) => Detail::Short,
+            (false, false) => Detail::Short { more: "-v" },
         };
         print_styled(&explanation::text(&incidents, detail, &super::style()))?;
     }

@@ -121,7 +121,8 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: 
     match run::explain(finished, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
             let style = super::style_of(std::io::stderr().is_terminal());
-            let text = explanation::text(std::slice::from_ref(&*incident), Detail::Short, &style);
+            let detail = Detail::Short { more: "`gputop incidents show last`" };
+            let text = explanation::text(std::slice::from_ref(&*incident), detail, &style);
             say_styled(&format!("\n{text}"));
             let fault = run::run_until_cancelled(|is_cancelled| {
                 save_incident(*record, flags, is_cancelled)
