@@ -65,7 +65,7 @@ impl PoolChart<'_> {
             None => format!("last {length}  "),
         };
         let shapes = [
-            (glyphs.allocated, Role::Allocated, " allocated  "),
+            (glyphs.levels[8], Role::Allocated, " allocated  "),
             (theme.chart_glyph(glyphs.range), Role::ChartRange, " peaks  "),
             (theme.chart_glyph(glyphs.idle), Role::Idle, " idle  "),
             (glyphs.retry, Role::Warn, " retry  "),
@@ -133,7 +133,7 @@ impl Edges {
         let glyphs = &theme.glyphs;
         let half = base + 4;
         if self.low >= half {
-            (glyphs.allocated, Role::Allocated)
+            (glyphs.levels[8], Role::Allocated)
         } else if self.high >= half {
             (theme.chart_glyph(glyphs.range), Role::ChartRange)
         } else if self.reserved >= half {

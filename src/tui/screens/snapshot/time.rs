@@ -229,9 +229,9 @@ fn float(bytes: Bytes) -> f32 {
 fn legend(area: Rect, buffer: &mut Buffer, theme: &Theme) {
     let (glyphs, dim) = (&theme.glyphs, theme.style(Role::Dim));
     let shapes = [
-        (glyphs.allocated, Role::Allocated, " requested  "),
-        (glyphs.range, Role::ChartRange, " peaks  "),
-        (glyphs.idle, Role::Idle, " reserved  "),
+        (glyphs.levels[8], Role::Allocated, " requested  "),
+        (theme.chart_glyph(glyphs.range), Role::ChartRange, " peaks  "),
+        (theme.chart_glyph(glyphs.idle), Role::Idle, " reserved  "),
         (glyphs.oom, Role::Bad, " OOM"),
     ];
     let pieces: Vec<_> = shapes
