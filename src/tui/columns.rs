@@ -97,7 +97,7 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
 }
 
 /// Columns that are shown even if every value is missing.
-const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+pub const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
 
 /// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
 /// column is never hidden, because the group names need its space.
@@ -139,6 +139,7 @@ fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     let is_new = row.ended().is_none() && row.shown_age().is_some_and(|age| age.0 < 60_000);
     match row.growth_text() {
         Some(text) if text == "0.0" => Cell::new(text, Role::Dim),
+        Some(text) if row.fills_gpu_soon() => Cell::new(text, Role::Warn),
         None if is_new => Cell::new("new", Role::Dim),
         text => Cell::known(text, theme),
     }

@@ -116,6 +116,16 @@ pub struct RowId {
 /// Smallest change in VRAM that the process table shows, in bytes per minute.
 const MIN_SHOWN_GROWTH: f64 = 0.05 * (1 << 30) as f64;
 
+/// Time within which memory that will be full deserves a warning, in minutes.
+const SOON: f64 = 5.0;
+
+/// Returns the time until `free` memory is used up by a growth in bytes per minute, or `None` if that is not soon.
+pub fn full_in(free: Bytes, growth: f64) -> Option<Millis> {
+    let minutes = free.0 as f64 / growth;
+    let is_soon = growth >= MIN_SHOWN_GROWTH && minutes < SOON;
+    is_soon.then(|| Millis((minutes * 60_000.0) as u64))
+}
+
 const NOT_LISTED: &str =
     "not available inside a container: the PIDs reported by the driver are host PIDs";
 
@@ -312,6 +322,12 @@ impl ProcessRow {
     /// Returns true if the VRAM grew by an amount that the process table shows.
     pub fn is_growing(&self) -> bool {
         self.growth.is_some_and(|growth| growth >= MIN_SHOWN_GROWTH)
+    }
+
+    /// Returns true if the process would soon use up the GPU's memory if it grew as in the last minute.
+    pub fn fills_gpu_soon(&self) -> bool {
+        let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
+        free.zip(self.growth).is_some_and(|(free, growth)| full_in(free, growth).is_some())
     }
 
     /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.
@@ -517,6 +533,15 @@ fn position(frame: &Frame, key: ProcessKey) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_full_soon_only_if_it_grows_fast() {
+        let gib = Bytes::gib(1).0 as f64;
+        assert_eq!(full_in(Bytes::gib(30), 60.0 * gib), Some(Millis(30_000)));
+        assert_eq!(full_in(Bytes::gib(30), 5.0 * gib), None);
+        assert_eq!(full_in(Bytes::gib(0), 0.0), None);
+        assert_eq!(full_in(Bytes::gib(30), -60.0 * gib), None);
+    }
 
     #[test]
     fn command_omits_the_python_interpreter() {

@@ -253,7 +253,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
-        list.push(Fact::Long("", evidence.clone()));
+        list.push(Fact::Prose("", evidence.clone()));
     }
     list
 }
@@ -266,7 +266,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
         Fact::Value("error", headline, role(incident.severity), ""),
-        Fact::Long("", incident.title.clone()),
+        Fact::Prose("", incident.title.clone()),
     ]
 }
 
