@@ -373,7 +373,7 @@ impl Hint {
 }
 
 /// Returns true if the action has an effect on the screen as it is now.
-pub fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
+fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
     match action {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),

@@ -25,12 +25,13 @@ use super::widgets::table::Column;
 use crate::tui::widgets::area::row;
 
 /// Actions listed for every screen, besides those of the playback.
-const COMMON: [Action; 7] = [
+const COMMON: [Action; 8] = [
     Action::Up,
     Action::Down,
     Action::Back,
     Action::Why,
     Action::Incidents,
+    Action::Now,
     Action::Help,
     Action::Quit,
 ];
@@ -225,7 +226,7 @@ fn grid(keys: &[HelpLine], width: u16) -> Vec<Pieces> {
 /// Returns the page with the keys of this screen, followed by its columns or terms if there is room for all of them.
 fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     let (own, _) = actions(app, screen);
-    let own = own.into_iter().filter(|def| chrome::is_offered(def.action, screen, app));
+    let own = own.into_iter().filter(|def| screen.has_use_for(def.action, app));
     let label = |def: &ActionDef| chrome::footer_word(def.action, screen, app);
     let keys = key_lines(own, app, screen, label, 2);
     let (_, inner) = panel_area(WIDTH, area.height, area);

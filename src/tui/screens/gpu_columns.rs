@@ -88,11 +88,12 @@ impl GpuRow {
     }
 }
 
-/// Returns `full in ~31s` if the processes on the GPU would soon use up its memory if they grew as in the last minute.
+/// Returns `full in ~31s` if the processes on the GPU would soon use up its memory if they went on
+/// growing steadily.
 fn full_soon(app: &App, gpu: &Gpu) -> Option<String> {
     let on_gpu = |row: &&ProcessRow| row.id().gpu.as_ref() == Some(&gpu.uuid);
     let running = app.all_rows.iter().filter(on_gpu).filter(|row| row.ended().is_none());
-    let growth = running.filter_map(ProcessRow::growth).sum();
+    let growth = running.map(ProcessRow::expected_growth).sum();
     let time = full_in(gpu.memory.free.get()?, growth)?;
     Some(format!("full in ~{}", span_text(time)))
 }
@@ -149,7 +150,8 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
     let first = notes(row.gpu(), &row.frame).into_iter().next();
     match (first, &row.growth) {
         (Some(note), _) if note.role == Role::Bad => note,
-        (_, Some(growth)) => Cell::new(growth, Role::Warn),
+        (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Role::Warn),
+        (None, Some(growth)) => Cell::new(growth, Role::Warn),
         (first, None) => first.unwrap_or_else(|| Cell::text("")),
     }
 }

@@ -130,7 +130,7 @@ impl SnapshotScreen {
             frames: None,
             search: TextField::default(),
         };
-        screen.show_device(0);
+        screen.step_device(0);
         screen
     }
 
@@ -139,8 +139,13 @@ impl SnapshotScreen {
         Some((device, self.opened.studies.get(self.device_index)?))
     }
 
-    fn show_device(&mut self, at: usize) {
-        self.device_index = at.min(self.opened.snapshot.devices.len().saturating_sub(1));
+    fn devices(&self) -> usize {
+        self.opened.snapshot.devices.len()
+    }
+
+    /// Switches to the device `by` places further, starting again with the first one after the last one.
+    fn step_device(&mut self, by: usize) {
+        self.device_index = (self.device_index + by) % self.devices().max(1);
         self.map = MapPane::default();
         self.stacks_at = None;
         self.time = match self.device() {
@@ -302,8 +307,8 @@ impl Screen for SnapshotScreen {
             Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
             Action::NextPane => self.step_pane(1),
             Action::PreviousPane => self.step_pane(PANES.len() - 1),
-            Action::NextGpu => self.show_device(self.device_index + 1),
-            Action::PreviousGpu => self.show_device(self.device_index.saturating_sub(1)),
+            Action::NextGpu => self.step_device(1),
+            Action::PreviousGpu => self.step_device(self.devices().saturating_sub(1)),
             Action::Filter => {
                 if !matches!(self.pane, Pane::Stacks | Pane::Growth) {
                     self.pane = Pane::Stacks;
