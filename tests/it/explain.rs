@@ -280,6 +280,30 @@ fn compares_the_ranks_of_a_collective() {
     );
 }
 
+#[test]
+fn a_killed_dataloader_worker_is_a_guess_at_the_users_line() {
+    let log = "Traceback (most recent call last):\n  \
+        File \"/opt/venv/lib/python3.11/site-packages/torch/utils/data/_utils/signal_handling.py\", line 66, in handler\n    \
+        _error_if_any_worker_fails()\n\
+        RuntimeError: DataLoader worker (pid 7001) is killed by signal: Killed.\n\n\
+        The above exception was the direct cause of the following exception:\n\n\
+        Traceback (most recent call last):\n  \
+        File \"/home/ana/train.py\", line 61, in main\n    for batch in loader:\n  \
+        File \"/opt/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 630, in __next__\n    data = self._next_data()\n\
+        RuntimeError: DataLoader worker (pid(s) 7001) exited unexpectedly\n";
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes()).remove(0);
+    assert_eq!(found.id, "host-oom-killer");
+    assert_eq!(found.at.as_deref(), Some("train.py:61  for batch in loader:"));
+    assert!(found.title.contains("this log does not show the reason"), "{}", found.title);
+    assert!(found.causes.iter().all(|cause| cause.verdict != Verdict::Likely), "{found:#?}");
+    let said = serde_json::to_string(&(&found.title, &found.fixes, &found.not_helpful)).unwrap();
+    assert!(!said.contains("the host ran out of memory"), "{said}");
+    // A library's line is not the user's.
+    let (library, _) = log.split_once("\nThe above").unwrap();
+    let found = explain(Catalogue::embedded(), "x.log", library.as_bytes()).remove(0);
+    assert_eq!(found.at, None);
+}
+
 /// A kernel's error appears where the program waits for the GPU.
 #[test]
 fn marks_a_line_that_only_waits() {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::fake_machine::{gputop, wait_until};
 use crate::run::{piped_with, text};
-use crate::run_explained::{EXPLAINED, OOM};
+use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
 
 /// A user with an empty state directory.
 pub struct User(pub TempDir);
@@ -143,7 +143,7 @@ fn success_and_plain_failures_are_not_saved() {
 fn incidents_are_listed_shown_and_exported() {
     let user = User::new();
     user.fail("true", &[]);
-    user.run("kill -9 $$", &[]);
+    user.run(OOM_KILLED, &[]);
     let (code, out, _) = user.incidents([]);
     assert_eq!(code, Some(0));
     assert_eq!(out, user.incidents(["list"]).1);
