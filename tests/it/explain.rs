@@ -304,6 +304,50 @@ fn a_killed_dataloader_worker_is_a_guess_at_the_users_line() {
     assert_eq!(found.at, None);
 }
 
+/// A check that quotes a log line is useless if the log has that line.
+#[test]
+fn checks_do_not_ask_for_lines_of_the_log() {
+    for (weights, cache) in [
+        ("Model loading took 61.2500 GiB and 40.1 seconds", "Available KV cache memory: -2.50 GiB"),
+        (
+            "Model loading took 61.25 GiB memory and 40.1 seconds",
+            "Available KV cache memory: 0.00 GiB",
+        ),
+        (
+            "Loading model weights took 61.2500 GB",
+            "model weights take 61.25GiB; the rest of the memory reserved for KV Cache is -2.50GiB.",
+        ),
+    ] {
+        let log = format!(
+            "INFO 11-20 10:00:30 [gpu_model_runner.py:1347] {weights}\nINFO 11-20 10:00:50 [gpu_worker.py:227] {cache}\nERROR 11-20 10:00:51 [core.py:396] ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n"
+        );
+        let found = explain(Catalogue::embedded(), "x.log", log.as_bytes()).remove(0);
+        assert_eq!(found.id, "vllm-no-kv-cache-memory");
+        assert_eq!(found.needs, Vec::<String>::new(), "{log}");
+        let evidence = found.causes.iter().flat_map(|cause| &cause.r#for);
+        assert!(evidence.into_iter().any(|one| one.contains("61.25")), "{:#?}", found.causes);
+    }
+    let catalogue = Catalogue::embedded();
+    let mut asked = Vec::new();
+    for card in &catalogue.cards {
+        for example in &card.examples {
+            for found in explain(catalogue, "x.log", example.text.as_bytes()) {
+                let of_causes = found.causes.iter().filter_map(|cause| cause.needs.as_ref());
+                for check in found.needs.iter().chain(of_causes) {
+                    let mut quoted = check.split('`').skip(1).step_by(2);
+                    let is_line = check.contains(" line") || check.contains(" log");
+                    let is_there =
+                        |words: &str| words.contains(' ') && example.text.contains(words);
+                    if is_line && quoted.any(is_there) {
+                        asked.push(format!("{}: {check}", found.id));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(asked, Vec::<String>::new());
+}
+
 /// A kernel's error appears where the program waits for the GPU.
 #[test]
 fn marks_a_line_that_only_waits() {

@@ -99,6 +99,7 @@ impl<'a> Diagnosis<'a> {
         Case {
             found: &item.sighting.found,
             context: &item.sighting.context,
+            start: &self.logs[item.log].start,
             frames: &item.sighting.frames,
             beside,
             ranks,
