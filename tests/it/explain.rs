@@ -280,6 +280,37 @@ fn compares_the_ranks_of_a_collective() {
     );
 }
 
+/// The rank that torchrun's table names is the headline, although another rank printed its error first.
+#[test]
+fn names_the_first_rank_of_the_table_of_torchrun() {
+    let oom = |rank: u32, size: u32| {
+        format!(
+            "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {size}.00 GiB. GPU {rank} has a total capacity of 23.69 GiB of which 0.06 GiB is free. Process {} has 23.60 GiB memory in use.\n",
+            900 + rank
+        )
+    };
+    let table = |rank: u32| {
+        format!(
+            "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-20_10:00:08\n  host      : node7\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: {})\n",
+            900 + rank
+        )
+    };
+    let explained = |log: String| explain(Catalogue::embedded(), "x.log", log.as_bytes()).remove(0);
+    let found = explained([oom(0, 2), oom(2, 3), table(2)].concat());
+    assert_eq!((found.fields.rank, found.fields.gpu_index), (Some(2), Some(2)));
+    assert!(found.title.contains("3.00 GiB"), "{}", found.title);
+    let why = found.why_first.unwrap_or_default();
+    assert!(why.starts_with("torchrun's table names rank 2 as the first of 2 ranks"), "{why}");
+    // The log of the rank in the table is missing.
+    let found = explained([oom(0, 2), oom(2, 3), table(5)].concat());
+    assert_eq!(found.fields.rank, Some(0));
+    let why = found.why_first.unwrap_or_default();
+    assert!(
+        why.contains("torchrun's table names rank 5, of which this log contains no error"),
+        "{why}"
+    );
+}
+
 #[test]
 fn a_killed_dataloader_worker_is_a_guess_at_the_users_line() {
     let log = "Traceback (most recent call last):\n  \
