@@ -280,6 +280,61 @@ fn compares_the_ranks_of_a_collective() {
     );
 }
 
+/// Ranks may have a file each, however it is named and given.
+#[test]
+fn compares_the_ranks_of_a_collective_across_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let waits = |rank: u32| {
+        let (number, operation) = if rank == 2 { (33, "ALLGATHER") } else { (34, "ALLREDUCE") };
+        format!(
+            "[rank{rank}]:[E1120 10:00:0{rank}.1 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation}, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n"
+        )
+    };
+    for (number, name) in
+        ["rank#.log", "rank_#.out", "log.#.txt", "#/stderr.log", "worker-#.log"].iter().enumerate()
+    {
+        let file = |rank: u32| {
+            let name = name.replace('#', &rank.to_string());
+            write(&folder, &format!("job{number}/{name}"), waits(rank))
+        };
+        let files: Vec<String> = (0..4).map(file).collect();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let directory = folder.path().join(format!("job{number}")).display().to_string();
+        for paths in [files, vec![&directory]] {
+            let output = run(&[&["--verbose"], &paths[..]].concat());
+            let shown = out(&output);
+            assert!(
+                shown.contains("Rank 2 is at ALLGATHER #33; all others are at ALLREDUCE #34"),
+                "{paths:?} {shown}"
+            );
+            assert!(!shown.contains("OTHERS") && !shown.contains("logs of all ranks"), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn logs_of_different_jobs_and_days_are_diagnosed_separately() {
+    let folder = tempfile::tempdir().unwrap();
+    let timeout = |rank: u32, day: u32| {
+        TIMEOUT.replace("rank1", &format!("rank{rank}")).replace("E1120", &format!("E11{day}"))
+    };
+    for (name, rank, day) in [
+        ("a/job1/rank0.log", 0, 20),
+        ("a/job2/rank1.log", 1, 20),
+        ("b/slurm-1.out", 0, 20),
+        ("b/slurm-2.out", 1, 22),
+        ("c/rank0.log", 0, 20),
+        ("c/rank1.log", 1, 22),
+    ] {
+        write(&folder, name, timeout(rank, day));
+    }
+    for directory in ["a", "b", "c"] {
+        let path = folder.path().join(directory).display().to_string();
+        let incidents = json_of(&run(&["--json", &path]))["incidents"].clone();
+        assert_eq!(incidents.as_array().map(Vec::len), Some(2), "{directory} {incidents}");
+    }
+}
+
 /// The rank that torchrun's table names is the headline, although another rank printed its error first.
 #[test]
 fn names_the_first_rank_of_the_table_of_torchrun() {
