@@ -129,6 +129,29 @@ fn failed_run_on_a_terminal_knows_its_process() {
 }
 
 #[test]
+fn a_process_in_the_kernel_log_is_not_the_one_that_ran() {
+    let user = User::new();
+    let xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus.";
+    user.run(&format!("echo '{xid}' >&2; exit 1"), &[]);
+    let stored = user.stored_incident();
+    assert_eq!(stored["id"], "xid-79-off-bus");
+    assert_eq!(stored["fields"]["pid"], stored["observed"]["process"]["pid"]);
+    assert_eq!(stored["fields"]["xid_pid"], 4711);
+}
+
+#[test]
+fn a_process_is_listed_by_its_script() {
+    let user = User::new();
+    let file = user.0.path().join("k.py");
+    fs::write(&file, format!("echo '{OOM}' >&2; exit 3\n")).unwrap();
+    let mut run = piped_with(&[], ["sh".as_ref(), file.as_os_str()]);
+    assert_eq!(run.env("XDG_STATE_HOME", user.0.path()).output().unwrap().status.code(), Some(3));
+    let list = user.incidents([]).1;
+    assert!(list.contains(" k.py ") && !list.contains(" sh "), "{list}");
+    assert_eq!(user.incidents(["show", "latest"]).0, Some(0));
+}
+
+#[test]
 fn success_and_plain_failures_are_not_saved() {
     let user = User::new();
     user.run(&format!("echo '{OOM}' >&2"), &[]);
