@@ -1,6 +1,6 @@
 //! `gputop explain`: finds GPU failures in logs, and explains what went wrong and what to change.
 //!
-//! A path is a file or a directory. The logs in a directory are explained together, as logs from the ranks of one job.
+//! A path is a file or a directory. The logs from the ranks of one job are explained together.
 //! Files are read in chunks, so logs may be of any size. `.gz` and `.zst` files are decompressed.
 //!
 //! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
         let detail = match (args.all, args.verbose) {
             (true, _) => Detail::All,
             (false, true) => Detail::Full,
-            (false, false) => Detail::Short,
+            (false, false) => Detail::Short { more: "-v" },
         };
         print_styled(&explanation::text(&incidents, detail, &super::style()))?;
     }
@@ -101,6 +101,7 @@ struct Explained {
 fn explained(catalogue: &Catalogue, paths: &[PathBuf]) -> Explained {
     let mut explained = Explained::default();
     let mut progress = Progress::new("", None);
+    let mut logs = Vec::new();
     for path in paths {
         let (mut found, faults) = input::logs(catalogue, path, &mut progress);
         for fault in &faults {
@@ -116,10 +117,12 @@ fn explained(catalogue: &Catalogue, paths: &[PathBuf]) -> Explained {
         }
         explained.unread += faults.len();
         source_lines::add(&mut found);
-        for job in jobs(catalogue, found) {
-            explained.incidents.extend(diagnose(catalogue, &job, &Measured::default()));
-            explained.logs.extend(job);
-        }
+        logs.append(&mut found);
+    }
+    // The ranks of a job may be given as separate files.
+    for job in jobs(catalogue, logs) {
+        explained.incidents.extend(diagnose(catalogue, &job, &Measured::default()));
+        explained.logs.extend(job);
     }
     drop(progress);
     let failures = recovery::take_failures();

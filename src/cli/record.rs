@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
-use jiff::SignedDuration;
 
 use self::remote_incidents::RemoteIncidentEvents;
 use super::connect::{AllowedActions, PushArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings, maps_argument};
+use super::settings::{
+    ConfigArgs, NotificationArgs, SamplingArgs, Settings, length_argument, maps_argument,
+};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
-use crate::model::{Bytes, Hello, IncidentKey, Link, Severity};
+use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 use crate::protocol::Update;
 use crate::source::layout::FILE_EXTENSION;
 #[cfg(local)]
@@ -52,8 +53,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<MapPeriod>,
     /// Stop after this time, such as 90s or 8h
-    #[arg(long = "for", value_name = "TIME")]
-    length: Option<SignedDuration>,
+    #[arg(long = "for", value_name = "TIME", value_parser = length_argument)]
+    length: Option<Millis>,
     /// Stop when standard input is closed, for `gputop run --summary`
     #[arg(long, hide = true)]
     until_eof: bool,
@@ -324,14 +325,11 @@ pub(super) fn date() -> String {
 }
 
 /// Waits until the recording time is over, a stop signal arrives, or standard input is closed (only with `until_eof`).
-pub(super) async fn stop_requested(
-    length: Option<SignedDuration>,
-    until_eof: bool,
-) -> std::io::Result<()> {
+pub(super) async fn stop_requested(length: Option<Millis>, until_eof: bool) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let time = length.map_or(Duration::MAX, |l| Duration::try_from(l).unwrap_or(Duration::ZERO));
+    let time = length.map_or(Duration::MAX, |length| Duration::from_millis(length.0));
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}

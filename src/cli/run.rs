@@ -13,13 +13,15 @@ use std::time::Duration;
 use color_eyre::Result;
 
 use super::background_recorder::BackgroundRecorder;
-use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
+use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings, agent_options};
 use super::{say, say_styled};
+use crate::collect::exits::oom::OomCounterPaths;
+use crate::collect::host::pid_namespace;
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Detail};
 use crate::incident::{save, with_timeout};
-use crate::model::{ProcessKey, Record};
-use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, Rank};
+use crate::model::{Millis, PidNamespace, ProcessKey, Record};
+use crate::run::{self, Capture, CommandLine, Explanation, Finished, Hook, OomWatch, Rank};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -74,6 +76,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     };
     let rank = Rank::of_this_process();
     let capture = if args.no_capture { Capture::Files } else { Capture::All };
+    let mut oom = oom_watch();
     let recorder = args.summary.as_ref();
     let recorder = recorder.map(|path| BackgroundRecorder::start(path.as_ref(), flags));
     let mut finished = match run::run(&command, rank.as_ref(), capture) {
@@ -86,7 +89,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     let (code, process) = (finished.exit.code(), finished.process);
     // Dropping the pipes waits for processes that the command left running. Print the explanation first.
     let _pipes = finished.take_pipes();
-    report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
+    report(|| explain(finished, &mut oom, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));
     }
@@ -116,12 +119,27 @@ fn report(explain: impl FnOnce()) {
     }
 }
 
+fn oom_watch() -> OomWatch {
+    let options = agent_options(Millis(1_000));
+    let is_host = pid_namespace(&options.proc_root) == PidNamespace::Host;
+    let paths =
+        OomCounterPaths { proc_root: options.proc_root, cgroup_root: options.cgroup_root, is_host };
+    OomWatch::start(paths, &options.kernel_log)
+}
+
 /// Prints the explanation of a failed command and saves the incident.
-fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: &Flags) {
-    match run::explain(finished, rank, hook) {
+fn explain(
+    finished: Finished,
+    oom: &mut OomWatch,
+    rank: Option<&Rank>,
+    hook: Option<&Hook>,
+    flags: &Flags,
+) {
+    match run::explain(finished, oom, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
             let style = super::style_of(std::io::stderr().is_terminal());
-            let text = explanation::text(std::slice::from_ref(&*incident), Detail::Short, &style);
+            let detail = Detail::Short { more: "`gputop incidents show last`" };
+            let text = explanation::text(std::slice::from_ref(&*incident), detail, &style);
             say_styled(&format!("\n{text}"));
             let fault = run::run_until_cancelled(|is_cancelled| {
                 save_incident(*record, flags, is_cancelled)

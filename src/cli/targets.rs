@@ -164,6 +164,19 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
     known_hosts.exists() && restore_in(&mut command).status().is_ok_and(|status| status.success())
 }
 
+/// Words that other tools use for what gputop offers under another name.
+const OTHER_WORDS: [(&str, &str); 9] = [
+    ("kill", "To end a process, press x in the dashboard"),
+    ("top", "To open the dashboard: `gputop`"),
+    ("watch", "To open the dashboard: `gputop`"),
+    ("ps", "To list GPUs and processes: `gputop once`"),
+    ("status", "To list GPUs and processes: `gputop once`"),
+    ("log", "To explain a log: `gputop explain FILE`"),
+    ("logs", "To explain a log: `gputop explain FILE`"),
+    ("theme", "To choose a theme, press A in the dashboard"),
+    ("themes", "To choose a theme, press A in the dashboard"),
+];
+
 /// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host. The parameter
 /// `is_known` is the function that looks up a host, normally [`is_known`].
 fn likely_mistake(
@@ -192,6 +205,12 @@ fn likely_mistake(
         return None;
     }
     let is_known = is_known(word);
+    let offered = OTHER_WORDS.iter().find(|(other, _)| *other == word);
+    if let Some((_, advice)) = offered.filter(|_| is_known != Some(true)) {
+        return Some(format!(
+            "unknown subcommand `{shown}`. {advice}. For a host of that name: `gputop -- {shown}`"
+        ));
+    }
     let nearest = nearest(word, subcommands.iter().map(String::as_str));
     match nearest {
         _ if is_known == Some(true) => None,
@@ -229,9 +248,15 @@ mod tests {
             assert_eq!(likely_mistake(host, &names, |_| None), None);
             assert_eq!(likely_mistake(host, &names, |_| Some(true)), None);
         }
-        for word in ["kill", "top", "themes"] {
+        for (word, advice) in [
+            ("kill", "To end a process, press x in the dashboard"),
+            ("themes", "press A in the dashboard"),
+            ("ps", "`gputop once`"),
+            ("gpu-node-17", "is neither a subcommand nor a host"),
+        ] {
             let why = likely_mistake(word, &names, |_| Some(false)).unwrap_or_default();
-            assert!(why.contains("is neither a subcommand nor a host"), "{why}");
+            assert!(why.contains(advice), "{why}");
+            assert_eq!(likely_mistake(word, &names, |_| Some(true)), None);
             assert_eq!(likely_mistake(word, &[], |_| Some(false)), None);
         }
     }

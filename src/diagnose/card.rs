@@ -15,6 +15,8 @@
 //!   "Run `CUDA_LAUNCH_BLOCKING=1 python train.py` to see which kernel failed.",
 //!   # omitted if this evidence was found:
 //!   { says = "`gputop run` measures the largest free block.", unless = "largest-free-block-too-small" },
+//!   # omitted if the log contains what the check asks for:
+//!   { says = "`Loaded` shows the size of the weights.", unless = 'log:Loaded \d+' },
 //! ]
 //! not_helpful = ["Calling empty_cache(): memory is not full"]
 //!
@@ -237,7 +239,7 @@ pub struct CauseRule {
     pub only: Vec<String>,
     /// Command or observation that checks the cause. Shown while the verdict is `possible` or `unknown`.
     #[serde(default)]
-    pub needs: Option<String>,
+    pub needs: Option<CheckHint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -128,13 +128,16 @@ fn card_errors(card: &Card) -> Vec<String> {
     let mut errors = Vec::new();
     let of_causes = card.causes.iter();
     let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
-    let of_checks = card.needs.iter().filter_map(CheckHint::unless);
+    let of_causes_checks = card.causes.iter().filter_map(|cause| cause.needs.as_ref());
+    let of_checks = card.needs.iter().chain(of_causes_checks).filter_map(CheckHint::unless);
     let of_causes = of_causes.chain(card.causes.iter().flat_map(|cause| &cause.when));
     let of_fixes = card.fixes.iter().flat_map(|fix| &fix.when);
-    let named = card.when.iter().chain(of_causes).chain(of_checks).chain(of_fixes);
+    let named = card.when.iter().chain(of_causes).chain(of_fixes);
     for name in named
         .flat_map(|condition| condition.split('|'))
         .map(|name| name.trim_start_matches('!'))
+        // The condition of a check is one name, which may contain `|`.
+        .chain(of_checks.map(String::as_str))
         .filter(|name| !super::evidence::is_known(name))
     {
         errors.push(format!("unknown evidence: {name}"));

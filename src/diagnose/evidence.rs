@@ -19,6 +19,7 @@ pub(super) use stack::kernel_package;
 
 use super::card::Card;
 use super::fields::FieldMap;
+use super::signature::Pattern;
 use super::traceback::Frame;
 
 /// All known facts about one incident.
@@ -27,6 +28,8 @@ pub struct Case<'a> {
     pub found: &'a FieldMap,
     /// Log text around the error message.
     pub context: &'a str,
+    /// Beginning of the log.
+    pub start: &'a str,
     /// Python frames above the error message, outermost first.
     pub frames: &'a [Frame],
     /// Card IDs of other incidents in the same crash.
@@ -78,6 +81,9 @@ pub fn evaluate(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     if let Some(pattern) = name.strip_prefix("beside:") {
         return Some(beside(pattern, case));
     }
+    if let Some(pattern) = name.strip_prefix(LOG_PREFIX) {
+        return Some(in_text(pattern, case));
+    }
     match name {
         "many-ranks" => Some(many_ranks(case)),
         "ranks-differ" => Some(case.comparison.map_or(Finding::Silent, |_| {
@@ -108,6 +114,7 @@ pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     name.starts_with("beside:")
+        || name.starts_with(LOG_PREFIX)
         || ["many-ranks", "ranks-differ", "assertion-table", "xid-table"].contains(&name)
         || EVIDENCE.iter().copied().flatten().any(|e| e.name == name)
 }
@@ -118,6 +125,17 @@ fn beside(pattern: &str, case: &Case<'_>) -> Finding {
         None => **id == pattern,
     });
     found.map_or(Finding::Silent, |id| Finding::For(format!("{id} was found in the same crash")))
+}
+
+/// Prefix of a condition that is an expression for the log: `log:Loaded \d+ blocks`.
+const LOG_PREFIX: &str = "log:";
+
+fn in_text(pattern: &str, case: &Case<'_>) -> Finding {
+    let pattern = Pattern::new(pattern);
+    match [case.context, case.start].into_iter().any(|text| pattern.groups(text).is_some()) {
+        true => Finding::For("the log contains it".into()),
+        false => Finding::Silent,
+    }
 }
 
 fn many_ranks(case: &Case<'_>) -> Finding {
@@ -134,6 +152,7 @@ fn in_log(evaluate: fn(&Case<'_>) -> Finding, context: &str) -> Finding {
     evaluate(&Case {
         found: &FieldMap::default(),
         context,
+        start: "",
         frames: &[],
         beside: &[],
         ranks: 1,

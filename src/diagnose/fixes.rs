@@ -67,6 +67,23 @@ fn is_recommended(line: &str, fixes: &[Fix]) -> bool {
     items.any(|item| fixes.iter().any(|fix| fix.change.contains(item)))
 }
 
+/// Causes that make allocated memory grow until it is full.
+const GROWTH_CAUSES: [&str; 3] = ["leak", "grew-too", "concatenation"];
+const DELAYS: &str = "only delays the failure while allocated memory keeps growing";
+
+/// Returns true if a fix leaves more memory free, but does not stop growth.
+fn only_makes_room(fix: &FixRule) -> bool {
+    const REMEDIES: [&str; 5] = [
+        "smaller_batch",
+        "smaller_input",
+        "accumulate_gradients",
+        "mixed_precision",
+        "checkpoint_activations",
+    ];
+    fix.remedy.as_deref().is_some_and(|remedy| REMEDIES.contains(&remedy))
+        || fix.change.contains("ALLOC_CONF=")
+}
+
 /// Returns the fixes for an incident. Fixes for likely causes come first, and fixes for ruled-out causes are omitted.
 /// The first fix never affects other programs.
 fn fixes(
@@ -90,8 +107,16 @@ fn fixes(
             && (cause(fix).is_some_and(is_proven) || setting.is_of_surroundings(fix))
     };
     rules.sort_by_key(|fix| !is_first(fix));
+    let grows = |cause: &Cause| GROWTH_CAUSES.contains(&cause.id.as_str()) && is_proven(cause);
+    let is_growing = causes.iter().any(grows);
     let mut fixes: Vec<Fix> = Vec::new();
-    for mut fix in rules.into_iter().filter_map(|rule| setting.fix(rule, found)) {
+    let known = rules.into_iter().filter_map(|rule| Some((rule, setting.fix(rule, found)?)));
+    for (rule, mut fix) in known {
+        let is_for_growth = cause(rule).is_some_and(grows);
+        if is_growing && !is_for_growth && only_makes_room(rule) {
+            let effect = fix.effect.take().map_or_else(String::new, |effect| format!("; {effect}"));
+            fix.effect = Some(format!("{DELAYS}{effect}"));
+        }
         fix.change = for_script(fix.change, script, setting);
         if setting.is_in_use(&fix.change) {
             continue;
@@ -138,6 +163,21 @@ mod tests {
     use crate::diagnose::catalogue::Catalogue;
     use crate::diagnose::signature::Pattern;
     use crate::diagnose::workload::{Action, Workloads};
+
+    #[test]
+    fn a_fix_that_does_not_stop_growth_only_delays_the_failure() {
+        let log = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 9, in <module>\n    losses.append(model(batch).loss)\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 0 has a total capacity of 23.69 GiB of which 0.30 GiB is free. Process 7 has 23.30 GiB memory in use. Of the allocated memory 22.80 GiB is allocated by PyTorch, and 0.10 GiB is reserved by PyTorch but unallocated.\n";
+        let incident =
+            crate::diagnose::explain(Catalogue::embedded(), "log", log.as_bytes()).remove(0);
+        let is_delay = |fix: &&Fix| fix.effect.as_ref().is_some_and(|e| e.contains(DELAYS));
+        let first = incident.fixes.first().filter(is_delay);
+        assert_eq!(first, None, "{:#?}", incident.fixes);
+        assert!(incident.fixes.iter().any(|fix| is_delay(&fix)), "{:#?}", incident.fixes);
+        let other = log.replace("losses.append(model(batch).loss)", "model(batch)");
+        let other =
+            crate::diagnose::explain(Catalogue::embedded(), "log", other.as_bytes()).remove(0);
+        assert!(!other.fixes.iter().any(|fix| is_delay(&fix)), "{:#?}", other.fixes);
+    }
 
     /// Returns the fixes of every card for every workload, with the IDs of the card and the workload. Placeholders for
     /// fields are not filled in. If `with_causes` is true, all causes of the card are treated as likely.
@@ -210,6 +250,10 @@ mod tests {
             "task-%t.log",
             "/etc/cdi/nvidia.yaml",
             "libnvidia-opencl.so.1",
+            "cufile.log",
+            "cuda-installer.log",
+            "nvidia-installer.log",
+            "MODEL/config.json",
         ];
         let mut unmarked = BTreeSet::new();
         for (_, fixes) in all_fixes(true) {

@@ -352,7 +352,10 @@ impl<'a> LogReader<'a> {
             found.entry("pid").or_insert_with(|| pid.into());
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
-        let frames = traceback::frames_before(flow, lines, one.start);
+        let mut frames = traceback::frames_before(flow, lines, one.start);
+        if !frames.is_empty() && !frames.iter().any(Frame::is_users) {
+            frames.splice(0..0, traceback::frames_of_next_exception(flow, lines, one.start));
+        }
         let carried = |writer: &str| {
             let text = self.carried.get(writer).map_or("", String::as_str);
             last_bytes(text, CONTEXT.saturating_sub(one.start))

@@ -89,6 +89,37 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     frames
 }
 
+/// Lines between the tracebacks of chained exceptions.
+const CHAIN_LINKS: [&str; 2] = [
+    "The above exception was the direct cause of the following exception",
+    "During handling of the above exception, another exception occurred",
+];
+/// Maximum number of lines between an exception and the link to the next one.
+const MAX_LINK_DISTANCE: usize = 6;
+
+/// Returns the frames of the traceback that the exception at byte `at` led to, outermost first. If a library caught the
+/// first exception, only this traceback shows the user's line.
+#[must_use]
+pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
+    let after = flow.lines().filter(|(_, start)| *start > at).map(|(index, _)| &lines[index]);
+    let mut after = after.take(MAX_LINES).peekable();
+    let is_link = |line: &&LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
+    let mut frames = Vec::new();
+    if !after.by_ref().take(MAX_LINK_DISTANCE).any(|line| is_link(&line)) {
+        return frames;
+    }
+    while let Some(line) = after.next() {
+        if let Some(mut frame) = frame(&line.text) {
+            let code = after.peek().filter(|l| l.is_code);
+            frame.code = code.map(|l| l.text.trim().to_owned());
+            frames.push(frame);
+        } else if !frames.is_empty() && exception(&line.text).is_some() {
+            break;
+        }
+    }
+    frames
+}
+
 #[must_use]
 pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let mut found = Vec::new();
@@ -207,6 +238,21 @@ KeyError: 'labels'
         assert_eq!(place.code.as_deref(), Some("loss.backward()"));
         let at = flow.text.find("KeyError").expect("part of the log");
         assert_eq!(frames_before(flow, &lines, at), all[0].frames);
+    }
+
+    #[test]
+    fn reads_the_frames_of_a_chained_exception() {
+        let library = "Traceback (most recent call last):\n  File \"/opt/venv/lib/python3.11/site-packages/torch/a.py\", line 2, in get\nRuntimeError: a worker is killed\n";
+        let link = "\nThe above exception was the direct cause of the following exception:\n\n";
+        let log = format!("{library}{link}{LOG}");
+        let lines = lines(log.as_bytes(), 1);
+        let flow = &flows(&lines)[0];
+        let at = flow.text.find("RuntimeError").expect("part of the log");
+        let frames = frames_of_next_exception(flow, &lines, at);
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert_eq!(frames[0].code.as_deref(), Some("loss.backward()"));
+        let last = flow.text.find("KeyError").expect("part of the log");
+        assert_eq!(frames_of_next_exception(flow, &lines, last), []);
     }
 
     #[test]

@@ -35,7 +35,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
 /// Command-line name of the newest incident.
-const LAST: &str = "last";
+const LAST: [&str; 2] = ["last", "latest"];
 /// Age at which a temporary file is deleted, because its writer must have been killed.
 const MAX_PART_AGE: Duration = Duration::from_mins(10);
 /// Maximum number of IDs tried if two subjects (processes or GPUs) have the same hash.
@@ -263,7 +263,7 @@ impl Store {
     /// Finds an incident by its name, the beginning or end of its name, or `last` for the newest incident.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
-        let newest = uids.last().filter(|_| word == LAST);
+        let newest = uids.last().filter(|_| LAST.contains(&word));
         if let Some(uid) = newest.or(uids.iter().find(|uid| uid.as_str() == word)) {
             return Ok(uid.clone());
         }
@@ -524,7 +524,7 @@ fn serialize(mut record: Record) -> io::Result<Vec<u8>> {
 
 fn unknown(word: &str, uids: &[Uid]) -> StoreError {
     let typed = visible(word.as_bytes(), 60);
-    let names = uids.iter().rev().map(Uid::as_str).chain([LAST]);
+    let names = uids.iter().rev().map(Uid::as_str).chain(LAST);
     StoreError::Unknown {
         word: word.to_owned(),
         instead: match nearest(&typed, names) {

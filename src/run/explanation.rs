@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::command::{CommandLine, ExitOutcome};
 use super::hook::{Hook, HookEvidence, HookReports};
+use super::oom_watch::OomWatch;
 use super::output::CapturedOutput;
 use super::ranks::{First, Rank, folder};
 use super::{Evidence, ExitTime, Finished};
@@ -17,13 +18,18 @@ use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, diagnose};
 use crate::incident::{source_lines, with_timeout};
+use crate::model::event::OomVerdict;
+use crate::model::incident::Cause;
 use crate::model::incident_record::Excerpt;
 use crate::model::text::visible;
 use crate::model::{
-    DetectedBy, Hello, Incident, IncidentKey, ProcessKey, Quote, Record, Severity, TraceReplay,
-    Variable,
+    DetectedBy, Hello, Incident, IncidentKey, Pid, ProcessKey, Quote, Record, Severity,
+    TraceReplay, Variable,
 };
 use crate::redact;
+
+/// Name of the kernel log in incidents.
+const KERNEL_LOG: &str = "kernel log";
 
 /// Text to print after a command failed.
 #[derive(Debug)]
@@ -38,6 +44,7 @@ pub enum Explanation {
 /// Python hook.
 pub fn explain(
     finished: Finished,
+    oom: &mut OomWatch,
     rank: Option<&Rank>,
     hook: Option<&Hook>,
 ) -> Option<Explanation> {
@@ -51,8 +58,16 @@ pub fn explain(
     source_lines::add(&mut logs);
     let reports = HookReports::new(hook.map(Hook::reports).unwrap_or_default());
     let message = exception(&logs).or_else(|| reports.exception());
-    let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook)
-        .or_else(|| killed(catalogue, &command.name(), exit));
+    let mut incident = incident(catalogue, &mut logs, has_line_numbers, &reports, hook);
+    if incident.as_ref().map_or(exit.is_sigkill(), is_only_sigkill) {
+        let named = incident.as_ref().and_then(|incident| incident.fields.pid);
+        let pids = named.into_iter().chain(process.map(|process| process.pid));
+        let pids: Vec<Pid> = pids.collect();
+        incident = match killed(catalogue, &mut logs, &command.name(), exit, &oom.verdict(&pids)) {
+            Ok(incident) => incident,
+            Err(line) => return Some(Explanation::Line(line)),
+        };
+    }
     // Redact the text, because it is printed to the command's own log, which users may share.
     incident.iter_mut().for_each(redact::incident);
     let whole = |mut incident: Incident| {
@@ -125,23 +140,69 @@ fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Op
         .find(|incident| incident.severity != Severity::Note)
 }
 
-/// Returns the incident for a command killed by SIGKILL. Such a command cannot report the signal, so the exit status is
-/// the only evidence.
-fn killed(catalogue: &Catalogue, name: &str, exit: ExitOutcome) -> Option<Incident> {
-    if !exit.is_sigkill() {
-        return None;
+/// Card that describes processes killed by SIGKILL, and its causes that only evidence of a lack of memory supports.
+const SIGKILL_CARD: &str = "host-oom-killer";
+const MEMORY_CAUSES: [&str; 2] = ["host-memory", "container-limit"];
+
+/// Returns true if the incident reports a process killed by SIGKILL, without evidence that memory was the reason.
+fn is_only_sigkill(incident: &Incident) -> bool {
+    let mut causes = incident.causes.iter();
+    let shows_memory =
+        |cause: &Cause| MEMORY_CAUSES.contains(&cause.id.as_str()) && !cause.r#for.is_empty();
+    incident.id == SIGKILL_CARD && !causes.any(shows_memory)
+}
+
+/// Returns the incident for a process killed by the OOM killer, or `None` if something else killed it. If that is
+/// unknown, the error is a line for the user.
+fn killed(
+    catalogue: &Catalogue,
+    logs: &mut Vec<LogFindings>,
+    name: &str,
+    exit: ExitOutcome,
+    verdict: &OomVerdict,
+) -> Result<Option<Incident>, String> {
+    match (verdict.killed.get(), &verdict.evidence) {
+        (Some(true), Some(evidence)) => {
+            Ok(killed_by_oom_killer(catalogue, logs, name, exit, evidence))
+        }
+        (Some(_), _) => Ok(None),
+        (None, _) => {
+            let why = verdict.killed.why().map(ToString::to_string);
+            let why = why.unwrap_or_else(|| "the kernel log is not readable".to_owned());
+            Err(format!(
+                "{name} was killed by signal 9 (SIGKILL) for an unknown reason: {why}. Run `sudo dmesg -T | grep -i 'killed process'` on the host to see whether memory ran out."
+            ))
+        }
     }
-    let mut log = LogReader::new(catalogue, "gputop run");
-    let text = match exit {
-        ExitOutcome::Killed(_) => format!("{name} exited on signal 9 (Killed)\n"),
-        ExitOutcome::Exited(code) => format!("{name} exited with code {code}\n"),
-    };
-    log.push(text.as_bytes());
-    let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
-    incident.log = None;
-    // Omit the log excerpt, because gputop itself wrote that text and the title says the same.
-    incident.quote = Quote::default();
-    incident.detected_by = DetectedBy::Exit;
+}
+
+fn killed_by_oom_killer(
+    catalogue: &Catalogue,
+    logs: &mut Vec<LogFindings>,
+    name: &str,
+    exit: ExitOutcome,
+    evidence: &str,
+) -> Option<Incident> {
+    let mut log = LogReader::new(catalogue, KERNEL_LOG);
+    let is_line = evidence.contains("Killed process");
+    if !is_line {
+        log.push(format!("{name} exited on signal 9 (Killed)\n").as_bytes());
+    }
+    log.push(evidence.as_bytes());
+    // The first log is preferred among those that report the same failure.
+    logs.insert(0, log.finish());
+    let mut incident = first(catalogue, logs, &Measured::default())?;
+    if incident.log.as_ref().is_some_and(|log| log.file == KERNEL_LOG) {
+        incident.detected_by = DetectedBy::Exit;
+        if let Some(log) = &mut incident.log {
+            (log.first_line, log.last_line) = (0, 0);
+        }
+        // gputop itself wrote the text about an increased counter, and the title says the same.
+        if !is_line {
+            incident.quote = Quote::default();
+            incident.log = None;
+        }
+    }
     incident.fields.exit_code = Some(exit.code().into());
     Some(incident)
 }
@@ -205,7 +266,14 @@ impl FailedRun<'_> {
         let hello = hello();
         let mut incident = incident.clone();
         incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
-        incident.fields.pid = incident.fields.pid.or(self.process.map(|process| process.pid));
+        let own = self.process.map(|process| process.pid);
+        let fields = &mut incident.fields;
+        // A line of the kernel log that the command printed can be about any process.
+        if let Some(named) = fields.pid.filter(|pid| fields.xid.is_some() && own != Some(*pid)) {
+            fields.more.insert("xid_pid".to_owned(), named.0.into());
+            fields.pid = None;
+        }
+        fields.pid = fields.pid.or(own);
         let key = IncidentKey {
             boot_id: hello.boot_id.clone(),
             process: self.process,

@@ -22,6 +22,7 @@
 mod command;
 mod explanation;
 mod hook;
+mod oom_watch;
 mod output;
 mod pipes;
 mod ranks;
@@ -33,6 +34,7 @@ mod unsafe_calls;
 pub use command::{CommandLine, ExitOutcome, NotStarted};
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
+pub use oom_watch::OomWatch;
 pub use pipes::PipedStreams;
 pub use ranks::Rank;
 pub use signals::run_until_cancelled;

@@ -1,5 +1,7 @@
 //! Data for one device in a snapshot: its pool map and its trace.
 
+use std::collections::BTreeMap;
+
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
 use crate::model::{BlockState, Bytes, PoolMap};
 
@@ -36,6 +38,17 @@ impl Device {
     pub fn requested(&self) -> Bytes {
         let live = self.held.iter().filter(|held| held.state == BlockState::Allocated);
         Bytes(live.map(|held| held.requested.0).fold(0, u64::saturating_add))
+    }
+
+    /// Returns the requested sizes of the live blocks allocated at a stack, each with the number of its blocks, largest
+    /// first.
+    pub fn live_sizes(&self, stack: StackId) -> Vec<(Bytes, usize)> {
+        let is_its = |held: &&Held| held.stack == stack && held.state == BlockState::Allocated;
+        let mut counts = BTreeMap::new();
+        for held in self.held.iter().filter(is_its) {
+            *counts.entry(held.requested).or_default() += 1;
+        }
+        counts.into_iter().rev().collect()
     }
 
     pub fn held_at(&self, address: u64) -> Option<&Held> {

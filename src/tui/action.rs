@@ -118,8 +118,10 @@ actions! {
         |_, _| Effect::Connect(None);
     Probe: Screens, "probe", ["P"], "probe", "Probe how much memory can be allocated on the GPU under the cursor; shows the cost and asks first",
         View::ask_to_probe;
-    NextPane: Screens, "next_pane", ["tab", "backtab"], "switch pane", "Switch between GPUs and processes, or between the panes of a screen",
+    NextPane: Screens, "next_pane", ["tab"], "switch pane", "Switch between GPUs and processes, or to the next pane of a screen",
         View::pass;
+    PreviousPane: Screens, "previous_pane", ["backtab"], "previous pane", "Like switching panes, but to the previous pane of a snapshot",
+        |view, app| view.act(Action::NextPane, app);
     NextGpu: Screens, "next_gpu", ["]"], "next GPU", "Show the next GPU, or the next device of a snapshot",
         View::pass;
     PreviousGpu: Screens, "previous_gpu", ["["], "previous GPU", "Show the previous GPU",
@@ -146,9 +148,9 @@ actions! {
         |_, app| Menu::sort(app);
     SortVram: Screens, "sort_vram", ["v"], "sort by VRAM", "Sort processes by VRAM, largest first",
         |_, app| sort_by_vram(app);
-    SortNext: Screens, "sort_next", [">"], "sort", "Sort by the next column",
+    SortNext: Screens, "sort_next", [">"], "sort by next", "Sort by the next column",
         |_, app| cycle_sort(app, 1);
-    SortPrevious: Screens, "sort_previous", ["<"], "sort", "Sort by the previous column",
+    SortPrevious: Screens, "sort_previous", ["<"], "sort by previous", "Sort by the previous column",
         |_, app| cycle_sort(app, -1);
     Invert: Screens, "invert", ["I"], "invert", "Reverse the sort order",
         |_, app| Effect::Message(sort_by(app, app.sort, !app.inverted));
@@ -202,8 +204,8 @@ actions! {
         |_, _| Effect::Redraw;
     Suspend: Program, "suspend", ["ctrl-z"], "suspend", "Suspend gputop and return to the shell; `fg` resumes",
         |_, _| Effect::Suspend;
-    Quit: Screens, "quit", ["q"], "quit", "Go back; quit from the first screen",
+    Quit: Screens, "quit", ["q"], "back or quit", "Go back; quit from the first screen",
         |_, _| Effect::Close;
-    QuitNow: Program, "quit_now", ["ctrl-c"], "quit", "Quit immediately",
+    QuitNow: Program, "quit_now", ["ctrl-c"], "quit now", "Quit immediately",
         |_, _| Effect::Quit;
 }

@@ -19,7 +19,7 @@ use super::past_frames::PastFrames;
 use super::pools;
 use super::probes::Probes;
 use super::return_point::ReturnPoint;
-use super::rows::{ExitedProcess, ProcessRow, RowId};
+use super::rows::{ExitedProcess, Growth, ProcessRow, RowId};
 use super::screens::fleet::FleetRow;
 use super::signal_targets::outcome_text;
 use super::tags::Tags;
@@ -605,8 +605,7 @@ impl App {
                 Some(samples.notes().first()?.kind)
             });
             row.warn(worst);
-            let growth = self.growth(row);
-            row.set_growth(growth);
+            row.set_growth(self.growth(row));
         }
         self.all_rows = rows;
         let is_grouped = self.grouping != Grouping::Flat;
@@ -653,7 +652,7 @@ impl App {
     /// Returns the change in a process's VRAM over the last minute, in bytes per minute: from the maximum of its first ten
     /// seconds to that of its last ten. Returns `None` if the process has exited, or if less than half a minute of data
     /// is available.
-    fn growth(&self, row: &ProcessRow) -> Option<f64> {
+    fn growth(&self, row: &ProcessRow) -> Option<Growth> {
         const MINUTE: u64 = 60_000;
         const SPAN: u64 = 10_000;
         if row.ended().is_some() {
@@ -667,9 +666,15 @@ impl App {
         if time + SPAN < MINUTE / 2 {
             return None;
         }
-        let first = series.peak_between(Mono(start), Mono(start + SPAN))?;
-        let last = series.peak_between(Mono(now - SPAN), Mono(now))?;
-        Some(f64::from(last - first) * MINUTE as f64 / time as f64)
+        let peak_from = |from| series.peak_between(Mono(from), Mono(from + SPAN));
+        let (first, last) = (peak_from(start)?, peak_from(now - SPAN)?);
+        let half = peak_from(start + time / 2).unwrap_or(first) - first;
+        let whole = last - first;
+        Some(Growth {
+            bytes_per_minute: f64::from(whole) * MINUTE as f64 / time as f64,
+            // A program that allocates its memory at its start grows only in a part of the minute.
+            is_steady: time + SPAN >= MINUTE && (0.3 * whole..=0.7 * whole).contains(&half),
+        })
     }
 
     /// Returns the time axis of the charts. `ended` is the exit time of the process on the screen. Charts end at that

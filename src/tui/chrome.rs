@@ -372,7 +372,8 @@ impl Hint {
     }
 }
 
-fn is_available(action: Action, app: &App) -> bool {
+/// Returns true if the action has an effect on the screen as it is now.
+fn is_offered(action: Action, screen: &dyn Screen, app: &App) -> bool {
     match action {
         Action::Signal => signal_targets::is_allowed(app).is_ok(),
         Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
@@ -384,12 +385,12 @@ fn is_available(action: Action, app: &App) -> bool {
         }
         // The keys that skip ten seconds are listed instead.
         Action::ScrollBack => app.recording.is_none(),
-        _ => true,
+        _ => screen.has_use_for(action, app),
     }
 }
 
-/// Returns the label of a footer key. Some keys are labelled with their current effect.
-fn footer_word(action: Action, screen: &dyn Screen, app: &App) -> &'static str {
+/// Returns the short label of an action. Some actions are labelled with their current effect.
+pub fn footer_word(action: Action, screen: &dyn Screen, app: &App) -> &'static str {
     if let Some(label) = screen.footer_label(action) {
         return label;
     }
@@ -411,7 +412,8 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     if app.message.is_some() {
         return (Vec::new(), right);
     }
-    let quit = if is_first { "quit" } else { "back" };
+    let quit = screen.footer_label(Action::Quit);
+    let quit = quit.unwrap_or(if is_first { "quit" } else { "back" });
     let mut hints = Vec::new();
     for (action, word) in [(Action::Quit, quit), (Action::Help, Action::Help.def().short)] {
         if let Some(hint) = Hint::new(action, word, app) {
@@ -443,8 +445,7 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
         Some(_) => (MAIN_KEYS, vec![Action::PlayPause, skips[0], skips[1]]),
     };
     let own = screen.footer().iter();
-    let own = own.filter(|action| !play.contains(action) && is_available(**action, app));
-    let own = own.filter(|action| screen.has_use_for(**action, app));
+    let own = own.filter(|action| !play.contains(action) && is_offered(**action, screen, app));
     let (main, other) = (own.clone().take(before_play), own.skip(before_play));
     let mut at = area.x + 1;
     for action in main.chain(&play).chain(other) {

@@ -10,22 +10,21 @@ use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-/// Formats a size in GiB with one decimal, as in the table headings. Very small and very large sizes include their
-/// unit.
+/// Formats a size in GiB with one decimal, as in the table headings. A small size that is not zero is `<0.1`.
 pub fn gib(bytes: Bytes) -> String {
-    // Use another unit for sums of 10,000 GiB or more, which occur in very large groups and do not fit the column.
-    let fits = bytes < Bytes::gib(10_000);
-    if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
-        format!("{:.1}", bytes.as_gib())
-    } else {
-        bytes.short()
+    match bytes.0 {
+        // Use another unit for sums of 10,000 GiB or more, which occur in very large groups and do not fit the column.
+        _ if bytes >= Bytes::gib(10_000) => bytes.short(),
+        0 => "0.0".to_owned(),
+        _ if bytes < Bytes::mib(52) => "<0.1".to_owned(),
+        _ => format!("{:.1}", bytes.as_gib()),
     }
 }
 
 /// Formats a size like [`gib`], but rounded down, so that a request of the displayed size fits.
 pub fn gib_down(bytes: Bytes) -> String {
     let tenth = Bytes::gib(1).0 / 10;
-    if bytes.0 >= tenth { gib(Bytes(bytes.0 / tenth * tenth)) } else { bytes.short() }
+    if bytes.0 >= tenth { gib(Bytes(bytes.0 / tenth * tenth)) } else { gib(Bytes(bytes.0.min(1))) }
 }
 
 fn vram(row: &ProcessRow, theme: &Theme) -> Cell {
@@ -97,7 +96,10 @@ fn pool_key(row: &ProcessRow, of: fn(&PoolStats) -> Option<u64>) -> SortKey {
 }
 
 /// Columns that are shown even if every value is missing.
-const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+pub const ALWAYS_SHOWN: [&str; 4] = ["GPU", "PID", "VRAM", "COMMAND"];
+
+/// Columns that are hidden while they are 0 in every row.
+const COUNTERS: [&str; 2] = ["RETRY", "OOM"];
 
 /// Returns the columns that are empty in every row, or none if there are no rows. If the rows are grouped, the RANK
 /// column is never hidden, because the group names need its space.
@@ -109,7 +111,12 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     for (at, column) in PROCESS_COLUMNS.iter().enumerate() {
         let is_kept =
             ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
-        let has_value = |row: &ProcessRow| !(column.cell)(row, theme).is_absent(theme);
+        // Counters that are 0 in every row make room for other columns.
+        let is_counter = COUNTERS.contains(&column.title);
+        let has_value = |row: &ProcessRow| {
+            let cell = (column.cell)(row, theme);
+            !cell.is_absent(theme) && !(is_counter && cell.text == "0")
+        };
         if !is_kept && !rows.iter().any(has_value) {
             empty.hide(at);
         }
@@ -139,6 +146,7 @@ fn growth(row: &ProcessRow, theme: &Theme) -> Cell {
     let is_new = row.ended().is_none() && row.shown_age().is_some_and(|age| age.0 < 60_000);
     match row.growth_text() {
         Some(text) if text == "0.0" => Cell::new(text, Role::Dim),
+        Some(text) if row.fills_gpu_soon() => Cell::new(text, Role::Warn),
         None if is_new => Cell::new("new", Role::Dim),
         text => Cell::known(text, theme),
     }

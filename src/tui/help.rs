@@ -1,4 +1,5 @@
-//! The help overlay: all keys and terms of a screen, generated from their definitions and searchable with `/`.
+//! The help overlay, generated from the definitions of actions, columns and terms: first a page with this screen's keys
+//! and columns, then everything. It is searchable with `/`.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -6,26 +7,31 @@ use ratatui::layout::Rect;
 
 use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
-use super::columns::PROCESS_COLUMNS;
+use super::chrome;
+use super::columns::{ALWAYS_SHOWN, PROCESS_COLUMNS};
 use super::effect::Effect;
 use super::filter::{FIELDS, STATES, SYNTAX};
 use super::keymap::show_key;
 use super::overlay::{panel, panel_area};
+use super::rows::ProcessRow;
 use super::screens::Screen;
 use super::screens::gpu_columns::GPU_COLUMNS;
+use super::screens::process_table::shows;
 use super::text_field::TextField;
 use super::theme::Role;
-use super::widgets::cells::{put, put_line, put_right, wrap_words};
+use super::widgets::cells::{columns, put, put_line, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
+use super::widgets::table::Column;
 use crate::tui::widgets::area::row;
 
 /// Actions listed for every screen, besides those of the playback.
-const COMMON: [Action; 7] = [
+const COMMON: [Action; 8] = [
     Action::Up,
     Action::Down,
     Action::Back,
     Action::Why,
     Action::Incidents,
+    Action::Now,
     Action::Help,
     Action::Quit,
 ];
@@ -35,7 +41,7 @@ pub struct Help {
     scroll: Scroll,
     /// The search term. An empty term matches everything.
     search: TextField,
-    /// False while only the screen's own keys are shown.
+    /// False while only the page with the screen's own keys and columns is shown.
     shows_all: bool,
 }
 
@@ -68,17 +74,16 @@ impl Help {
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let Page { names, height, inner, rows } = self.page(app, screen, area);
+        let Page { height, inner, rows } = self.page(app, screen, area);
         let title = format!("Help: {}", screen.def().title);
         panel(&title, WIDTH, height, area, app, buffer);
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
-        for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
-            let (role, width) =
-                if text.is_empty() { (Role::Title, inner.width) } else { (Role::Key, names - 1) };
-            put(buffer, inner.x, y, name, width, theme.style(role));
-            let (x, width) = (inner.x + names, inner.width.saturating_sub(names));
-            put(buffer, x, y, text, width, theme.style(Role::Text));
+        for (y, pieces) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
+            for (x, text, role) in pieces {
+                let (x, width) = (inner.x + x, inner.width.saturating_sub(*x));
+                put(buffer, x, y, text, width, theme.style(*role));
+            }
         }
         if rows.is_empty() {
             let text = "No key or term matches";
@@ -89,14 +94,16 @@ impl Help {
 
     /// Returns the help rows that match the search term, wrapped to fit an area.
     fn page(&self, app: &App, screen: &dyn Screen, area: Rect) -> Page {
+        if !self.shows_all && !self.search.is_open() {
+            return own_page(app, screen, area);
+        }
         let names: u16 = if area.width >= 60 { 20 } else { 9 };
-        let lines = lines(app, screen, self.shows_all || self.search.is_open());
+        let lines = lines(app, screen);
         // Compute the size without the search term, so that the box does not move during typing.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
         let (_, inner) = panel_area(WIDTH, height, area);
-        let room = usize::from(inner.width.saturating_sub(names));
-        let rows = rows(matching(lines, self.search.text()), room.max(10));
-        Page { names, height, inner, rows }
+        let rows = rows(matching(lines, self.search.text()), names, inner.width);
+        Page { height, inner, rows }
     }
 
     /// Draws the lower edge of the help box: the search term, or the available keys.
@@ -134,12 +141,14 @@ const WIDTH: u16 = 100;
 
 /// The help text and the box in which it is drawn.
 struct Page {
-    names: u16,
     height: u16,
     /// Interior of the help box.
     inner: Rect,
-    rows: Vec<(String, String)>,
+    rows: Vec<Pieces>,
 }
+
+/// The texts of a row, each with its column relative to the start of the row.
+type Pieces = Vec<(u16, String, Role)>;
 
 /// A line in the help. It is a heading if it has no text, or blank if it has neither name nor text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,33 +190,110 @@ fn matching(lines: Vec<HelpLine>, term: &str) -> Vec<HelpLine> {
     found
 }
 
-/// Wraps the help texts instead of truncating them.
-fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
+/// Arranges help lines in two columns, of which the left one has a width of `names`. Wraps long texts.
+fn rows(lines: Vec<HelpLine>, names: u16, width: u16) -> Vec<Pieces> {
+    let room = usize::from(width.saturating_sub(names)).max(10);
     let mut rows = Vec::new();
     for line in lines {
+        let role = if line.text.is_empty() { Role::Title } else { Role::Key };
         let mut parts = wrap_words(&line.text, room).into_iter();
-        rows.push((line.name, parts.next().unwrap_or_default()));
-        rows.extend(parts.map(|part| (String::new(), part)));
+        let text = parts.next().unwrap_or_default();
+        rows.push(vec![(0, line.name, role), (names, text, Role::Text)]);
+        rows.extend(parts.map(|part| vec![(names, part, Role::Text)]));
     }
     rows
 }
 
-/// Returns the help lines: the keys of this screen and, with `shows_all`, its terms, all other keys, and the filter
-/// syntax. A standalone screen lists only its own keys and terms.
-fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
-    let played = app.recording.is_some();
+/// Arranges keys and their labels side by side, in as many columns as fit.
+fn grid(keys: &[HelpLine], width: u16) -> Vec<Pieces> {
+    let widest = |text: fn(&HelpLine) -> &str| keys.iter().map(|key| columns(text(key))).max();
+    let names = widest(|key| &key.name).unwrap_or(0) + 1;
+    let cell = names + widest(|key| &key.text).unwrap_or(0) + 2;
+    let across = (usize::from(width) + 2) / cell;
+    let down = keys.len().div_ceil(across.max(1));
+    let column_of = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
+    let row = |y| {
+        let keys = keys.iter().skip(y).step_by(down).enumerate();
+        let pieces = keys.flat_map(|(x, key)| {
+            let (name, text) = (column_of(x * cell), column_of(x * cell + names));
+            [(name, key.name.clone(), Role::Key), (text, key.text.clone(), Role::Text)]
+        });
+        pieces.collect()
+    };
+    (0..down).map(row).collect()
+}
+
+/// Returns the page with the keys of this screen, followed by its columns or terms if there is room for all of them.
+fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
+    let (own, _) = actions(app, screen);
+    let own = own.into_iter().filter(|def| screen.has_use_for(def.action, app));
+    let label = |def: &ActionDef| chrome::footer_word(def.action, screen, app);
+    let keys = key_lines(own, app, screen, label, 2);
+    let (_, inner) = panel_area(WIDTH, area.height, area);
+    let mut rows = vec![heading("KEYS")];
+    rows.extend(grid(&keys, inner.width));
+    let (title, terms): (_, Vec<_>) = match screen.shows_all_processes() {
+        true => ("COLUMNS", shown_columns(app, area.width).map(column_line).collect()),
+        false => ("TERMS", term_lines(screen)),
+    };
+    let names = terms.iter().map(|term| columns(&term.name)).max().unwrap_or(0) + 1;
+    let terms = self::rows(terms, u16::try_from(names).unwrap_or(u16::MAX), inner.width);
+    let free = usize::from(inner.height).saturating_sub(rows.len() + terms.len());
+    if !terms.is_empty() && free > 0 {
+        if free > 1 {
+            rows.push(Vec::new());
+        }
+        rows.push(heading(title));
+        rows.extend(terms);
+    }
+    let height = u16::try_from(rows.len() + 2).unwrap_or(u16::MAX);
+    let (_, inner) = panel_area(WIDTH, height, area);
+    Page { height, inner, rows }
+}
+
+fn heading(text: &str) -> Pieces {
+    vec![(0, text.to_owned(), Role::Title)]
+}
+
+/// Returns the columns of the process table at this width, except those whose titles say enough.
+fn shown_columns(app: &App, width: u16) -> impl Iterator<Item = &'static Column<ProcessRow>> {
+    let needs_text = |column: &&Column<ProcessRow>| !ALWAYS_SHOWN.contains(&column.title);
+    let is_shown = move |column: &&Column<ProcessRow>| shows(app, column.title, width);
+    PROCESS_COLUMNS.iter().filter(needs_text).filter(is_shown)
+}
+
+fn column_line<T>(column: &Column<T>) -> HelpLine {
+    line(column.title, column.help)
+}
+
+fn term_lines(screen: &dyn Screen) -> Vec<HelpLine> {
+    screen.def().glossary.iter().map(|(word, text)| line(*word, *text)).collect()
+}
+
+/// Returns the actions of this screen, and all others that also work here. A standalone screen has only its own ones.
+fn actions(app: &App, screen: &dyn Screen) -> (Vec<&'static ActionDef>, Vec<&'static ActionDef>) {
     let alone = screen.standalone_actions();
     let actions = ACTIONS
         .iter()
-        .filter(|def| played || def.scope != Scope::Recording)
+        .filter(|def| app.recording.is_some() || def.scope != Scope::Recording)
         .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
-    let is_own = |def: &&ActionDef| {
+    actions.partition(|def| {
         alone.is_some()
             || def.scope == Scope::Recording
             || screen.footer().contains(&def.action)
             || COMMON.contains(&def.action)
-    };
-    let (own, other): (Vec<_>, Vec<_>) = actions.partition(is_own);
+    })
+}
+
+/// Returns at most `count` keys of each action with its text. Omits actions without a key.
+fn key_lines(
+    defs: impl IntoIterator<Item = &'static ActionDef>,
+    app: &App,
+    screen: &dyn Screen,
+    text: impl Fn(&ActionDef) -> &'static str,
+    count: usize,
+) -> Vec<HelpLine> {
+    let played = app.recording.is_some();
     let is_playback = |def: &&ActionDef| played && def.scope == Scope::Recording;
     // On a screen with a memory map, the arrow keys move its cursor.
     let is_playback_key =
@@ -217,19 +303,22 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
     let key_line = |def: &ActionDef| {
         // Omit a key during playback if a playback binding takes precedence.
         let is_its = |key: &&String| playback.contains(key) == (def.scope == Scope::Recording);
-        let keys = app.keymap.keys(def.action).iter().filter(is_its);
-        let keys: Vec<String> = keys.map(|key| show_key(key)).collect();
-        HelpLine { alias: def.name, ..line(keys.join(" "), def.help) }
+        let keys = app.keymap.keys(def.action).iter().filter(is_its).take(count);
+        let keys: Vec<String> = match def.action {
+            Action::CopyFix => keys.take(1).map(|_| app.keymap.label(def.action)).collect(),
+            _ => keys.map(|key| show_key(key)).collect(),
+        };
+        HelpLine { alias: def.name, ..line(keys.join(" "), text(def)) }
     };
-    let has_key = |line: &HelpLine| !line.name.is_empty();
-    let keys = |defs: Vec<&'static ActionDef>| {
-        let lines = defs.into_iter().map(key_line);
-        lines.filter(has_key).collect()
-    };
-    let words = screen.def().glossary.iter().map(|(word, text)| line(*word, *text));
+    defs.into_iter().map(key_line).filter(|line| !line.name.is_empty()).collect()
+}
+
+/// Returns all help lines: the keys of this screen, its terms, all other keys, the filter syntax, and the columns. A
+/// standalone screen lists only its own keys and terms.
+fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
+    let (own, other) = actions(app, screen);
+    let keys = |defs| key_lines(defs, app, screen, |def| def.help, usize::MAX);
     let terms_of = format!("TERMS: {}", screen.def().title.to_uppercase());
-    let gpu_columns = GPU_COLUMNS.iter().map(|c| line(c.title, c.help));
-    let columns = PROCESS_COLUMNS.iter().map(|c| line(c.title, c.help));
     let mut lines = Vec::new();
     let mut part = |heading: &str, list: Vec<HelpLine>| {
         if !lines.is_empty() {
@@ -239,15 +328,12 @@ fn lines(app: &App, screen: &dyn Screen, shows_all: bool) -> Vec<HelpLine> {
         lines.extend(list);
     };
     part("KEYS", keys(own));
-    if !shows_all {
-        return lines;
-    }
-    part(&terms_of, words.collect());
-    if alone.is_none() {
+    part(&terms_of, term_lines(screen));
+    if screen.standalone_actions().is_none() {
         part("OTHER KEYS", keys(other));
         part("FILTER", filter_lines());
-        part("GPU TABLE", gpu_columns.collect());
-        part("PROCESS TABLE", columns.collect());
+        part("GPU TABLE", GPU_COLUMNS.iter().map(column_line).collect());
+        part("PROCESS TABLE", PROCESS_COLUMNS.iter().map(column_line).collect());
     }
     lines
 }

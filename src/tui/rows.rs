@@ -103,7 +103,7 @@ pub struct ProcessRow {
     /// The most severe early warning for the row's pool, derived from several frames.
     warning: Option<NoteKind>,
     /// Change in VRAM over the last minute, in bytes per minute.
-    growth: Option<f64>,
+    growth: Option<Growth>,
 }
 
 /// Identity of a process row across frames. The cursor uses it to follow the row.
@@ -115,6 +115,32 @@ pub struct RowId {
 
 /// Smallest change in VRAM that the process table shows, in bytes per minute.
 const MIN_SHOWN_GROWTH: f64 = 0.05 * (1 << 30) as f64;
+
+/// A change in VRAM.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Growth {
+    pub bytes_per_minute: f64,
+    /// True if the VRAM changed about equally in both halves of the last minute.
+    pub is_steady: bool,
+}
+
+impl Growth {
+    /// Returns the growth to expect in the next minutes: the steady growth of the last minute. Memory that became less
+    /// may be needed again.
+    pub fn expected(self) -> f64 {
+        if self.is_steady { self.bytes_per_minute.max(0.0) } else { 0.0 }
+    }
+}
+
+/// Time within which memory that will be full deserves a warning, in minutes.
+const SOON: f64 = 5.0;
+
+/// Returns the time until `free` memory is used up by a growth in bytes per minute, or `None` if that is not soon.
+pub fn full_in(free: Bytes, growth: f64) -> Option<Millis> {
+    let minutes = free.0 as f64 / growth;
+    let is_soon = growth >= MIN_SHOWN_GROWTH && minutes < SOON;
+    is_soon.then(|| Millis((minutes * 60_000.0) as u64))
+}
 
 const NOT_LISTED: &str =
     "not available inside a container: the PIDs reported by the driver are host PIDs";
@@ -300,23 +326,34 @@ impl ProcessRow {
         self.warning
     }
 
-    pub fn set_growth(&mut self, growth: Option<f64>) {
+    pub fn set_growth(&mut self, growth: Option<Growth>) {
         self.growth = growth;
     }
 
     /// Returns the change in VRAM over the last minute, in bytes per minute.
     pub fn growth(&self) -> Option<f64> {
-        self.growth
+        Some(self.growth?.bytes_per_minute)
+    }
+
+    /// Returns the change to expect in the next minutes, in bytes per minute.
+    pub fn expected_growth(&self) -> f64 {
+        self.growth.map_or(0.0, Growth::expected)
     }
 
     /// Returns true if the VRAM grew by an amount that the process table shows.
     pub fn is_growing(&self) -> bool {
-        self.growth.is_some_and(|growth| growth >= MIN_SHOWN_GROWTH)
+        self.growth().is_some_and(|growth| growth >= MIN_SHOWN_GROWTH)
+    }
+
+    /// Returns true if the process would soon use up the GPU's memory if it went on growing steadily.
+    pub fn fills_gpu_soon(&self) -> bool {
+        let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
+        free.is_some_and(|free| full_in(free, self.expected_growth()).is_some())
     }
 
     /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.
     pub fn growth_text(&self) -> Option<String> {
-        let growth = self.growth?;
+        let growth = self.growth()?;
         Some(match growth.abs() < MIN_SHOWN_GROWTH {
             true => "0.0".to_owned(),
             false => format!("{:+.1}", growth / Bytes::gib(1).0 as f64),
@@ -517,6 +554,15 @@ fn position(frame: &Frame, key: ProcessKey) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_full_soon_only_if_it_grows_fast() {
+        let gib = Bytes::gib(1).0 as f64;
+        assert_eq!(full_in(Bytes::gib(30), 60.0 * gib), Some(Millis(30_000)));
+        assert_eq!(full_in(Bytes::gib(30), 5.0 * gib), None);
+        assert_eq!(full_in(Bytes::gib(0), 0.0), None);
+        assert_eq!(full_in(Bytes::gib(30), -60.0 * gib), None);
+    }
 
     #[test]
     fn command_omits_the_python_interpreter() {

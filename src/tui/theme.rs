@@ -5,7 +5,7 @@
 //! distinguishable with 16 colours, without colours and for colour-blind users.
 
 use jiff::tz::TimeZone;
-use ratatui::style::Style;
+use ratatui::style::{Color, Style};
 use ratatui::symbols::border;
 
 use super::colours::Colours;
@@ -58,15 +58,17 @@ pub struct Glyphs {
     pub ascending: &'static str,
 }
 
+/// The parts of a bar have different heights, and a gap above, so that they are distinct without colour and the bars of
+/// neighbouring rows do not touch.
 pub const UNICODE: Glyphs = Glyphs {
-    processes: "█",
+    processes: "▇",
     unattributed: "▒",
-    driver: "▚",
+    driver: "▁",
     free: "·",
-    allocated: "█",
-    idle: "▄",
+    allocated: "▇",
+    idle: "▅",
     active: "▞",
-    other: "▓",
+    other: "▃",
     whole: "▌",
     unmapped: "·",
     retry: "^",
@@ -165,9 +167,33 @@ impl Theme {
         }
     }
 
+    /// Returns the style of the part of a chart between its means and its peaks: the chart's own colour, as much lighter
+    /// or darker as [`Role::ChartRange`] is compared with [`Role::Chart`].
+    pub fn peak_style(&self, role: Role) -> Style {
+        let range = self.style(Role::ChartRange);
+        let colours = [role, Role::Chart, Role::ChartRange].map(|role| self.style(role).fg);
+        let [Some(own), Some(from), Some(to)] = colours.map(|colour| colour.and_then(rgb)) else {
+            return range;
+        };
+        let brightness = |colour: [f32; 3]| colour.iter().sum::<f32>().max(1.0);
+        let factor = brightness(to) / brightness(from);
+        let [r, g, b] = own.map(|part| match factor <= 1.0 {
+            true => part * factor,
+            false => 255.0 - (255.0 - part) / factor,
+        } as u8);
+        range.fg(Color::Rgb(r, g, b))
+    }
+
     /// Returns true if the parts of a chart are solid blocks distinguished by colour.
     pub fn has_solid_charts(&self) -> bool {
         self.glyphs == UNICODE && self.style(Role::ChartRange).fg.is_some()
+    }
+}
+
+fn rgb(colour: Color) -> Option<[f32; 3]> {
+    match colour {
+        Color::Rgb(r, g, b) => Some([r, g, b].map(f32::from)),
+        _ => None,
     }
 }
 

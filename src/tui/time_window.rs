@@ -16,6 +16,8 @@ use crate::model::units::{Millis, Mono};
 /// Available chart lengths, shortest first.
 pub const ZOOMS: &[Millis] = &[
     Millis(60_000),
+    Millis(120_000),
+    Millis(180_000),
     Millis(300_000),
     Millis(600_000),
     Millis(1_800_000),
@@ -25,7 +27,7 @@ pub const ZOOMS: &[Millis] = &[
 ];
 
 /// Index of the maximum length chosen automatically: ten minutes.
-const DEFAULT_ZOOM: usize = 2;
+const DEFAULT_ZOOM: usize = 4;
 
 /// A scroll direction. Each step is a quarter of the charts' length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -148,7 +148,7 @@ impl View {
     }
 
     /// Performs an action. The overlay handles it first, then the screen, then its handler in the action table.
-    fn act(&mut self, action: Action, app: &mut App) -> Effect {
+    pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
         let (area, body) = (self.area, self.body(app, self.area));
         let effect = match (def.scope, &mut self.overlay, self.stack.last_mut()) {

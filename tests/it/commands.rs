@@ -479,7 +479,7 @@ fn the_tour_of_the_demo_has_seven_stops() {
     for (at, key) in (1..).zip(keys) {
         terminal.wait_text(&format!("{at}/7  "));
         if at == 3 {
-            const HELP: &str = "Explain the keys on this screen";
+            const HELP: &str = "Help: ";
             // Esc that only closes the help does not complete the stop.
             terminal.send("?");
             terminal.wait_text(HELP);

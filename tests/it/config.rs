@@ -230,6 +230,9 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     // A key that is no longer bound, and then one that is.
     terminal.send("q9");
     terminal.wait_text("Help: Overview");
+    terminal.wait_for(|s| s.contents().contains("8 "), "the user's key");
+    terminal.send("9");
+    terminal.wait_text("more below");
     let quits =
         |line: &str| line.contains("8 ") && line.contains("Go back; quit from the first screen");
     while !terminal.text().lines().any(quits) {

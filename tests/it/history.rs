@@ -88,7 +88,8 @@ fn charts_in(desk: &TestApp, height: u16) -> String {
     let text = desk.text(120, height);
     let from = text.find("GPU 0 VRAM used").unwrap_or_else(|| panic!("{text}"));
     // Stop before the footer, which differs.
-    text[from..].lines().take(14).map(|line| format!("{line}\n")).collect()
+    let lines: Vec<&str> = text[from..].lines().collect();
+    lines[..lines.len() - 1].join("\n")
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
         let text = charts_in(desk, 150);
         text.lines().find(|line| line.contains("now")).unwrap().to_owned()
     };
-    assert!(axis(&desk).contains("eee"), "{}", axis(&desk));
+    assert!(axis(&desk).contains("ee"), "{}", axis(&desk));
     // A day later the rows are removed.
     let late = late_exit(86_400 + 3_000);
     desk.update(late);
@@ -316,7 +317,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     let text = desk.text(120, 40);
     assert!(text.contains("no data before 22:13:20"), "{text}");
     assert_eq!(desk.app.time_window.end(), None);
-    desk.send("}}(");
+    desk.send("}}}}(");
     assert_eq!(desk.app.time_window.end(), Some(Mono(1_000_000 + 284_500)));
     desk.send("0");
     assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
@@ -465,7 +466,7 @@ fn in_a_recording_the_scroll_keys_move_the_playback_position() {
     played.press(KeyCode::Left);
     let earlier = Mono(before.0 - 10_000);
     played.wait("ten seconds before that", |app| app.frame.mono == earlier);
-    played.send("}}}})");
+    played.send("}}}}}})");
     let later = Mono(earlier.0 + 15_000);
     played.wait("a quarter of a minute later", |app| app.frame.mono == later);
     played.wait_position(later);
@@ -569,7 +570,7 @@ fn charts_do_not_become_shorter_when_a_recording_goes_back() {
     played.source.send(Request::Play(Play::To(Mono(start.0 + 65_000))));
     played.wait("more than a minute", |app| app.now() >= Mono(start.0 + 64_000));
     let before = length(&played.desk.app);
-    assert_eq!(before, Millis(300_000));
+    assert_eq!(before, Millis(120_000));
     played.press(KeyCode::Left);
     played.wait("less than a minute", |app| app.now() < Mono(start.0 + 58_000));
     assert_eq!(length(&played.desk.app), before);

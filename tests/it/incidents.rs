@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::fake_machine::{gputop, wait_until};
 use crate::run::{piped_with, text};
-use crate::run_explained::{EXPLAINED, OOM};
+use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
 
 /// A user with an empty state directory.
 pub struct User(pub TempDir);
@@ -129,6 +129,29 @@ fn failed_run_on_a_terminal_knows_its_process() {
 }
 
 #[test]
+fn a_process_in_the_kernel_log_is_not_the_one_that_ran() {
+    let user = User::new();
+    let xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python, GPU has fallen off the bus.";
+    user.run(&format!("echo '{xid}' >&2; exit 1"), &[]);
+    let stored = user.stored_incident();
+    assert_eq!(stored["id"], "xid-79-off-bus");
+    assert_eq!(stored["fields"]["pid"], stored["observed"]["process"]["pid"]);
+    assert_eq!(stored["fields"]["xid_pid"], 4711);
+}
+
+#[test]
+fn a_process_is_listed_by_its_script() {
+    let user = User::new();
+    let file = user.0.path().join("k.py");
+    fs::write(&file, format!("echo '{OOM}' >&2; exit 3\n")).unwrap();
+    let mut run = piped_with(&[], ["sh".as_ref(), file.as_os_str()]);
+    assert_eq!(run.env("XDG_STATE_HOME", user.0.path()).output().unwrap().status.code(), Some(3));
+    let list = user.incidents([]).1;
+    assert!(list.contains(" k.py ") && !list.contains(" sh "), "{list}");
+    assert_eq!(user.incidents(["show", "latest"]).0, Some(0));
+}
+
+#[test]
 fn success_and_plain_failures_are_not_saved() {
     let user = User::new();
     user.run(&format!("echo '{OOM}' >&2"), &[]);
@@ -143,7 +166,7 @@ fn success_and_plain_failures_are_not_saved() {
 fn incidents_are_listed_shown_and_exported() {
     let user = User::new();
     user.fail("true", &[]);
-    user.run("kill -9 $$", &[]);
+    user.run(OOM_KILLED, &[]);
     let (code, out, _) = user.incidents([]);
     assert_eq!(code, Some(0));
     assert_eq!(out, user.incidents(["list"]).1);

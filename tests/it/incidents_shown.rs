@@ -32,7 +32,7 @@ use crate::fake_machine::{dashboard, wait_until};
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::many_processes::key;
-use crate::run_explained::{EXPLAINED, OOM};
+use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
 use crate::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
@@ -311,11 +311,11 @@ fn missed_incident_is_announced_until_opened() {
     let terminal = open();
     terminal.wait_text("SM%");
     // Incidents that happen while it is open also appear.
-    user.run("kill -9 $$", &[]);
-    terminal.wait_text("KILLED BY THE SYSTEM");
+    user.run(OOM_KILLED, &[]);
+    terminal.wait_text("KILLED BY SIGNAL 9");
     assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
     terminal.send("d");
-    terminal.wait_text("signal 9");
+    terminal.wait_text("host memory limit");
     terminal.send("d");
     terminal.wait_text("no other unread incidents");
     wait_until("the store's note", || {

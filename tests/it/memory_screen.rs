@@ -454,6 +454,17 @@ fn eight_gpus_in_a_small_pane() {
 }
 
 #[test]
+fn tab_names_the_process_under_the_cursor_in_a_small_pane() {
+    let last_line = |keys| {
+        let text = text(&mut eight_gpus(), keys, 40, 6);
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(last_line("\t"), ">fsdp.py 418  26m  peak 20.1 GiB");
+    assert_eq!(last_line("\tj"), ">fsdp.py 419  26m  peak 20.1 GiB");
+    assert!(last_line("\t\t").starts_with("GPU 3 out of memory"));
+}
+
+#[test]
 fn the_memory_is_copied_as_figures() {
     let mut app = app(true, true);
     let mut view = view_after_keys(&mut app, "M");

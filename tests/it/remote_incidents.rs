@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::{User, run_in};
-use crate::run_explained::{EXPLAINED, OOM};
+use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
 use crate::sshd::{self, Sshd};
 use crate::terminal::{Launch, Terminal};
 
@@ -117,10 +117,10 @@ fn unobserved_remote_failure_is_explained_once_and_store_unchanged() {
     assert_eq!(file(&far.state()), file(far.near.0.path()));
 
     // Incidents that happen while connected also arrive. Another dashboard shows neither of them again.
-    far.fail("kill -9 $$");
-    terminal.wait_text("KILLED BY THE SYSTEM");
+    far.fail(OOM_KILLED);
+    terminal.wait_text("KILLED BY SIGNAL 9");
     terminal.send("d");
-    terminal.wait_text("signal 9");
+    terminal.wait_text("host memory limit");
     terminal.send("q");
     wait_until("the note of what was read", || {
         let state = far.near.0.path().join("gputop/incidents/state.json");
@@ -213,7 +213,7 @@ fn remote_incident_saved_during_recording_is_in_the_recording() {
     record.env("XDG_STATE_HOME", far.near.0.path());
     let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
     wait_until("what had been kept", || far.local_incidents().len() == 1);
-    far.fail("kill -9 $$");
+    far.fail(OOM_KILLED);
     wait_until("what is kept now", || far.local_incidents().len() == 2);
     let recorder = Pid::from_raw(record.0.id().cast_signed());
     kill(recorder, Signal::SIGINT).unwrap();
@@ -221,7 +221,7 @@ fn remote_incident_saved_during_recording_is_in_the_recording() {
 
     let replay = Launch::gputop().args(["replay"]).args([&file]);
     let terminal = replay.size(40, 120).start();
-    terminal.wait_text("KILLED BY THE SYSTEM");
+    terminal.wait_text("KILLED BY SIGNAL 9");
     terminal.send("i");
     terminal.wait_text("HEADLINE");
     // Incidents from before the recording are not part of it.

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use crate::explain::long_named_xid;
@@ -12,6 +14,9 @@ use crate::terminal::Launch;
 pub const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
                    of 23.69 GiB of which 1.06 GiB is free. Process 418 has 22.60 GiB memory in use. Of the allocated \
                    memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.";
+/// Commands that fail because host memory ran out.
+pub const OOM_KILLED: &str =
+    "echo 'slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.' >&2; kill -9 $$";
 pub const EXPLAINED: &str = "FRAGMENTED MEMORY";
 
 #[test]
@@ -103,11 +108,57 @@ fn prints_nothing_without_a_known_failure() {
     assert_eq!(text(&result.stderr), "KeyError: labels\n");
 }
 
+/// Output of a command with a kernel log that the command itself can write to.
+fn output_with_kernel_log(line: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel_log = folder.path().join("kmsg");
+    mkfifo(&kernel_log, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    // A fifo without a writer counts as closed.
+    let writer = fs::OpenOptions::new().read(true).write(true).open(&kernel_log).unwrap();
+    let mut command = piped(["sh", "-c", line]);
+    command.env("GPUTOP_KERNEL_LOG", &kernel_log).env("KMSG", &kernel_log);
+    let result = command.output().unwrap();
+    drop(writer);
+    (result.status.code(), text(&result.stderr))
+}
+
 #[test]
-fn explains_signal_9_as_the_host_oom_killer() {
-    let result = output(["sh", "-c", "kill -9 $$"]);
-    assert_eq!(result.status.code(), Some(137));
-    assert!(text(&result.stderr).contains("host-oom-killer"), "{}", text(&result.stderr));
+fn prints_nothing_for_sigkill_without_evidence_that_memory_ran_out() {
+    for (line, code, printed) in [
+        ("kill -9 $$", 137, ""),
+        ("exit 137", 137, ""),
+        (
+            "echo 'run.sh: line 2: 77 Killed python' >&2; exit 1",
+            1,
+            "run.sh: line 2: 77 Killed python\n",
+        ),
+    ] {
+        assert_eq!(output_with_kernel_log(line), (Some(code), printed.to_owned()), "{line}");
+    }
+    let mut unreadable = piped(["sh", "-c", "kill -9 $$"]);
+    let result = unreadable.env("GPUTOP_KERNEL_LOG", "/nonexistent").output().unwrap();
+    let message = text(&result.stderr);
+    // The counters of the cgroup or of the host usually show that there was no OOM kill.
+    assert!(message.lines().count() <= 1 && !message.contains("FIX"), "{message}");
+}
+
+#[test]
+fn explains_a_kill_by_the_oom_killer() {
+    let record = "4,1,1,-;Out of memory: Killed process $$ (sh) total-vm:9kB, anon-rss:5kB";
+    let (code, message) = output_with_kernel_log(&format!("echo \"{record}\" > $KMSG; kill -9 $$"));
+    assert_eq!(code, Some(137));
+    let is_explained = ["host-oom-killer", "The kernel killed sh (PID ", "anon-rss:5kB"]
+        .iter()
+        .all(|part| message.contains(part));
+    assert!(is_explained, "{message}");
+    // The shell reports a child that the OOM killer killed.
+    let (_, message) = output_with_kernel_log(
+        "echo \"4,1,1,-;Out of memory: Killed process 77 (python) total-vm:9kB\" > $KMSG; echo 'run.sh: line 2: 77 Killed python' >&2; exit 137",
+    );
+    assert!(message.contains("The kernel killed python (PID 77)"), "{message}");
+    // A scheduler's report needs no kernel log.
+    let (_, message) = output_with_kernel_log(OOM_KILLED);
+    assert!(message.contains("host-oom-killer"), "{message}");
 }
 
 /// Starts one rank of a job on a terminal.

@@ -120,6 +120,11 @@ fn enter_shows_holders_at_a_time_and_esc_returns() {
     let at_end = shown.draw(100, 26);
     assert!(at_end.contains("REQUESTED at snapshot time: 59.47 MiB"), "{at_end}");
     assert!(!at_end.contains("logits"), "{at_end}");
+    shown.key(KeyCode::Enter);
+    let stack = shown.draw(100, 26);
+    assert!(stack.contains("live blocks: 1 of 10.00 MiB, 1 of 9.00 MiB, "), "{stack}");
+    assert!(stack.contains("model.py:6 __init__") && stack.contains("q back"), "{stack}");
+    shown.key(KeyCode::Esc);
     assert!(matches!(shown.key(KeyCode::Char('q')), Effect::Leave));
 }
 
@@ -189,6 +194,11 @@ fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
     terminal.wait_text("[summary]");
     terminal.send("\t\t\t");
     terminal.wait_text("REQUESTED at snapshot time");
+    // Shift-Tab goes back by one pane.
+    terminal.send("\x1b[Z");
+    terminal.wait_text("[time]");
+    terminal.send("\t");
+    terminal.wait_text("[stacks]");
     terminal.send("?");
     terminal.wait_text("Help: Snapshot");
     assert!(!terminal.text().contains("Send a signal"));

@@ -152,7 +152,7 @@ fn is_drawn(screen: &str, width: usize, height: usize) -> bool {
     let lines: Vec<&str> = screen.lines().collect();
     let has = |word: &str| lines.iter().any(|line| line.contains(word));
     let parts: &[&str] = match (width, height) {
-        (40, 6) => &["2xH200", "live", "0 █"],
+        (40, 6) => &["2xH200", "live", "0 ▇"],
         _ => &["2xH200", "live 200ms", "USED", "COMMAND", "train.py", "q quit"],
     };
     let fits = lines.iter().all(|line| line.chars().count() <= width);
@@ -240,7 +240,7 @@ fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
         }
     };
     terminal.wait_for(is_on("  0 "), "the cursor on GPU 0");
-    terminal.send("\x1b[<65;10;10M");
+    terminal.send("\x1b[<65;10;4M");
     terminal.wait_for(is_on("  1 "), "the cursor on GPU 1, by the wheel");
     let row = terminal.text().lines().position(|line| line.contains("train.py"));
     let press = format!("\x1b[<0;10;{0}M\x1b[<0;10;{0}m", row.unwrap() + 1);

@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::export::explanation::severity;
 use crate::incident::Entry;
 use crate::model::incident::Incident;
+use crate::model::process::program_of;
 use crate::model::text::visible;
 
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
@@ -67,10 +68,10 @@ fn process(entry: &Entry) -> String {
     let fields = &entry.record.incident.fields;
     let mut words = Vec::new();
     words.extend(fields.rank.map(|rank| format!("rank {rank}")));
-    let program = entry.record.command.as_deref();
-    let program = program.and_then(|line| line.split_whitespace().next());
-    let program = fields.python_file.as_deref().or(program);
-    words.extend(program.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned()));
+    let program = || program_of(entry.record.command.as_deref()?);
+    let file = fields.python_file.as_deref();
+    let file = file.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+    words.extend(file.or_else(program));
     words.extend(fields.pid.map(|pid| pid.to_string()));
     if words.is_empty() {
         return "–".to_owned();

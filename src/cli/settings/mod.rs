@@ -27,9 +27,9 @@ pub use args::{GlyphArgs, IncidentArgs};
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
+pub use quantities::{length_argument, maps_argument, size_argument};
 #[cfg(local)]
 pub use quantities::{limit_argument, watch_argument};
-pub use quantities::{maps_argument, size_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 

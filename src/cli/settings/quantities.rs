@@ -30,6 +30,9 @@ const MAP_INTERVAL: DurationRange = DurationRange {
     range: 1_000..=86_400_000,
     hint: "use 1s to 24h, or off",
 };
+/// Range of the length of a recording.
+const LENGTH: DurationRange =
+    DurationRange { name: "length", range: 1..=31_536_000_000, hint: "use 90s, 5m or 8h" };
 /// Range of the maximum time for which a probe holds GPU memory.
 #[cfg(local)]
 const TIME_LIMIT: DurationRange =
@@ -75,6 +78,10 @@ pub fn probe_interval(text: &str) -> Result<Option<Millis>, String> {
 /// Parses the idle time of `on_idle`. Returns `None` for `off`.
 pub fn idle_time(text: &str) -> Result<Option<Millis>, String> {
     IDLE_TIME.parse(text)
+}
+
+pub fn length_argument(text: &str) -> Result<Millis, String> {
+    LENGTH.parse_on(text)
 }
 
 #[cfg(local)]
@@ -130,6 +137,11 @@ mod tests {
         assert_eq!(interval_argument("5"), Ok(Millis(5_000)));
         assert_eq!(interval_argument("0.5"), Ok(Millis(500)));
         assert_eq!(probe_interval("30"), Ok(Some(Millis(30_000))));
+        assert_eq!(length_argument("5"), Ok(Millis(5_000)));
+        assert_eq!(
+            length_argument("soon"),
+            Err("`soon` is not a duration; use 90s, 5m or 8h".to_owned())
+        );
     }
 
     #[test]

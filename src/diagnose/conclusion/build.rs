@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::rank_comparison::RankComparison;
 use super::{Diagnosis, Item, causes, grouping};
-use crate::diagnose::card::{Card, CheckHint};
-use crate::diagnose::evidence::{self, Case, Finding};
+use crate::diagnose::card::Card;
+use crate::diagnose::evidence::{self, Case};
 use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::fixes;
 use crate::diagnose::tables::base_name;
@@ -124,11 +124,7 @@ fn engine_error(traceback: &Traceback) -> String {
 
 /// Returns the card's checks, except those that the evidence has made unnecessary.
 fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
-    let is_open = |need: &&CheckHint| {
-        let finding = need.unless().and_then(|name| evidence::evaluate(name, card, case));
-        finding.is_none_or(|finding| finding == Finding::Silent)
-    };
-    let open = card.needs.iter().filter(is_open);
+    let open = card.needs.iter().filter(|need| causes::is_open(need, card, case));
     open.filter_map(|need| template::fill(need.says(), found)).collect()
 }
 

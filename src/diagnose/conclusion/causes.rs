@@ -1,6 +1,6 @@
 //! Weighs the evidence for and against each possible cause that an error card lists.
 
-use crate::diagnose::card::{Card, CauseRule, Prior, TextClue};
+use crate::diagnose::card::{Card, CauseRule, CheckHint, Prior, TextClue};
 use crate::diagnose::evidence::{self, Case, Finding};
 use crate::diagnose::fields::FieldMap;
 use crate::diagnose::signature::Pattern;
@@ -52,6 +52,12 @@ pub(super) fn lower_unseparated(causes: &mut [Cause]) {
     sort(causes);
 }
 
+/// Returns true unless the evidence has made a check unnecessary.
+pub(super) fn is_open(need: &CheckHint, card: &Card, case: &Case<'_>) -> bool {
+    let finding = need.unless().and_then(|name| evidence::evaluate(name, card, case));
+    finding.is_none_or(|finding| finding == Finding::Silent)
+}
+
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {
     let (mut speaks_for, mut hints) = text_evidence(&rule.seen, case, found);
     let (mut speaks_against, mut hints_against) = text_evidence(&rule.denied, case, found);
@@ -95,14 +101,15 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Ca
             Prior::Unknown => Verdict::Unknown,
         },
     };
-    let is_open = matches!(verdict, Verdict::Possible | Verdict::Unknown);
+    let is_unsure = matches!(verdict, Verdict::Possible | Verdict::Unknown);
+    let needs = rule.needs.as_ref().filter(|need| is_unsure && is_open(need, card, case));
     Cause {
         id: rule.id.clone(),
         title: template::fill(&rule.title, found).unwrap_or_else(|| rule.title.clone()),
         verdict,
         r#for: speaks_for,
         against: speaks_against,
-        needs: rule.needs.clone().filter(|_| is_open),
+        needs: needs.map(|need| need.says().to_owned()),
     }
 }
 

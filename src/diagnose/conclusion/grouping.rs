@@ -78,8 +78,31 @@ pub(super) fn comes_late(card: &Card) -> bool {
     card.follows.iter().any(|f| f == "*")
 }
 
+/// The process that failed first according to torchrun's table. torchrun polls its workers, so the table is in the
+/// order of their exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FirstFailure {
+    pub(super) rank: u32,
+    pub(super) pid: Option<u64>,
+}
+
+/// Returns the entry "Root Cause (first observed failure)" of torchrun's last table.
+pub(super) fn first_failure(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> Option<FirstFailure> {
+    items.iter().rev().find_map(|item| {
+        let found = &item.sighting.found;
+        let number = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
+        let is_table = diagnosis.card(item).family == "process" && found.contains_key("local_rank");
+        let rank = number("rank").filter(|_| is_table)?;
+        Some(FirstFailure { rank: u32::try_from(rank).ok()?, pid: number("pid") })
+    })
+}
+
 /// Returns the index of the item (a sighting with its card) that caused the other items of a crash.
-pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
+pub(super) fn cause(
+    diagnosis: &Diagnosis<'_>,
+    items: &[Item<'_>],
+    first_failure: Option<&FirstFailure>,
+) -> usize {
     // Compare cards instead of items, because thousands of items may have the same few cards.
     let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
     for item in items {
@@ -109,6 +132,7 @@ pub(super) fn cause(diagnosis: &Diagnosis<'_>, items: &[Item<'_>]) -> usize {
         (
             is_consequence(item),
             severity_order(diagnosis.card(item)),
+            first_failure.is_some_and(|first| diagnosis.is_of_other_rank(item, first)),
             item.sighting.weak,
             time,
             *index,
@@ -164,6 +188,7 @@ pub(super) fn exception<'a>(
     diagnosis: &Diagnosis<'a>,
     card: &Card,
     cause: &Item<'a>,
+    first_failure: Option<&FirstFailure>,
 ) -> Option<(usize, &'a Traceback)> {
     if !card.follows.iter().any(|f| f == "program-exception") {
         return None;
@@ -172,24 +197,31 @@ pub(super) fn exception<'a>(
     // Also accept a traceback directly above a launcher's report, because it may be the failed worker's traceback.
     let is_report = REPORTS.contains(&card.family.as_str());
     let max_gap = if is_report { MAX_GAP } else { MAX_LATE_GAP };
-    diagnosis.logs.iter().enumerate().find_map(|(log, findings)| {
-        let mut all = findings.tracebacks.iter();
-        let found = all.find(|t| {
-            let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
-            let elsewhere = log != cause.log
-                || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
-                || t.writer != failed.writer;
-            let earlier =
-                t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
-            !NOT_CAUSES.contains(&name)
+    let all = diagnosis.logs.iter().enumerate().flat_map(|(log, findings)| {
+        findings
+            .tracebacks
+            .iter()
+            .filter(move |t| {
+                let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
+                let elsewhere = log != cause.log
+                    || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
+                    || t.writer != failed.writer;
+                let earlier =
+                    t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
+                !NOT_CAUSES.contains(&name)
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
                 // Skip exceptions inside a server's own code, because they are not errors in the user's program.
                 && (!is_report || t.frames.iter().any(Frame::is_users))
-        });
-        found.map(|t| (log, t))
-    })
+            })
+            .map(move |t| (log, t))
+    });
+    let is_of_other_rank = |(log, t): &(usize, &Traceback)| {
+        let rank = t.rank.or(diagnosis.logs[*log].rank);
+        first_failure.is_some_and(|first| rank.is_some_and(|rank| rank != first.rank))
+    };
+    all.min_by_key(is_of_other_rank)
 }
 
 /// Returns the first exception of a server's own code near the report that its engine stopped.

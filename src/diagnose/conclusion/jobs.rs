@@ -11,6 +11,9 @@ use crate::diagnose::log::{LogFindings, Sighting};
 /// Maximum time between the last failures of a job's ranks. By default, NCCL's watchdog waits at most 30 minutes.
 const MAX_MINUTES_APART: i64 = 40;
 
+/// Maximum difference between local times, in minutes.
+const MAX_ZONES_APART: i64 = 26 * 60;
+
 /// Returns the logs grouped by job, in their original order.
 #[must_use]
 pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFindings>> {
@@ -43,15 +46,13 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
 }
 
 struct Job {
-    /// Log path without its numbers.
-    key: String,
     ranks: BTreeSet<u32>,
     logs: Vec<LogFindings>,
 }
 
 impl Job {
     fn of(log: LogFindings) -> Self {
-        Self { key: without_numbers(&log.file), ranks: ranks(&log), logs: vec![log] }
+        Self { ranks: ranks(&log), logs: vec![log] }
     }
 
     fn add(&mut self, log: LogFindings) {
@@ -59,27 +60,75 @@ impl Job {
         self.logs.push(log);
     }
 
-    /// Returns true if the path of `log` differs from the job's log paths only in numbers, and its time is about the
-    /// same. The log must also contain other ranks or be another output stream.
+    /// Returns true if the path of `log` differs from the job's log paths only in the rank, or is that of another
+    /// output stream, and the time of the log is about the same.
     fn includes(&self, log: &LogFindings) -> bool {
-        let ranks = ranks(log);
         let is_second_stream = self.logs.iter().any(|known| {
             known.file != log.file && stream_path(&known.file) == stream_path(&log.file)
         });
-        let is_further_rank =
-            !ranks.is_empty() && !self.ranks.is_empty() && self.ranks.is_disjoint(&ranks);
-        self.key == without_numbers(&log.file)
-            && (is_second_stream || is_further_rank)
-            && self.is_near(log)
+        let ranks = ranks(log);
+        let is_further_rank = || {
+            !ranks.is_empty()
+                && self.ranks.is_disjoint(&ranks)
+                && self.logs.iter().any(|known| is_other_rank(known, log))
+        };
+        (is_second_stream || is_further_rank()) && self.is_near(log)
     }
 
     fn is_near(&self, log: &LogFindings) -> bool {
         let times = (self.logs.iter().find_map(last_time), last_time(log));
         match times {
-            (Some(a), Some(b)) => (a - b).abs() <= MAX_MINUTES_APART * 60,
+            (Some(a), Some(b)) => a.is_near(b),
             _ => true,
         }
     }
+}
+
+/// Returns true if the paths of two logs differ only in the rank. The numbers in `job1/rank0.log` and `job2/rank1.log`
+/// differ in two places, and the number in `slurm-7.out` is that of a job.
+fn is_other_rank(a: &LogFindings, b: &LogFindings) -> bool {
+    let (one, two) = (path_parts(&a.file), path_parts(&b.file));
+    let mut differing = one.iter().zip(&two).filter(|(one, two)| one != two);
+    let Some((mut one_rank, mut two_rank)) = differing.next() else {
+        return false;
+    };
+    // The directory of a node may differ too: `node0/rank0.log` and `node1/rank8.log`.
+    let is_rank_only = match differing.next() {
+        None => true,
+        Some(rank) => {
+            let is_node = is_node(&one, one_rank) && differing.next().is_none();
+            (one_rank, two_rank) = rank;
+            is_node
+        }
+    };
+    let is_job = one.iter().any(|part| part.ends_with("slurm-")) && one.len() <= 3;
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    is_rank_only
+        && !is_job
+        && one.len() == two.len()
+        && is_number(one_rank)
+        && is_number(two_rank)
+        && [(a, one_rank), (b, two_rank)].iter().all(|(log, number)| names_rank(log, number))
+}
+
+/// Returns true if the number in the path is the rank of the log's process, and not a job or a date.
+fn names_rank(log: &LogFindings, number: &str) -> bool {
+    let number = number.parse().ok();
+    match log.rank {
+        Some(rank) => Some(rank) == number,
+        None => log.sightings.iter().any(|s| s.rank.is_some() && s.rank == number),
+    }
+}
+
+/// Returns true if `number`, a part of a path, follows a name for machines.
+fn is_node(parts: &[String], number: &String) -> bool {
+    const NODES: [&str; 5] = ["node", "host", "machine", "server", "worker"];
+    let at = parts.iter().position(|part| std::ptr::eq(part, number));
+    let before = at.and_then(|at| parts.get(at.checked_sub(1)?));
+    before.is_some_and(|name| {
+        let name = name.trim_end_matches(['-', '_', '.']).to_ascii_lowercase();
+        NODES.iter().any(|node| name.ends_with(node))
+    })
 }
 
 /// Returns true if the log contains failures, and each of them only reports that another process failed.
@@ -99,20 +148,77 @@ fn ranks(log: &LogFindings) -> BTreeSet<u32> {
     }
 }
 
-/// Returns the time of the log's last failure in seconds since 1970.
-fn last_time(log: &LogFindings) -> Option<i64> {
+/// Returns the time of the log's last failure.
+fn last_time(log: &LogFindings) -> Option<LogTime> {
     let mut sightings = log.sightings.iter().rev();
-    sightings.find_map(|sighting| {
-        let time = standard_time(sighting.time.as_deref()?)?;
-        let time: jiff::civil::DateTime = time.trim_end_matches('Z').parse().ok()?;
-        Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
-    })
+    sightings.find_map(|sighting| LogTime::of(sighting.time.as_deref()?))
 }
 
-/// Returns a log's path without digits. A rank's standard output and standard error have the same key.
-fn without_numbers(file: &str) -> String {
-    let file = stream_path(file);
-    file.chars().filter(|c| !c.is_ascii_digit()).collect()
+/// Year of times that are written without a year. It is a leap year.
+const UNKNOWN_YEAR: i16 = 1972;
+
+/// Time of a log line. Some formats have no year, or are in local time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LogTime {
+    has_year: bool,
+    time: jiff::civil::DateTime,
+}
+
+impl LogTime {
+    fn of(written: &str) -> Option<Self> {
+        if let Some(time) = standard_time(written) {
+            return Some(Self { has_year: true, time: time.trim_end_matches('Z').parse().ok()? });
+        }
+        let time = glog_time(written).or_else(|| syslog_time(written))?;
+        Some(Self { has_year: false, time })
+    }
+
+    /// Returns true if both times may belong to the last failures of one job.
+    fn is_near(self, other: Self) -> bool {
+        // Times in different formats may be in different time zones.
+        let minutes = match self.has_year == other.has_year {
+            true => MAX_MINUTES_APART,
+            false => MAX_MINUTES_APART + MAX_ZONES_APART,
+        };
+        let seconds = |time: Self| {
+            let year =
+                if self.has_year && other.has_year { time.time.year() } else { UNKNOWN_YEAR };
+            let time = time.time.with().year(year).build().ok()?;
+            Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+        };
+        match (seconds(self), seconds(other)) {
+            (Some(a), Some(b)) => (a - b).abs() <= minutes * 60,
+            _ => true,
+        }
+    }
+}
+
+/// Parses a time in glog format: `1120 10:00:00.123456`.
+fn glog_time(written: &str) -> Option<jiff::civil::DateTime> {
+    let (day, time) = written.split_once(' ')?;
+    let (month, day) = (day.get(..2)?, day.get(2..)?);
+    format!("{UNKNOWN_YEAR}-{month}-{day}T{time}").parse().ok()
+}
+
+/// Parses a time in syslog format: `Nov 20 10:00:00`.
+fn syslog_time(written: &str) -> Option<jiff::civil::DateTime> {
+    let written = format!("{UNKNOWN_YEAR} {written}");
+    jiff::civil::DateTime::strptime("%Y %b %d %H:%M:%S", written).ok()
+}
+
+/// Returns the parts of a path, which are alternately text and numbers. A rank's standard output and standard error
+/// have the same parts.
+fn path_parts(file: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for c in stream_path(file).chars() {
+        match parts.last_mut() {
+            Some(part) if part.ends_with(|b: char| b.is_ascii_digit() == c.is_ascii_digit()) => {
+                part.push(c);
+            }
+            _ => parts.push(c.to_string()),
+        }
+    }
+    parts
 }
 
 fn stream_path(file: &str) -> String {
@@ -142,6 +248,39 @@ mod tests {
         });
         let jobs = jobs(catalogue, logs.collect());
         jobs.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn logs_of_different_jobs_are_not_diagnosed_together() {
+        let at = |time: &str, rank: u32| format!("[rank{rank}]: {time} {OOM}");
+        let (one, two) = (at("", 0), at("", 1));
+        assert_eq!(grouped(&[("job1/rank0.log", &one), ("job2/rank1.log", &two)]), [1, 1]);
+        assert_eq!(grouped(&[("d/slurm-1.out", &one), ("d/slurm-2.out", &two)]), [1, 1]);
+        assert_eq!(grouped(&[("d/log.0.txt", &one), ("d/log.1.txt", &two)]), [2]);
+        assert_eq!(grouped(&[("node0/rank0.log", &one), ("node1/rank1.log", &two)]), [2]);
+        assert_eq!(grouped(&[("job_a/0.log", &one), ("job_b/1.log", &two)]), [1, 1]);
+        let watchdog = |time: &str, rank: u32| {
+            format!(
+                "[rank{rank}]:[E{time} ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600045 milliseconds before timing out.\n"
+            )
+        };
+        let monday = watchdog("1120 10:00:00.123", 0);
+        let tuesday = watchdog("1121 10:00:00.123", 1);
+        let soon = watchdog("1120 10:20:00.123", 1);
+        assert_eq!(grouped(&[("rank0.log", &monday), ("rank1.log", &tuesday)]), [1, 1]);
+        assert_eq!(grouped(&[("rank0.log", &monday), ("rank1.log", &soon)]), [2]);
+    }
+
+    #[test]
+    fn compares_times_in_different_formats() {
+        let is_near = |a: &str, b: &str| {
+            LogTime::of(a).expect("a time").is_near(LogTime::of(b).expect("a time"))
+        };
+        assert!(is_near("Nov 20 12:00:00", "1120 12:00:30.5"));
+        assert!(!is_near("Nov 20 12:00:00", "Nov 20 22:00:00"));
+        // The times may be in different zones.
+        assert!(is_near("1120 12:00:30.5", "2026-11-20T19:00:00Z"));
+        assert!(!is_near("1120 12:00:30.5", "2026-11-23T12:00:00Z"));
     }
 
     #[test]

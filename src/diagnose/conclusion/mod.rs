@@ -13,9 +13,11 @@ mod jobs;
 mod rank_comparison;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 pub use jobs::jobs;
 
+use self::grouping::{FirstFailure, REPORTS};
 use super::card::Card;
 use super::catalogue::Catalogue;
 use super::evidence::{self, Case, Measured};
@@ -99,6 +101,7 @@ impl<'a> Diagnosis<'a> {
         Case {
             found: &item.sighting.found,
             context: &item.sighting.context,
+            start: &self.logs[item.log].start,
             frames: &item.sighting.frames,
             beside,
             ranks,
@@ -131,10 +134,19 @@ impl<'a> Diagnosis<'a> {
         ranks.iter().flatten().count()
     }
 
+    /// Returns true if an item is about another rank than the one that failed first according to the launcher.
+    fn is_of_other_rank(&self, item: &Item<'_>, first: &FirstFailure) -> bool {
+        let rank = self.rank(item);
+        let pid = item.sighting.found.get("pid").and_then(serde_json::Value::as_u64);
+        let is_match = rank == Some(first.rank) || (pid.is_some() && pid == first.pid);
+        (rank.is_some() || pid.is_some()) && !is_match
+    }
+
     /// Converts the items of a crash to an incident with its consequences.
     fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
         self.choose(&mut items);
-        let first = grouping::cause(self, &items);
+        let first_failure = grouping::first_failure(self, &items);
+        let first = grouping::cause(self, &items, first_failure.as_ref());
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
@@ -167,9 +179,9 @@ impl<'a> Diagnosis<'a> {
         incident.secondary = self.consequences(&others);
         incident.why_first = match comparison {
             Some(comparison) => Some(comparison.sentence),
-            None => self.why_first(&cause, &others, &ranks),
+            None => self.why_first(&cause, &others, &ranks, first_failure.as_ref()),
         };
-        match grouping::exception(self, card, &cause) {
+        match grouping::exception(self, card, &cause, first_failure.as_ref()) {
             Some((log, traceback)) => build::program(self, log, traceback, incident),
             None => incident,
         }
@@ -195,11 +207,19 @@ impl<'a> Diagnosis<'a> {
         cause: &Item<'a>,
         others: &[Item<'a>],
         ranks: &BTreeSet<u32>,
+        first_failure: Option<&FirstFailure>,
     ) -> Option<String> {
         let card = self.card(cause);
         let explained =
             others.iter().filter(|item| self.card(item).is_consequence_of(&card.id)).count();
+        let is_reported = first_failure.is_some_and(|first| !self.is_of_other_rank(cause, first));
         let who = match self.rank(cause) {
+            Some(rank) if ranks.len() > 1 && is_reported => {
+                format!(
+                    "torchrun's table names rank {rank} as the first of {} ranks to fail with this error",
+                    ranks.len()
+                )
+            }
             Some(rank) if ranks.len() > 1 => {
                 format!("Rank {rank} was the first of {} ranks to report this error", ranks.len())
             }
@@ -208,10 +228,23 @@ impl<'a> Diagnosis<'a> {
             _ if !others.is_empty() => "This error is the first in the log".to_owned(),
             _ => return None,
         };
-        Some(match explained {
+        let mut why = match explained {
+            _ if is_reported && ranks.len() > 1 => format!("{who}."),
             0 => format!("{who}."),
             1 => format!("{who} and caused a later error."),
             n => format!("{who} and caused {n} later errors."),
-        })
+        };
+        if let Some(first) = first_failure.filter(|_| self.rank(cause).is_some() && !is_reported) {
+            let is_report = |item: &Item<'_>| REPORTS.contains(&self.card(item).family.as_str());
+            let mut own = others.iter().filter(|item| !is_report(item));
+            let has_error = own.any(|item| !self.is_of_other_rank(item, first));
+            let error = if has_error { "no earlier error" } else { "no error" };
+            let _ = write!(
+                why,
+                " torchrun's table names rank {}, of which this log contains {error}.",
+                first.rank
+            );
+        }
+        Some(why)
     }
 }

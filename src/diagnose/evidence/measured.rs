@@ -232,8 +232,12 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         && blocks.bytes >= request
     {
         let clause = format!(
-            "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
-            blocks.count, blocks.bytes, blocks.largest, blocks.lag.0
+            "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure{}",
+            blocks.count,
+            blocks.bytes,
+            blocks.largest,
+            blocks.lag.0,
+            rounding(blocks.largest, request)
         );
         // Every failed request is larger than the largest free block, so this fact alone proves nothing.
         return match requested(case) {
@@ -248,8 +252,11 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         Some(lag) => format!("read up to {} ms after the failure", lag.0),
         None => "measured at the failure by the hook".to_owned(),
     };
-    if largest < request {
-        let clause = format!("the largest free block was {largest}, {how}");
+    let is_measured_at_failure = case.measured.free_block_lag.is_none();
+    let is_rounded = is_measured_at_failure && !rounding(largest, request).is_empty();
+    if largest < request || is_rounded {
+        let rounding = rounding(largest, request);
+        let clause = format!("the largest free block was {largest}, {how}{rounding}");
         // If the request is larger than the entire cache, even an unfragmented cache could not have served it.
         match Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
             true => Finding::Hint(clause),
@@ -260,6 +267,14 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         Finding::Silent
     } else {
         Finding::Against(format!("a free block of {largest} was available, {how}"))
+    }
+}
+
+/// Returns an explanation if a free block is printed with the same size as the request that it could not serve.
+fn rounding(largest: Bytes, request: Bytes) -> &'static str {
+    match largest.to_string() == request.to_string() {
+        true => "; PyTorch rounds the size in its message, so the request can be slightly larger",
+        false => "",
     }
 }
 
@@ -376,4 +391,35 @@ fn share(case: &Case<'_>, kind: &str, bytes: impl Fn(&HolderSummary) -> Option<B
 fn requested(case: &Case<'_>) -> Option<Bytes> {
     let requested = case.found.get("requested_bytes")?;
     requested.as_u64().map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::fields::FieldMap;
+
+    #[test]
+    fn a_free_block_of_the_printed_size_may_be_too_small() {
+        let mib = |n: u64| Bytes(n << 20);
+        let found = FieldMap::from_iter([("requested_bytes".to_owned(), mib(256).0.into())]);
+        let measured =
+            |largest| Measured { largest_free_block: Some(largest), ..Measured::default() };
+        let finding = |measured: &Measured| {
+            free_block_too_small(&Case {
+                found: &found,
+                context: "",
+                start: "",
+                frames: &[],
+                beside: &[],
+                ranks: 1,
+                table: None,
+                comparison: None,
+                measured,
+            })
+        };
+        let clause = "the largest free block was 256.00 MiB, measured at the failure by the hook; PyTorch rounds the size in its message, so the request can be slightly larger";
+        assert_eq!(finding(&measured(mib(256))), Finding::For(clause.to_owned()));
+        let larger = finding(&measured(mib(300)));
+        assert!(matches!(larger, Finding::Against(_)), "{larger:?}");
+    }
 }

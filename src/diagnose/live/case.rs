@@ -437,6 +437,7 @@ impl Case {
             *bus = bus.take().filter(|bus| bus != UNKNOWN_BUS);
         }
         self.clear_unknown_line_numbers(&mut incident);
+        name_gpu(&mut incident, gpus);
         let reported = self.members.values().find(|m| m.hook_report.is_some());
         if let Some(member) = reported.filter(|_| incident.family == "oom") {
             member.complete(&mut incident);
@@ -743,6 +744,20 @@ impl LogText {
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
         let writer = sighting.rank.and_then(by_rank);
         writer.or_else(|| pid.and_then(by_pid)).copied()
+    }
+}
+
+/// Names the GPU of an Xid by its index, which the rest of the screen shows, in addition to its PCI address.
+pub(super) fn name_gpu(incident: &mut Incident, gpus: &[Gpu]) {
+    let bus = incident.fields.pci_bus.clone().unwrap_or_default();
+    let mut known = gpus.iter();
+    if let Some(gpu) = known.find(|gpu| gpu.board.pci_bus.value().is_some_and(|own| *own == bus)) {
+        incident.fields.gpu_index = incident.fields.gpu_index.or(Some(gpu.index));
+        let (before, after) = (format!("GPU {bus}"), format!("GPU {} ({bus})", gpu.index));
+        incident.title = incident.title.replace(&before, &after);
+    }
+    for one in &mut incident.secondary {
+        name_gpu(one, gpus);
     }
 }
 

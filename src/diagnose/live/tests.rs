@@ -7,7 +7,7 @@ use crate::model::event::{
     Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomCountIncreased, Xid,
 };
 use crate::model::frame::{Frame, ProcessList};
-use crate::model::gpu::{Gpu, GpuProcess, Memory};
+use crate::model::gpu::{Board, Gpu, GpuProcess, Memory};
 use crate::model::holders::summary::HolderSummary;
 use crate::model::holders::{HolderClass, HolderGroup, Holders};
 use crate::model::host::Hello;
@@ -640,6 +640,19 @@ fn an_xid_is_explained_by_number_and_updated_by_the_kernel_log() {
     let last = sim.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
     assert_eq!((sim.keys().len(), last.incident.count), (1, 1));
+}
+
+#[test]
+fn an_xid_names_the_gpu_by_its_index() {
+    let board = Board { pci_bus: "0000:3b:00".to_owned().into(), ..Board::default() };
+    let gpu = Gpu { index: 3, board: Arc::new(board), ..Gpu::default() };
+    let log = b"NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
+    let mut incident =
+        crate::diagnose::explain(crate::diagnose::Catalogue::embedded(), "kernel log", log)
+            .remove(0);
+    super::case::name_gpu(&mut incident, &[gpu]);
+    assert_eq!(incident.fields.gpu_index, Some(3));
+    assert_eq!(incident.title, "GPU 3 (0000:3b:00) no longer answers on the PCIe bus.");
 }
 
 fn kernel_line(words: &str) -> Observation {

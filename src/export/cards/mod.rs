@@ -89,7 +89,7 @@ pub fn card(card: &Card, width: usize) -> String {
     if !card.causes.is_empty() {
         out.push_str("\nCauses, most likely first\n");
         for cause in &card.causes {
-            let needs = cause.needs.as_deref().map(|needs| format!(". {}", check(needs)));
+            let needs = cause.needs.as_ref().map(|needs| format!(". {}", check(needs.says())));
             let needs = needs.unwrap_or_default();
             paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
         }

@@ -17,7 +17,10 @@ const VERDICT_WIDTH: usize = 11;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// The first incident, shortened to fit on one screen of 80 × 24 cells.
-    Short,
+    Short {
+        /// The option or command that shows what is omitted, for the last line.
+        more: &'static str,
+    },
     /// The first incident with all suggested checks and the AVOID section.
     Full,
     All,
@@ -42,7 +45,8 @@ impl Limits {
     const SHORT: Self = Self { fixes: 4, avoid: 0, causes: 3, checks: 0, secondary: 2, quote: 9 };
 }
 
-const MAX_SHORT_LINES: usize = 24;
+/// Maximum number of lines of a short explanation. With the prompt below, it fits into a terminal of 24 lines.
+const MAX_SHORT_LINES: usize = 23;
 
 /// Maximum number of lines for other incidents below a short explanation.
 const MAX_SHORT_OTHERS: usize = 4;
@@ -115,13 +119,22 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
             lines.push(StyledLine::default());
         }
         lines.extend(match detail {
-            Detail::Short => short(incident, style.width, MAX_SHORT_LINES - reserved),
+            Detail::Short { more } => {
+                let mut short = short(incident, style.width, MAX_SHORT_LINES - reserved - 1);
+                if short.len() < self::lines(incident, style.width).len() {
+                    short.push(StyledLine(vec![(
+                        Tone::Dim,
+                        format!("{more} shows more causes, checks and advice"),
+                    )]));
+                }
+                short
+            }
             Detail::Full | Detail::All => self::lines(incident, style.width),
         });
     }
     if !rest.is_empty() {
         let max = match detail {
-            Detail::Short => {
+            Detail::Short { .. } => {
                 let free = MAX_SHORT_LINES.saturating_sub(printed_lines(&lines) + 2);
                 free.min(MAX_SHORT_OTHERS)
             }
@@ -179,7 +192,8 @@ fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine>
             | Limits { quote: n @ 5.., .. }
             | Limits { causes: n @ 3.., .. }
             | Limits { fixes: n @ 4.., .. }
-            | Limits { quote: n @ 2.., .. } => *n -= 1,
+            | Limits { quote: n @ 2.., .. }
+            | Limits { fixes: n @ 3.., .. } => *n -= 1,
             _ => return lines,
         }
     }
@@ -191,13 +205,13 @@ fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine
     if let Some(why) = &incident.why_first {
         label(&mut out, "", why, 0, width);
     }
+    if let Some(at) = &incident.at {
+        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
+    }
     out.push(StyledLine::default());
     fixes(&mut out, incident, width, limits);
     causes(&mut out, incident, width, limits);
     excerpt(&mut out, incident, width, limits.quote);
-    if let Some(at) = &incident.at {
-        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
-    }
     secondary(&mut out, incident, width, limits.secondary);
     out
 }

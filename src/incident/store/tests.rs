@@ -135,6 +135,7 @@ fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
     );
     let slip = format!("{}z", &a.as_str()[..11]);
     assert_eq!(nearest(&slip), format!("incident {slip} not found; the closest ID is {a}"));
+    assert_eq!(store.find("latest").ok(), store.find("last").ok());
     assert_eq!(store.find("last").ok(), Some(b));
     assert_eq!(
         nearest("zzz"),

@@ -26,7 +26,7 @@ use std::collections::hash_map::Entry;
 pub use self::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey, UnknownSeries};
 pub use self::retention::worth;
 pub use self::samples::samples;
-pub use self::series::{COARSE, DAY, Series};
+pub use self::series::{COARSE, DAY, Level, Series};
 pub use self::summary::{Summarize, Summary};
 pub use self::tier::Span;
 use super::frame::Frame;

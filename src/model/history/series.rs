@@ -1,6 +1,6 @@
 //! A history series: one metric over time, in two tiers.
 
-use super::tier::{Span, Tier};
+use super::tier::{Merged, Span, Tier};
 use crate::model::units::{Millis, Mono};
 
 /// Bucket width in milliseconds, and maximum number of chunks of 60 buckets, finest tier first: one second for ten
@@ -12,6 +12,15 @@ pub const COARSE: Millis = Millis(10_000);
 
 /// Maximum time covered by a series.
 pub const DAY: Millis = Millis(86_400_000);
+
+/// The value of a chart column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// Mean of the values. Of data older than ten minutes, only the minimum and maximum of each ten seconds are known;
+    /// the middle between them then stands for the values.
+    pub mean: f32,
+    pub peak: f32,
+}
 
 #[derive(Debug, Clone, Default)]
 pub struct Series {
@@ -124,6 +133,20 @@ impl Series {
     /// Divides the time window of `length` that ends at `end` into `columns` columns, and returns each column's span,
     /// oldest first. A column without data is `None`.
     pub fn window(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Span>> {
+        let columns = self.merged_columns(end, length, columns);
+        columns.into_iter().map(|merged| Some(merged?.span)).collect()
+    }
+
+    /// Returns the mean and the maximum of each column, like [`Self::window`].
+    pub fn levels(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Level>> {
+        let level = |merged: Merged| Level { mean: merged.mean(), peak: merged.span.1 };
+        self.merged_columns(end, length, columns)
+            .into_iter()
+            .map(|merged| merged.map(level))
+            .collect()
+    }
+
+    fn merged_columns(&self, end: Mono, length: Millis, columns: usize) -> Vec<Option<Merged>> {
         let step = (length.0 / columns.max(1) as u64).max(1);
         // Columns are aligned to the step, so that a chart moves by whole columns and does not flicker.
         let last = end.0 / step;
@@ -132,14 +155,18 @@ impl Series {
                 let index = (last + column + 1).checked_sub(columns as u64)?;
                 // The history of a recording may continue after the playback position.
                 let to = (index + 1).saturating_mul(step).min(end.0.saturating_add(1));
-                self.span(index * step, to)
+                self.merged(index * step, to)
             })
             .collect()
     }
 
-    /// Returns the minimum and maximum in a time range: that of the coarse buckets before the first fine bucket, and of the
-    /// fine buckets after it.
     fn span(&self, from: u64, to: u64) -> Option<Span> {
+        self.merged(from, to).map(|merged| merged.span)
+    }
+
+    /// Merges a time range: the coarse buckets before the first fine bucket, and the fine
+    /// buckets after it.
+    fn merged(&self, from: u64, to: u64) -> Option<Merged> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);
         if !is_known {
@@ -149,12 +176,12 @@ impl Series {
         let fine_start = fine.start().map_or(u64::MAX, |start| start * TIERS[0].0);
         let middle = fine_start.clamp(from, to);
         let parts = [self.part(1, from, middle), self.part(0, middle, to)];
-        parts.into_iter().flatten().reduce(Span::join)
+        parts.into_iter().flatten().reduce(Merged::join)
     }
 
-    /// Returns the minimum and maximum of the buckets of a tier that begin in a time range, so that neighbouring chart columns
+    /// Merges the buckets of a tier that begin in a time range, so that neighbouring chart columns
     /// share no bucket. A range without the start of a bucket gets the bucket that contains it.
-    fn part(&self, tier: usize, from: u64, to: u64) -> Option<Span> {
+    fn part(&self, tier: usize, from: u64, to: u64) -> Option<Merged> {
         if from == to {
             return None;
         }
@@ -163,7 +190,9 @@ impl Series {
         let since = self.since.map(|since| since.0).filter(|since| (from..to).contains(since));
         let first = since.map_or(from.div_ceil(width), |since| since / width);
         let end = to.div_ceil(width);
-        if first < end { tier.span(first, end) } else { tier.span(from / width, from / width + 1) }
+        let (first, end) =
+            if first < end { (first, end) } else { (from / width, from / width + 1) };
+        tier.merged(first, end)
     }
 }
 
@@ -183,6 +212,17 @@ mod tests {
             inside.map(|(_, value)| *value).reduce(Span::join)
         };
         (0..columns).map(column).collect()
+    }
+
+    #[test]
+    fn a_column_has_the_mean_and_the_peak_of_its_values() {
+        let mut series = Series::default();
+        for (second, value) in [0.0, 100.0, 100.0, 100.0, 40.0, 40.0].into_iter().enumerate() {
+            series.put(Mono(second as u64 * 1_000), value);
+        }
+        let levels = series.levels(Mono(5_000), Millis(12_000), 3);
+        let level = |mean, peak| Some(Level { mean, peak });
+        assert_eq!(levels, [None, level(75.0, 100.0), level(40.0, 40.0)]);
     }
 
     #[test]

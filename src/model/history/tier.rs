@@ -31,6 +31,43 @@ impl Span {
 
 const ABSENT: Span = Span(f32::NAN, f32::NAN);
 
+/// Several buckets taken together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Merged {
+    pub span: Span,
+    /// Sum of the middles between minimum and maximum of each bucket.
+    sum: f64,
+    buckets: u32,
+}
+
+impl Merged {
+    const EMPTY: Self = Self { span: ABSENT, sum: 0.0, buckets: 0 };
+
+    /// Merges buckets with equal spans. The number of buckets must be 0 for an absent span.
+    fn of(span: Span, buckets: u32) -> Self {
+        match buckets {
+            0 => Self::EMPTY,
+            _ => {
+                let middle = (f64::from(span.0) + f64::from(span.1)) / 2.0;
+                Self { span, sum: middle * f64::from(buckets), buckets }
+            }
+        }
+    }
+
+    pub fn join(self, other: Self) -> Self {
+        Self {
+            span: self.span.join(other.span),
+            sum: self.sum + other.sum,
+            buckets: self.buckets + other.buckets,
+        }
+    }
+
+    /// Returns the mean of the buckets' middles. It is the mean of the values if each bucket has one value.
+    pub fn mean(self) -> f32 {
+        (self.sum / f64::from(self.buckets)) as f32
+    }
+}
+
 type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
@@ -88,14 +125,15 @@ impl Chunk {
         }
     }
 
-    fn join(&self, slots: std::ops::Range<usize>) -> Span {
+    fn join(&self, slots: std::ops::Range<usize>) -> Merged {
         match self {
             Self::Uniform(span, bits) => {
                 let wanted = (1_u64 << slots.len()) - 1;
-                if bits >> slots.start & wanted == 0 { ABSENT } else { *span }
+                Merged::of(*span, (bits >> slots.start & wanted).count_ones())
             }
             Self::Each(buckets) => {
-                buckets[slots].iter().fold(ABSENT, |whole, span| whole.join(*span))
+                let one = |span: &Span| Merged::of(*span, u32::from(!span.0.is_nan()));
+                buckets[slots].iter().map(one).fold(Merged::EMPTY, Merged::join)
             }
         }
     }
@@ -210,11 +248,15 @@ impl Tier {
 
     /// Returns the minimum and maximum of the buckets `from..to`.
     pub fn span(&self, from: u64, to: u64) -> Option<Span> {
+        self.merged(from, to).map(|merged| merged.span)
+    }
+
+    pub fn merged(&self, from: u64, to: u64) -> Option<Merged> {
         let (from, to) = (from.max(self.first * CHUNK), to.min(self.end().saturating_mul(CHUNK)));
         if from >= to {
             return None;
         }
-        let mut whole = ABSENT;
+        let mut whole = Merged::EMPTY;
         for number in from / CHUNK..=(to - 1) / CHUNK {
             let begins = number * CHUNK;
             let slots = slot(from.max(begins))..slot(to.min(begins + CHUNK) - 1) + 1;
@@ -223,7 +265,7 @@ impl Tier {
                 whole = whole.join(chunk.join(slots));
             }
         }
-        (!whole.0.is_nan()).then_some(whole)
+        (whole.buckets > 0).then_some(whole)
     }
 
     pub fn bytes(&self) -> usize {

@@ -15,6 +15,7 @@ use crate::tui::app::App;
 use crate::tui::columns::gib;
 use crate::tui::marks;
 use crate::tui::pools;
+use crate::tui::rows::{ProcessRow, full_in};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};
@@ -50,7 +51,8 @@ impl GpuRow {
     pub fn of_app(app: &App) -> Vec<Self> {
         let mut rows = Self::of_frame(&app.frame);
         for row in &mut rows {
-            row.growth = app.holders.growth_note(row.gpu(), &app.frame);
+            let growth = app.holders.growth_note(row.gpu(), &app.frame);
+            row.growth = growth.or_else(|| full_soon(app, row.gpu()));
         }
         rows
     }
@@ -84,6 +86,16 @@ impl GpuRow {
     fn gpu_only(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
         if self.is_instance() { Cell::absent(theme) } else { cell(self.gpu()) }
     }
+}
+
+/// Returns `full in ~31s` if the processes on the GPU would soon use up its memory if they went on
+/// growing steadily.
+fn full_soon(app: &App, gpu: &Gpu) -> Option<String> {
+    let on_gpu = |row: &&ProcessRow| row.id().gpu.as_ref() == Some(&gpu.uuid);
+    let running = app.all_rows.iter().filter(on_gpu).filter(|row| row.ended().is_none());
+    let growth = running.map(ProcessRow::expected_growth).sum();
+    let time = full_in(gpu.memory.free.get()?, growth)?;
+    Some(format!("full in ~{}", span_text(time)))
 }
 
 fn label(row: &GpuRow, _: &Theme) -> Cell {
@@ -138,7 +150,8 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
     let first = notes(row.gpu(), &row.frame).into_iter().next();
     match (first, &row.growth) {
         (Some(note), _) if note.role == Role::Bad => note,
-        (_, Some(growth)) => Cell::new(growth, Role::Warn),
+        (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Role::Warn),
+        (None, Some(growth)) => Cell::new(growth, Role::Warn),
         (first, None) => first.unwrap_or_else(|| Cell::text("")),
     }
 }

@@ -43,7 +43,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "lighter cells",
-            "Charts: minimum to maximum within the column's time interval. Solid cells are below the minimum.",
+            "Charts: up to the maximum within the column's time interval. Solid cells reach up to the mean.",
         ),
         marks::WORDS[0],
         marks::WORDS[1],
@@ -111,16 +111,22 @@ const MIN_MEMORY_ROWS: u16 = 20;
 /// Minimum size of a GPU's two charts.
 const MIN_CHARTS_WIDTH: u16 = 56;
 const MIN_CHARTS_HEIGHT: u16 = 5;
+/// Height of a GPU's charts from which they are wide rather than higher. Wide charts show more detail.
+const GOOD_CHARTS_HEIGHT: u16 = 8;
 /// Maximum height of a GPU's charts.
-const MAX_CHARTS_HEIGHT: u16 = 14;
+const MAX_CHARTS_HEIGHT: u16 = 24;
 
 /// Returns the number of GPUs in each chart row, and the row height. Returns `None` if the charts of all GPUs do not
 /// fit.
 fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
     let gpus = u16::try_from(gpus).ok().filter(|gpus| *gpus > 0)?;
-    let rows = gpus.div_ceil((area.width / MIN_CHARTS_WIDTH).max(1));
-    let height = (area.height / rows).min(MAX_CHARTS_HEIGHT);
-    (height >= MIN_CHARTS_HEIGHT).then(|| (gpus.div_ceil(rows), height))
+    let grid = |across: u16| {
+        let rows = gpus.div_ceil(across);
+        (gpus.div_ceil(rows), (area.height / rows).min(MAX_CHARTS_HEIGHT))
+    };
+    let most = (area.width / MIN_CHARTS_WIDTH).clamp(1, gpus);
+    let good = (1..=most).map(grid).find(|(_, height)| *height >= GOOD_CHARTS_HEIGHT);
+    good.or_else(|| Some(grid(most)).filter(|(_, height)| *height >= MIN_CHARTS_HEIGHT))
 }
 
 /// Returns the number of free rows taken by the charts.
@@ -493,7 +499,8 @@ fn draw_range(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mu
 impl Screen for Overview {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if is_small(area) {
-            return small_overview::draw(app, self.selected_gpu(app), area, buffer);
+            let process = self.process(app);
+            return small_overview::draw(app, self.selected_gpu(app), process, area, buffer);
         }
         let rows = GpuRow::of_app(app);
         let layout = self.layout(app, rows.len(), area);

@@ -227,12 +227,14 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     let stats = &pool.stats;
     let of = |now: Bytes, peak: Bytes| format!("{now}  peak {peak}");
     let fact = |name, text| Fact::Value(name, text, Role::Text, "20 Hz");
+    let fits = row.fits_text().unwrap_or_else(|| theme.glyphs.absent.to_owned());
     vec![
         fact("allocator", format!("{}  M Show memory", pool.library)),
         fact("allocated", of(stats.allocated.last(), stats.allocated_peak)),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
         fact("idle", stats.idle().to_string()),
         fact("stuck", stats.inactive_split.to_string()),
+        fact("fits", format!("{fits} GiB  largest request that would succeed now")),
         fact("retries, OOMs", format!("{}, {}", stats.num_alloc_retries, stats.num_ooms)),
     ]
 }
@@ -253,7 +255,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
-        list.push(Fact::Long("", evidence.clone()));
+        list.push(Fact::Prose("", evidence.clone()));
     }
     list
 }
@@ -266,7 +268,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
         Fact::Value("error", headline, role(incident.severity), ""),
-        Fact::Long("", incident.title.clone()),
+        Fact::Prose("", incident.title.clone()),
     ]
 }
 

@@ -25,8 +25,14 @@ use crate::tui::widgets::cells::{
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_text};
 
-/// Draws a single GPU, or a grid if there are several.
-pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+/// Draws a single GPU, or a grid if there are several. Shows the process under the cursor in one line.
+pub fn draw(
+    app: &App,
+    selected: Option<&Gpu>,
+    process: Option<&ProcessRow>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     match app.frame.gpus.as_slice() {
         [] => {
             put_line(
@@ -37,13 +43,13 @@ pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) 
                 &app.theme,
             );
         }
-        [gpu] => draw_gpu(app, gpu, area, buffer),
-        gpus => draw_grid(app, gpus, selected, area, buffer),
+        [gpu] => draw_gpu(app, gpu, process, area, buffer),
+        gpus => draw_grid(app, gpus, selected, process, area, buffer),
     }
 }
 
 /// Draws the most important lines that fit.
-fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     gauge(app, gpu, &format!("GPU{}", gpu.index), row(area, area.y), buffer);
     let mut lines = vec![
@@ -51,9 +57,11 @@ fn draw_gpu(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         (split_words(app, gpu, area.width), Role::Dim),
         (String::new(), Role::Text),
     ];
-    let running = app.rows.iter().find(|row| row.ended().is_none());
-    let process = running.or(app.rows.first());
-    lines.extend(process.map(|row| (process_text(row, theme), Role::Text)));
+    let running = || app.rows.iter().find(|row| row.ended().is_none());
+    lines.extend(match process {
+        Some(row) => Some((cursor_text(row, theme), Role::Text)),
+        None => running().or(app.rows.first()).map(|row| (process_text(row, theme), Role::Text)),
+    });
     if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
         lines.push((note.text, note.role));
     } else if let Some(note) = warning(app, gpu) {
@@ -212,6 +220,11 @@ fn process_text(row: &ProcessRow, theme: &Theme) -> String {
     format!("{exited}{name} {}{age}{memory}", row.pid())
 }
 
+/// Describes the process under the cursor, with the mark of the cursor.
+fn cursor_text(row: &ProcessRow, theme: &Theme) -> String {
+    format!("{}{}", theme.glyphs.cursor, process_text(row, theme))
+}
+
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let axis = app.time_axis(None);
     let (label, role) = match axis.past {
@@ -227,12 +240,19 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let (Some(series), Some(total)) = (app.history.series(&key), gpu.memory.total.get()) else {
         return;
     };
-    let spans = series.window(axis.end, axis.length, usize::from(plot.width));
-    columns(&spans, total.0 as f32, Role::Chart, plot, buffer, &app.theme);
+    let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
+    columns(&levels, total.0 as f32, Role::Chart, plot, buffer, &app.theme);
 }
 
 /// Draws a headline, a grid with one cell per GPU in as many columns as fit, and the most urgent message.
-fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+fn draw_grid(
+    app: &App,
+    gpus: &[Gpu],
+    selected: Option<&Gpu>,
+    process: Option<&ProcessRow>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let headline = headline(app, area, buffer);
     let [_, body] = split_top(area, headline);
     if body.height == 0 {
@@ -259,8 +279,11 @@ fn draw_grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer
         let pooled = pools::any(&app.frame);
         legend(body.x, body.width, body.y + used, pooled, buffer, &app.theme);
     }
-    if body.height > 2 {
-        draw_message(app, gpus, selected, row(body, body.bottom() - 1), buffer);
+    let last = row(body, body.bottom() - 1);
+    match process {
+        _ if body.height <= 2 => {}
+        Some(row) => put_line(buffer, last, &cursor_text(row, &app.theme), Role::Text, &app.theme),
+        None => draw_message(app, gpus, selected, last, buffer),
     }
 }
 

@@ -181,7 +181,7 @@ impl SnapshotComparisonScreen {
         match self.list.selected(app) {
             Some(change) if !change.words.is_empty() => {
                 let side = usize::from(change.kind != ChangeKind::Vanished);
-                self.frames = Some((Frames::new(change.stack), side));
+                self.frames = Some((Frames::new(change.stack, String::new()), side));
                 Effect::Done
             }
             _ => Effect::Message(UNKNOWN.into()),
@@ -253,6 +253,10 @@ impl Screen for SnapshotComparisonScreen {
     fn headline(&self) -> Option<String> {
         let [a, b] = &self.names;
         Some(format!("A: {a}  B: {b}"))
+    }
+
+    fn footer_label(&self, action: Action) -> Option<&'static str> {
+        (action == Action::Quit && self.frames.is_some()).then_some("back")
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -246,9 +246,9 @@ impl WhatifScreen {
         let title = format!("{} {}  ", letter(self.selected), selected.title());
         let pieces = [
             (title.as_str(), theme.style(Role::Title)),
-            (glyphs.allocated, theme.style(Role::Allocated)),
+            (glyphs.levels[8], theme.style(Role::Allocated)),
             (" allocated  ", dim),
-            (glyphs.idle, theme.style(Role::Idle)),
+            (theme.chart_glyph(glyphs.idle), theme.style(Role::Idle)),
             (" idle  ", dim),
             (glyphs.oom, theme.style(Role::Bad)),
             (" OOM  ", dim),

@@ -31,8 +31,9 @@ pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
         if cells[i] > 0 || exact(amounts[i]) * 8 < sum {
             continue;
         }
-        if let Some(largest) = (0..cells.len()).max_by_key(|&j| cells[j]).filter(|&j| cells[j] > 1)
-        {
+        // Prefer to shorten a part before the last one, which is free memory, so that the used parts keep their length.
+        let largest = |count| (0..count).max_by_key(|&j| cells[j]).filter(|&j| cells[j] > 1);
+        if let Some(largest) = largest(cells.len() - 1).or_else(|| largest(cells.len())) {
             cells[largest] -= 1;
             cells[i] = 1;
         }
@@ -61,6 +62,8 @@ mod tests {
         assert_eq!(divide(&[2, 0, 100], 10), [1, 0, 9]);
         assert_eq!(divide(&[1, 0, 1_000], 10), [0, 0, 10]);
         assert_eq!(divide(&[0, 0], 10), [0, 0]);
+        // Half of the bar stays half of the bar.
+        assert_eq!(divide(&[46, 2, 2, 50], 10), [3, 1, 1, 5]);
     }
 
     proptest! {

@@ -15,7 +15,14 @@ const COUNT: u16 = 7;
 /// Minimum width of a bar. With less room, the count column is one character narrower.
 const MIN_BAR: u16 = 3;
 const SIZE: u16 = 7;
-const STEP: u64 = Bytes::gib(1).0 / 100;
+
+/// Returns the unit of the size column, which suits the sum of all sizes.
+fn unit(sizes: &[Bytes]) -> (Bytes, &'static str) {
+    match sizes.iter().map(|size| size.0).sum::<u64>() < Bytes::gib(1).0 {
+        true => (Bytes::mib(1), "MiB"),
+        false => (Bytes::gib(1), "GiB"),
+    }
+}
 
 /// Merges neighbouring powers of two until all groups fit into `rows`. The last group ends with the largest power.
 pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
@@ -53,22 +60,26 @@ pub fn draw_titled(
     if area.height < 2 || area.width < LABEL + count_width(area) + SIZE {
         return;
     }
-    heading(title, area, buffer, theme);
     let shown = merged(buckets, usize::from(area.height) - 1);
+    let sizes: Vec<Bytes> = shown.iter().map(|b| b.bytes).collect();
+    let (unit, unit_name) = unit(&sizes);
+    heading(title, unit_name, area, buffer, theme);
     if shown.is_empty() {
         put_line(buffer, row(area, area.y + 1), empty, Role::Dim, theme);
         return;
     }
-    let sizes: Vec<Bytes> = shown.iter().map(|b| b.bytes).collect();
     let largest = sizes.iter().max().copied().unwrap_or_default();
-    let printed = apportion(&sizes, STEP);
+    // Round to hundredths of the unit.
+    let hundredfold: Vec<Bytes> =
+        sizes.iter().map(|size| Bytes(size.0.saturating_mul(100))).collect();
+    let printed = apportion(&hundredfold, unit.0);
     for (y, (bucket, printed)) in (area.y + 1..area.bottom()).zip(shown.iter().zip(printed)) {
         let row = row(area, y);
-        draw_row(bucket, printed, largest, row, buffer, theme);
+        draw_row(bucket, &amount(bucket, printed, unit), largest, row, buffer, theme);
     }
 }
 
-fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+fn heading(title: &str, unit: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     put(
         buffer,
         area.x,
@@ -79,7 +90,7 @@ fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     );
     let dim = theme.style(Role::Dim);
     let right = area.right();
-    put_right(buffer, area.x, right, area.y, "GiB", dim);
+    put_right(buffer, area.x, right, area.y, unit, dim);
     put_right(buffer, area.x, right - SIZE, area.y, "COUNT", dim);
 }
 
@@ -89,7 +100,7 @@ fn count_width(area: Rect) -> u16 {
 
 fn draw_row(
     bucket: &Bucket,
-    printed: Bytes,
+    amount: &str,
     largest: Bytes,
     row: Rect,
     buffer: &mut Buffer,
@@ -108,15 +119,15 @@ fn draw_row(
     let text = theme.style(if bucket.count > 0 { Role::Text } else { Role::Dim });
     let (right, count) = (row.right(), bucket.count.to_string());
     put_right(buffer, right - SIZE - count_width(row), right - SIZE, row.y, &count, text);
-    put_right(buffer, right - SIZE, right, row.y, &amount(bucket, printed), text);
+    put_right(buffer, right - SIZE, right, row.y, amount, text);
 }
 
-/// Formats a size in GiB with two decimals. A size that would be shown as 0.00 is shown as `<0.01`.
-fn amount(bucket: &Bucket, printed: Bytes) -> String {
+/// Formats a size in `unit` with two decimals. A size that would be shown as 0.00 is shown as `<0.01`.
+fn amount(bucket: &Bucket, printed: Bytes, unit: Bytes) -> String {
     if printed.0 == 0 && bucket.bytes.0 > 0 {
         "<0.01".into()
     } else {
-        format!("{:.2}", printed.as_gib())
+        format!("{:.2}", (printed.0 / unit.0) as f64 / 100.0)
     }
 }
 
@@ -169,6 +180,19 @@ mod tests {
         <=   4M #                       3   0.01
         <=   8M ###############       200   3.09
         <=  16M ##################      9   3.50
+        "#);
+    }
+
+    #[test]
+    fn small_sums_are_shown_in_mib() {
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let area = Rect::new(0, 0, 30, 3);
+        let mut buffer = Buffer::empty(area);
+        draw(&buckets()[..3], area, &mut buffer, &theme);
+        insta::assert_snapshot!(text_of(&buffer), @r#"
+        FREE BLOCKS       COUNT    MiB
+        <=   1M ########    812 204.00
+        <=   4M #             3   9.00
         "#);
     }
 

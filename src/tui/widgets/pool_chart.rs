@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
 use super::cells::put_glyph;
 use super::plot::{edge_labels, plot};
@@ -64,12 +65,13 @@ impl PoolChart<'_> {
             Some(_) => format!("{length} to {}  ", self.axis.end_text(theme)),
             None => format!("last {length}  "),
         };
+        let [allocated, peaks, idle] = shapes(theme);
         let shapes = [
-            (glyphs.allocated, Role::Allocated, " allocated  "),
-            (theme.chart_glyph(glyphs.range), Role::ChartRange, " peaks  "),
-            (theme.chart_glyph(glyphs.idle), Role::Idle, " idle  "),
-            (glyphs.retry, Role::Warn, " retry  "),
-            (glyphs.oom, Role::Bad, " OOM"),
+            (allocated, " allocated  "),
+            (peaks, " peaks  "),
+            (idle, " idle  "),
+            ((glyphs.retry, theme.style(Role::Warn)), " retry  "),
+            ((glyphs.oom, theme.style(Role::Bad)), " OOM"),
         ];
         // Failed requests are in the list above.
         let others = self.marks.iter().filter(|mark| mark.glyph != glyphs.oom);
@@ -78,8 +80,8 @@ impl PoolChart<'_> {
         let dim = theme.style(Role::Dim);
         let role = self.axis.past.map_or(Role::Dim, |_| Role::Warn);
         let mut pieces = vec![(length.as_str(), theme.style(role))];
-        for (glyph, role, word) in shapes {
-            pieces.extend([(glyph, theme.style(role)), (word, dim)]);
+        for (shape, word) in shapes {
+            pieces.extend([shape, (word, dim)]);
         }
         pieces.push((&others, dim));
         super::cells::put_all(buffer, area.x, area.y, area.right(), &pieces);
@@ -119,30 +121,40 @@ pub fn columns(
         let edges =
             Edges { low: eighths(*low), high: eighths(*high), reserved: eighths(*reserved) };
         for row in 0..plot.height {
-            let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
+            let (glyph, style) = edges.cell(u32::from(row) * 8, theme);
             let y = plot.bottom() - 1 - row;
-            put_glyph(buffer, x, y, glyph, theme.style(role));
+            put_glyph(buffer, x, y, glyph, style);
         }
     }
 }
 
+/// Returns the glyphs and styles of allocated memory, its peaks, and the cache above it.
+pub fn shapes(theme: &Theme) -> [(&'static str, Style); 3] {
+    let glyphs = &theme.glyphs;
+    [
+        (glyphs.levels[8], theme.style(Role::Allocated)),
+        (theme.chart_glyph(glyphs.range), theme.peak_style(Role::Allocated)),
+        (theme.chart_glyph(glyphs.idle), theme.style(Role::Idle)),
+    ]
+}
+
 impl Edges {
-    /// Returns the glyph and role of the cell that begins at `base`. If two values share a cell, the lower one is drawn
+    /// Returns the glyph and style of the cell that begins at `base`. If two values share a cell, the lower one is drawn
     /// if it fills at least half of the cell.
-    fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Role) {
-        let glyphs = &theme.glyphs;
+    fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Style) {
         let half = base + 4;
+        let [allocated, peaks, idle] = shapes(theme);
         if self.low >= half {
-            (glyphs.allocated, Role::Allocated)
+            allocated
         } else if self.high >= half {
-            (theme.chart_glyph(glyphs.range), Role::ChartRange)
+            peaks
         } else if self.reserved >= half {
-            (theme.chart_glyph(glyphs.idle), Role::Idle)
+            idle
         } else if self.high > base {
             let eighths = usize::try_from(self.high - base).unwrap_or(0).min(8);
-            (glyphs.levels[eighths], Role::Allocated)
+            (theme.glyphs.levels[eighths], allocated.1)
         } else {
-            (" ", Role::Free)
+            (" ", theme.style(Role::Free))
         }
     }
 }

@@ -311,8 +311,10 @@ impl SegmentLayout {
             let Some(segment) = row.first().and_then(|p| map.segments.get(p.segment)) else {
                 continue;
             };
-            let address = segment.address.saturating_add(row[0].from);
-            let label = format!("{:06x}", address >> 24);
+            let label = match row[0].from {
+                0 => format!("{:06x}", segment.address >> 24),
+                offset => format!("+{}", Bytes(offset).short()),
+            };
             put(buffer, area.x, y, &label, LABEL, theme.style(Role::Dim));
             for piece in row {
                 draw_piece(piece, columns.cells + area.x, y, area, buffer, theme);

@@ -1,5 +1,5 @@
-//! A value over time as columns: solid up to the column's minimum, lighter up to its maximum, and blank where nothing
-//! was measured. A short spike is visible even if each column covers a minute.
+//! A value over time as columns: solid up to the column's mean, lighter up to its maximum, and blank where nothing was
+//! measured. A short spike is visible even if each column covers a minute.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use super::cells::{columns as columns_of, put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
-use crate::model::history::{Series, Span};
+use crate::model::history::{Level, Series};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
 
@@ -99,8 +99,8 @@ impl<'a> Timeline<'a> {
         let marks: Vec<_> = marks.iter().filter_map(|mark| mark.on(axis, plot)).collect();
         axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
-        let spans = series.window(axis.end, axis.length, usize::from(plot.width));
-        columns(&spans, self.top, self.role, plot, buffer, theme);
+        let levels = series.levels(axis.end, axis.length, usize::from(plot.width));
+        columns(&levels, self.top, self.role, plot, buffer, theme);
     }
 }
 
@@ -117,9 +117,9 @@ pub fn span_text(span: Millis) -> String {
     }
 }
 
-/// Draws the columns of `spans` into `plot`. `top` is the value at the top edge.
+/// Draws the columns of `levels` into `plot`. `top` is the value at the top edge.
 pub fn columns(
-    spans: &[Option<Span>],
+    levels: &[Option<Level>],
     top: f32,
     role: Role,
     plot: Rect,
@@ -129,41 +129,40 @@ pub fn columns(
     let full = f32::from(plot.height) * 8.0;
     let eighths =
         |value: f32| ((value / top.max(f32::MIN_POSITIVE)).clamp(0.0, 1.0) * full).round() as u16;
-    for (x, span) in (plot.left()..plot.right()).zip(spans) {
-        let Some(Span(low, high)) = span else {
+    let (solid, lighter) = (theme.style(role), theme.peak_style(role));
+    let eighth_glyphs = theme.glyphs.levels;
+    for (x, level) in (plot.left()..plot.right()).zip(levels) {
+        let Some(Level { mean, peak }) = level else {
             continue;
         };
-        let (low, high) = (eighths(*low), eighths(*high));
+        let (low, high) = (eighths(*mean), eighths(*peak));
         for row in 0..plot.height {
             let y = plot.bottom() - 1 - row;
             let (base, ceiling) = (row * 8, row * 8 + 8);
-            let (glyph, role) = if low >= ceiling {
-                (theme.glyphs.levels[8], role)
+            let (glyph, style) = if low >= ceiling {
+                (eighth_glyphs[8], solid)
             } else if high >= ceiling && low > base && theme.has_solid_charts() {
                 // Draw both tones in one cell: one in the foreground, the other in the background.
-                let style = theme.style(role);
-                let upper = theme.style(Role::ChartRange).fg.unwrap_or_default();
-                let glyph = theme.glyphs.levels[usize::from(low - base)];
-                put_glyph(buffer, x, y, glyph, style.bg(upper));
-                continue;
+                let upper = lighter.fg.unwrap_or_default();
+                (eighth_glyphs[usize::from(low - base)], solid.bg(upper))
             } else if high >= ceiling {
-                (theme.chart_glyph(theme.glyphs.range), Role::ChartRange)
+                (theme.chart_glyph(theme.glyphs.range), lighter)
             } else if high > base && low <= base && theme.has_solid_charts() {
-                (theme.glyphs.levels[usize::from(high - base)], Role::ChartRange)
+                (eighth_glyphs[usize::from(high - base)], lighter)
             } else if high > base {
-                (theme.glyphs.levels[usize::from(high - base)], role)
+                (eighth_glyphs[usize::from(high - base)], solid)
             } else if row == 0 {
                 // Draw a measured zero, so that it looks different from a missing value.
-                (theme.glyphs.levels[1], Role::Free)
+                (eighth_glyphs[1], theme.style(Role::Free))
             } else {
                 break;
             };
-            put_glyph(buffer, x, y, glyph, theme.style(role));
+            put_glyph(buffer, x, y, glyph, style);
         }
     }
 }
 
-/// Draws a one-row chart without labels, with event letters on top.
+/// Draws a one-row chart of means without labels, with event letters on top. One row has no room for peaks.
 pub fn sparkline(
     series: Option<&Series>,
     axis: TimeAxis,
@@ -174,8 +173,10 @@ pub fn sparkline(
     theme: &Theme,
 ) {
     if let Some(series) = series {
-        let spans = series.window(axis.end, axis.length, usize::from(area.width));
-        columns(&spans, top, Role::Chart, area, buffer, theme);
+        let levels = series.levels(axis.end, axis.length, usize::from(area.width));
+        let without_peak = |level: Level| Level { peak: level.mean, ..level };
+        let levels: Vec<_> = levels.into_iter().map(|level| level.map(without_peak)).collect();
+        columns(&levels, top, Role::Chart, area, buffer, theme);
     }
     for mark in marks.iter().filter_map(|mark| mark.on(axis, area)) {
         let style = theme.style(mark.role);
@@ -189,12 +190,13 @@ mod tests {
     use crate::tui::theme::Palette;
 
     #[test]
-    fn draws_spikes_above_the_minimum_and_gaps_as_blanks() {
+    fn draws_spikes_above_the_mean_and_gaps_as_blanks() {
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, 4, 2);
         let mut buffer = Buffer::empty(area);
-        let spans = [Some(Span(50.0, 50.0)), None, Some(Span(50.0, 100.0)), Some(Span(0.0, 0.0))];
-        columns(&spans, 100.0, Role::Chart, area, &mut buffer, &theme);
+        let level = |mean, peak| Some(Level { mean, peak });
+        let levels = [level(50.0, 50.0), None, level(50.0, 100.0), level(0.0, 0.0)];
+        columns(&levels, 100.0, Role::Chart, area, &mut buffer, &theme);
         let rows: Vec<String> =
             (0..2).map(|y| (0..4).map(|x| buffer[(x, y)].symbol().to_owned()).collect()).collect();
         assert_eq!(rows, ["  : ", "# #."]);

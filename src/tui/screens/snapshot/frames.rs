@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::stack::StackFrame;
+use crate::model::units::Bytes;
 use crate::snapshot::StackId;
 use crate::snapshot::stacks::Stacks;
 use crate::tui::action::Action;
@@ -15,7 +16,23 @@ use crate::tui::widgets::scroll::Scroll;
 #[derive(Debug)]
 pub struct Frames {
     stack: StackId,
+    /// The line below the title, such as the blocks allocated at this stack. May be empty.
+    about: String,
     scroll: Scroll,
+}
+
+/// Number of block sizes that are listed.
+const MAX_SIZES: usize = 5;
+
+/// Lists blocks by size: `live blocks: 3 of 10.00 MiB, 3 of 5.00 MiB`. Returns an empty string if there are none.
+pub fn blocks_text(sizes: &[(Bytes, usize)]) -> String {
+    let shown = sizes.iter().take(MAX_SIZES);
+    let shown: Vec<String> = shown.map(|(size, count)| format!("{count} of {size}")).collect();
+    match sizes.len().saturating_sub(MAX_SIZES) {
+        _ if shown.is_empty() => String::new(),
+        0 => format!("live blocks: {}", shown.join(", ")),
+        more => format!("live blocks: {} and {more} other sizes", shown.join(", ")),
+    }
 }
 
 /// Formats a frame: `/home/ana/train.py:57 step`.
@@ -27,8 +44,13 @@ pub fn line(frame: &StackFrame) -> String {
 }
 
 impl Frames {
-    pub fn new(stack: StackId) -> Self {
-        Self { stack, scroll: Scroll::default() }
+    pub fn new(stack: StackId, about: String) -> Self {
+        Self { stack, about, scroll: Scroll::default() }
+    }
+
+    /// Returns the areas of the lines above the frames, and of the frames.
+    fn areas(&self, area: Rect) -> [Rect; 2] {
+        split_top(area, if self.about.is_empty() { 1 } else { 2 })
     }
 
     pub fn stack(&self) -> StackId {
@@ -37,7 +59,7 @@ impl Frames {
 
     pub fn act(&mut self, action: Action, stacks: &Stacks, area: Rect) {
         let count = stacks.users_first(self.stack).len();
-        let [_, rows] = split_top(area, 1);
+        let [_, rows] = self.areas(area);
         self.scroll.act(action, count, usize::from(rows.height));
     }
 
@@ -54,7 +76,9 @@ impl Frames {
             ),
         };
         put_line(buffer, area, &title, Role::Title, theme);
-        let [_, rows] = split_top(area, 1);
+        let [head, rows] = self.areas(area);
+        let [_, about] = split_left(split_top(head, 1)[1], 1);
+        put_line(buffer, about, &self.about, Role::Text, theme);
         let [_, rows] = split_left(rows, 1);
         let first = self.scroll.first(frames.len(), usize::from(rows.height));
         for (row, (at, frame)) in rows.rows().zip(frames.iter().enumerate().skip(first)) {

@@ -16,11 +16,11 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::frames::Frames;
+use self::frames::{Frames, blocks_text};
 use self::stack_list::StackList;
 use super::{Screen, ScreenDef, is_small};
 use crate::export::snapshot::UNKNOWN;
-use crate::snapshot::{Device, DeviceAnalysis, Snapshot, StackId};
+use crate::snapshot::{Device, DeviceAnalysis, Snapshot};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -130,7 +130,7 @@ impl SnapshotScreen {
             frames: None,
             search: TextField::default(),
         };
-        screen.show_device(0);
+        screen.step_device(0);
         screen
     }
 
@@ -139,8 +139,13 @@ impl SnapshotScreen {
         Some((device, self.opened.studies.get(self.device_index)?))
     }
 
-    fn show_device(&mut self, at: usize) {
-        self.device_index = at.min(self.opened.snapshot.devices.len().saturating_sub(1));
+    fn devices(&self) -> usize {
+        self.opened.snapshot.devices.len()
+    }
+
+    /// Switches to the device `by` places further, starting again with the first one after the last one.
+    fn step_device(&mut self, by: usize) {
+        self.device_index = (self.device_index + by) % self.devices().max(1);
         self.map = MapPane::default();
         self.stacks_at = None;
         self.time = match self.device() {
@@ -170,10 +175,6 @@ impl SnapshotScreen {
         self.growth.search(&query, stacks);
     }
 
-    fn open_stack(&mut self, stack: StackId) {
-        self.frames = Some(Frames::new(stack));
-    }
-
     /// Handles Enter in a pane.
     fn open(&mut self) -> Effect {
         let stack = match self.pane {
@@ -193,7 +194,10 @@ impl SnapshotScreen {
         match stack {
             Some(0) | None => Effect::Message(UNKNOWN.into()),
             Some(stack) => {
-                self.open_stack(stack);
+                let is_now = self.pane != Pane::Growth && self.stacks_at.is_none();
+                let device = self.device().filter(|_| is_now);
+                let sizes = device.map(|(device, _)| device.live_sizes(stack)).unwrap_or_default();
+                self.frames = Some(Frames::new(stack, blocks_text(&sizes)));
                 Effect::Done
             }
         }
@@ -225,6 +229,12 @@ impl SnapshotScreen {
     fn areas(&self, area: Rect) -> [Rect; 2] {
         let [_, below] = split_top(area, 1 + u16::from(area.height >= 12));
         split_bottom(below, u16::from(self.search.is_open()))
+    }
+
+    /// Switches to the pane `by` places further right, starting again on the left after the last one.
+    fn step_pane(&mut self, by: usize) {
+        let at = PANES.iter().position(|(pane, _)| *pane == self.pane).unwrap_or(0);
+        self.pane = PANES[(at + by) % PANES.len()].0;
     }
 
     fn move_in(&mut self, action: Action, pane: Rect) -> bool {
@@ -295,12 +305,10 @@ impl Screen for SnapshotScreen {
         }
         match action {
             Action::Help | Action::Copy | Action::Quit => return Effect::Ignored,
-            Action::NextPane => {
-                let at = PANES.iter().position(|(pane, _)| *pane == self.pane);
-                self.pane = PANES[(at.unwrap_or(0) + 1) % PANES.len()].0;
-            }
-            Action::NextGpu => self.show_device(self.device_index + 1),
-            Action::PreviousGpu => self.show_device(self.device_index.saturating_sub(1)),
+            Action::NextPane => self.step_pane(1),
+            Action::PreviousPane => self.step_pane(PANES.len() - 1),
+            Action::NextGpu => self.step_device(1),
+            Action::PreviousGpu => self.step_device(self.devices().saturating_sub(1)),
             Action::Filter => {
                 if !matches!(self.pane, Pane::Stacks | Pane::Growth) {
                     self.pane = Pane::Stacks;
@@ -364,6 +372,10 @@ impl Screen for SnapshotScreen {
         }
     }
 
+    fn footer_label(&self, action: Action) -> Option<&'static str> {
+        (action == Action::Quit && self.frames.is_some()).then_some("back")
+    }
+
     fn has_use_for(&self, action: Action, _app: &App) -> bool {
         action != Action::NextGpu || self.opened.snapshot.devices.len() > 1
     }
@@ -406,6 +418,7 @@ const KEYS: &[Action] = &[
     Action::Open,
     Action::Back,
     Action::NextPane,
+    Action::PreviousPane,
     Action::NextGpu,
     Action::PreviousGpu,
     Action::NextError,

@@ -63,12 +63,11 @@ impl StackList {
             0 => String::new(),
             hidden => format!(", {hidden} hidden"),
         };
-        let title = format!(
-            "{}: {} in {} stacks{hidden}",
-            list.title,
-            signed(self.total()),
-            self.matching.len()
-        );
+        let count = match self.matching.len() {
+            1 => "1 stack".to_owned(),
+            count => format!("{count} stacks"),
+        };
+        let title = format!("{}: {} in {count}{hidden}", list.title, signed(self.total()));
         put_line(buffer, area, &title, Role::Title, theme);
         if self.matching.is_empty() {
             let [_, line] = split_top(area, 1);

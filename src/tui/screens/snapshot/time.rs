@@ -227,17 +227,19 @@ fn float(bytes: Bytes) -> f32 {
 }
 
 fn legend(area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let (glyphs, dim) = (&theme.glyphs, theme.style(Role::Dim));
-    let shapes = [
-        (glyphs.allocated, Role::Allocated, " requested  "),
-        (glyphs.range, Role::ChartRange, " peaks  "),
-        (glyphs.idle, Role::Idle, " reserved  "),
-        (glyphs.oom, Role::Bad, " OOM"),
+    let dim = theme.style(Role::Dim);
+    let [requested, peaks, reserved] = pool_chart::shapes(theme);
+    let oom = (theme.glyphs.oom, theme.style(Role::Bad));
+    let pieces = [
+        requested,
+        (" requested  ", dim),
+        peaks,
+        (" peaks  ", dim),
+        reserved,
+        (" reserved  ", dim),
+        oom,
+        (" OOM", dim),
     ];
-    let pieces: Vec<_> = shapes
-        .into_iter()
-        .flat_map(|(glyph, role, word)| [(glyph, theme.style(role)), (word, dim)])
-        .collect();
     put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
 }
 

@@ -57,7 +57,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     ];
     if has_pools(split) {
         let part = |name, size, words: &str, role| {
-            Fact::Value(name, format!("{}  {words}", text(size)), role, "peek")
+            Fact::Value(name, format!("{}  {words}", text(size)), role, "20 Hz")
         };
         list.extend([
             part("  allocated", printed[4], "live tensors", Role::Allocated),
