@@ -68,7 +68,8 @@ impl Setting<'_> {
                 let typed = format!(r"{COMMANDS}(?:[^\n\\]|\\\n?)*?\s--{option}{typed}(?:\s|$)");
                 let variable = regex::escape(&variable);
                 let value = value.map_or_else(|| "[Tt]rue".to_owned(), regex::escape);
-                let printed = format!(r#"(?:^|[^\w-]){variable}["']?[=:] ?["']?{value}\b"#);
+                // Between backticks, a message recommends the option.
+                let printed = format!(r#"(?:^|[^\w`-]){variable}["']?[=:] ?["']?{value}\b"#);
                 Pattern::new(&typed).is_in(text) || Pattern::new(&printed).is_in(text)
             }
         }
@@ -101,6 +102,7 @@ mod tests {
             ("vllm serve MODEL --dtype half", "$ vllm serve org/model --dtype bfloat16"),
             ("A_B=1 python x.py", "If it is large try setting A_B=1 to avoid it"),
             ("python main.py", "$ python main.py"),
+            ("vllm serve MODEL --enforce-eager", "Please pass the argument `enforce_eager=True`."),
         ] {
             assert!(!are_shown(change, &[log]), "{change}: {log}");
         }

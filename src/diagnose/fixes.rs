@@ -250,6 +250,10 @@ mod tests {
             "task-%t.log",
             "/etc/cdi/nvidia.yaml",
             "libnvidia-opencl.so.1",
+            "cufile.log",
+            "cuda-installer.log",
+            "nvidia-installer.log",
+            "MODEL/config.json",
         ];
         let mut unmarked = BTreeSet::new();
         for (_, fixes) in all_fixes(true) {

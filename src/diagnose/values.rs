@@ -37,6 +37,7 @@ const FORMULAS: &[(&str, Formula)] = &[
     ("dividing-size", dividing_size),
     ("library-wheel", library_wheel),
     ("cudnn-wheel", cudnn_wheel),
+    ("system-package", system_package),
     ("class-count", class_count),
     ("torch-index", torch_index),
 ];
@@ -275,6 +276,31 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
 /// Prefix of a library's name, name of its wheel, and pairs of library version and CUDA version.
 type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
 
+/// Returns the package of Debian and Ubuntu that contains the missing library.
+fn system_package(input: &Input<'_>) -> Option<Value> {
+    const PACKAGES: &[(&str, &str)] = &[
+        ("libnuma.so", "libnuma1"),
+        ("libibverbs.so", "libibverbs1"),
+        ("librdmacm.so", "librdmacm1"),
+        ("libGL.so", "libgl1"),
+        ("libEGL.so", "libegl1"),
+        ("libOpenGL.so", "libopengl0"),
+        ("libgthread-2.0.so", "libglib2.0-0"),
+        ("libglib-2.0.so", "libglib2.0-0"),
+        ("libSM.so", "libsm6"),
+        ("libXext.so", "libxext6"),
+        ("libXrender.so", "libxrender1"),
+        ("libgomp.so", "libgomp1"),
+        ("libsndfile.so", "libsndfile1"),
+    ];
+    let library = input.found.get("library")?.as_str()?;
+    let (_, package) = PACKAGES.iter().find(|(name, _)| library.starts_with(name))?;
+    Some(Value {
+        text: (*package).to_owned(),
+        formula: format!("the package with {library} in Debian and Ubuntu"),
+    })
+}
+
 /// Returns the PyPI wheel that contains a CUDA library.
 fn library_wheel(input: &Input<'_>) -> Option<Value> {
     // The number after `.so` is the library's own version if this table lists versions for it. Otherwise, it is the
@@ -359,6 +385,9 @@ mod tests {
         assert_eq!(wheel("libcudnn_cnn.so.9"), Some("nvidia-cudnn-cu12".into()));
         assert_eq!(wheel("libcudnn_ops_infer.so.8"), Some("\"nvidia-cudnn-cu11<9\"".into()));
         assert_eq!(wheel("libmpi.so.40"), None);
+        let found = FieldMap::from_iter([("library".to_owned(), "libnuma.so.1".into())]);
+        let package = value("system-package", &found, "", "").map(|value| value.text);
+        assert_eq!(package, Some("libnuma1".into()));
         let ggml = "offloaded 33/33 layers to GPU\nCUDA0 model buffer size =  6600.00 MiB";
         assert_eq!(of("fitting-layers", &[("requested_bytes", gib(1))], ggml), Some("26".into()));
     }

@@ -303,10 +303,10 @@ fn key_lines(
     let key_line = |def: &ActionDef| {
         // Omit a key during playback if a playback binding takes precedence.
         let is_its = |key: &&String| playback.contains(key) == (def.scope == Scope::Recording);
-        let keys = app.keymap.keys(def.action).iter().filter(is_its).take(count);
+        let keys: Vec<&String> = app.keymap.keys(def.action).iter().filter(is_its).collect();
         let keys: Vec<String> = match def.action {
-            Action::CopyFix => keys.take(1).map(|_| app.keymap.label(def.action)).collect(),
-            _ => keys.map(|key| show_key(key)).collect(),
+            Action::CopyFix if keys.len() > count => vec![app.keymap.label(def.action)],
+            _ => keys.into_iter().take(count).map(|key| show_key(key)).collect(),
         };
         HelpLine { alias: def.name, ..line(keys.join(" "), text(def)) }
     };

@@ -162,7 +162,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.type_in("REMEmb");
     let typed = shown.draw(100, 26);
     assert!(typed.contains("search: REMEmb"), "{typed}");
-    assert!(typed.contains("in 1 stacks, 3 hidden"), "{typed}");
+    assert!(typed.contains("in 1 stack, 3 hidden"), "{typed}");
     shown.key(KeyCode::Enter);
     shown.key(KeyCode::Enter);
     let whole = shown.draw(100, 26);
