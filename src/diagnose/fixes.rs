@@ -254,6 +254,11 @@ mod tests {
             "cuda-installer.log",
             "nvidia-installer.log",
             "MODEL/config.json",
+            "MODEL config.json",
+            "model.safetensors",
+            "pretrain_gpt.py",
+            // The address by which every host names itself.
+            "127.0.0.1",
         ];
         let mut unmarked = BTreeSet::new();
         for (_, fixes) in all_fixes(true) {
