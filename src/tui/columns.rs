@@ -115,7 +115,7 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
         let is_counter = COUNTERS.contains(&column.title);
         let has_value = |row: &ProcessRow| {
             let cell = (column.cell)(row, theme);
-            !cell.is_absent(theme) && !(is_counter && cell.text == "0")
+            !(cell.is_absent(theme) || is_counter && cell.text == "0")
         };
         if !is_kept && !rows.iter().any(has_value) {
             empty.hide(at);

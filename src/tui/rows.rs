@@ -139,7 +139,7 @@ const SOON: f64 = 5.0;
 pub fn full_in(free: Bytes, growth: f64) -> Option<Millis> {
     let minutes = free.0 as f64 / growth;
     let is_soon = growth >= MIN_SHOWN_GROWTH && minutes < SOON;
-    is_soon.then(|| Millis((minutes * 60_000.0) as u64))
+    is_soon.then_some(Millis((minutes * 60_000.0) as u64))
 }
 
 const NOT_LISTED: &str =
