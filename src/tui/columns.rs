@@ -10,13 +10,16 @@ use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
-/// Formats a size in GiB with one decimal, as in the table headings. A small size that is not zero is `<0.1`.
+/// A size that is not zero, but would be shown as 0.0.
+const SMALL: &str = "<0.1";
+
+/// Formats a size in GiB with one decimal, as in the table headings.
 pub fn gib(bytes: Bytes) -> String {
     match bytes.0 {
         // Use another unit for sums of 10,000 GiB or more, which occur in very large groups and do not fit the column.
         _ if bytes >= Bytes::gib(10_000) => bytes.short(),
         0 => "0.0".to_owned(),
-        _ if bytes < Bytes::mib(52) => "<0.1".to_owned(),
+        _ if bytes < Bytes::mib(52) => SMALL.to_owned(),
         _ => format!("{:.1}", bytes.as_gib()),
     }
 }
@@ -24,7 +27,10 @@ pub fn gib(bytes: Bytes) -> String {
 /// Formats a size like [`gib`], but rounded down, so that a request of the displayed size fits.
 pub fn gib_down(bytes: Bytes) -> String {
     let tenth = Bytes::gib(1).0 / 10;
-    if bytes.0 >= tenth { gib(Bytes(bytes.0 / tenth * tenth)) } else { gib(Bytes(bytes.0.min(1))) }
+    match bytes.0 {
+        size if (1..tenth).contains(&size) => SMALL.to_owned(),
+        size => gib(Bytes(size / tenth * tenth)),
+    }
 }
 
 fn vram(row: &ProcessRow, theme: &Theme) -> Cell {
@@ -111,7 +117,6 @@ pub fn empty(rows: &[ProcessRow], is_grouped: bool, theme: &Theme) -> Hidden {
     for (at, column) in PROCESS_COLUMNS.iter().enumerate() {
         let is_kept =
             ALWAYS_SHOWN.contains(&column.title) || (is_grouped && column.title == "RANK");
-        // Counters that are 0 in every row make room for other columns.
         let is_counter = COUNTERS.contains(&column.title);
         let has_value = |row: &ProcessRow| {
             let cell = (column.cell)(row, theme);

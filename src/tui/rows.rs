@@ -102,7 +102,7 @@ pub struct ProcessRow {
     ticks_per_second: u64,
     /// The most severe early warning for the row's pool, derived from several frames.
     warning: Option<NoteKind>,
-    /// Change in VRAM over the last minute, in bytes per minute.
+    /// Change in VRAM over the last minute.
     growth: Option<Growth>,
 }
 
@@ -120,16 +120,8 @@ const MIN_SHOWN_GROWTH: f64 = 0.05 * (1 << 30) as f64;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Growth {
     pub bytes_per_minute: f64,
-    /// True if the VRAM changed about equally in both halves of the last minute.
+    /// True if the VRAM grew about equally in both halves of the last minute.
     pub is_steady: bool,
-}
-
-impl Growth {
-    /// Returns the growth to expect in the next minutes: the steady growth of the last minute. Memory that became less
-    /// may be needed again.
-    pub fn expected(self) -> f64 {
-        if self.is_steady { self.bytes_per_minute.max(0.0) } else { 0.0 }
-    }
 }
 
 /// Time within which memory that will be full deserves a warning, in minutes.
@@ -335,9 +327,9 @@ impl ProcessRow {
         Some(self.growth?.bytes_per_minute)
     }
 
-    /// Returns the change to expect in the next minutes, in bytes per minute.
+    /// Returns the growth to expect in the next minutes, in bytes per minute: that of the last minute if it was steady.
     pub fn expected_growth(&self) -> f64 {
-        self.growth.map_or(0.0, Growth::expected)
+        self.growth.filter(|growth| growth.is_steady).map_or(0.0, |growth| growth.bytes_per_minute)
     }
 
     /// Returns true if the VRAM grew by an amount that the process table shows.

@@ -749,9 +749,11 @@ impl LogText {
 
 /// Names the GPU of an Xid by its index, which the rest of the screen shows, in addition to its PCI address.
 pub(super) fn name_gpu(incident: &mut Incident, gpus: &[Gpu]) {
-    let bus = incident.fields.pci_bus.clone().unwrap_or_default();
-    let mut known = gpus.iter();
-    if let Some(gpu) = known.find(|gpu| gpu.board.pci_bus.value().is_some_and(|own| *own == bus)) {
+    let found = incident.fields.pci_bus.clone().and_then(|bus| {
+        let gpu = gpus.iter().find(|gpu| gpu.board.pci_bus.value() == Some(&bus))?;
+        Some((bus, gpu))
+    });
+    if let Some((bus, gpu)) = found {
         incident.fields.gpu_index = incident.fields.gpu_index.or(Some(gpu.index));
         let (before, after) = (format!("GPU {bus}"), format!("GPU {} ({bus})", gpu.index));
         incident.title = incident.title.replace(&before, &after);

@@ -164,8 +164,7 @@ impl Series {
         self.merged(from, to).map(|merged| merged.span)
     }
 
-    /// Merges a time range: the coarse buckets before the first fine bucket, and the fine
-    /// buckets after it.
+    /// Merges the buckets in a time range: the coarse ones before the first fine bucket, and the fine ones after it.
     fn merged(&self, from: u64, to: u64) -> Option<Merged> {
         let is_known = self.since.is_some_and(|since| to > since.0)
             && self.until.is_some_and(|until| from < until.0);
@@ -179,8 +178,7 @@ impl Series {
         parts.into_iter().flatten().reduce(Merged::join)
     }
 
-    /// Merges the buckets of a tier that begin in a time range, so that neighbouring chart columns
-    /// share no bucket. A range without the start of a bucket gets the bucket that contains it.
+    /// Merges the buckets of a tier that begin in a time range, so that neighbouring chart columns share no bucket. A range without the start of a bucket gets the bucket that contains it.
     fn part(&self, tier: usize, from: u64, to: u64) -> Option<Merged> {
         if from == to {
             return None;

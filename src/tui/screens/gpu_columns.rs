@@ -88,12 +88,10 @@ impl GpuRow {
     }
 }
 
-/// Returns `full in ~31s` if the processes on the GPU would soon use up its memory if they went on
-/// growing steadily.
+/// Returns `full in ~31s` if the steady growth of its processes will soon fill the GPU.
 fn full_soon(app: &App, gpu: &Gpu) -> Option<String> {
-    let on_gpu = |row: &&ProcessRow| row.id().gpu.as_ref() == Some(&gpu.uuid);
-    let running = app.all_rows.iter().filter(on_gpu).filter(|row| row.ended().is_none());
-    let growth = running.map(ProcessRow::expected_growth).sum();
+    let is_on_gpu = |row: &&ProcessRow| row.gpu().is_some_and(|own| own.uuid == gpu.uuid);
+    let growth = app.all_rows.iter().filter(is_on_gpu).map(ProcessRow::expected_growth).sum();
     let time = full_in(gpu.memory.free.get()?, growth)?;
     Some(format!("full in ~{}", span_text(time)))
 }

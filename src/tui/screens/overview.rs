@@ -43,7 +43,7 @@ pub const DEF: ScreenDef = ScreenDef {
     glossary: &[
         (
             "lighter cells",
-            "Charts: up to the maximum within the column's time interval. Solid cells reach up to the mean.",
+            "Charts: up to the maximum within the column's time interval. Solid cells reach up to the mean; of data older than ten minutes, up to the middle between minimum and maximum.",
         ),
         marks::WORDS[0],
         marks::WORDS[1],

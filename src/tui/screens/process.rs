@@ -227,14 +227,17 @@ fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     let stats = &pool.stats;
     let of = |now: Bytes, peak: Bytes| format!("{now}  peak {peak}");
     let fact = |name, text| Fact::Value(name, text, Role::Text, "20 Hz");
-    let fits = row.fits_text().unwrap_or_else(|| theme.glyphs.absent.to_owned());
+    let fits = match row.fits_text() {
+        Some(fits) => format!("{fits} GiB  largest request that would succeed now"),
+        None => format!("{} unknown without the memory map, see M", theme.glyphs.absent),
+    };
     vec![
         fact("allocator", format!("{}  M Show memory", pool.library)),
         fact("allocated", of(stats.allocated.last(), stats.allocated_peak)),
         fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
         fact("idle", stats.idle().to_string()),
         fact("stuck", stats.inactive_split.to_string()),
-        fact("fits", format!("{fits} GiB  largest request that would succeed now")),
+        fact("fits", fits),
         fact("retries, OOMs", format!("{}, {}", stats.num_alloc_retries, stats.num_ooms)),
     ]
 }

@@ -18,7 +18,8 @@ const SIZE: u16 = 7;
 
 /// Returns the unit of the size column, which suits the sum of all sizes.
 fn unit(sizes: &[Bytes]) -> (Bytes, &'static str) {
-    match sizes.iter().map(|size| size.0).sum::<u64>() < Bytes::gib(1).0 {
+    let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
+    match sum < Bytes::gib(1).0 {
         true => (Bytes::mib(1), "MiB"),
         false => (Bytes::gib(1), "GiB"),
     }
