@@ -275,6 +275,20 @@ fn steady_growth_has_the_same_rate_at_every_second() {
 }
 
 #[test]
+fn only_growth_of_the_whole_minute_is_expected_to_go_on() {
+    for (largest, expected) in [(90, true), (30, false)] {
+        let mut desk = TestApp::new(1, &[] as &[Member]);
+        for at in 0..66 {
+            let train = [Member::new(418, "ana", "train.py", &[(0, at.min(largest))])];
+            desk.update(Update::Frame(Arc::new(second_with(at, &train))));
+        }
+        let row = &desk.app.all_rows[0];
+        assert!(row.is_growing());
+        assert_eq!(row.expected_growth() > 0.0, expected, "up to {largest} GiB");
+    }
+}
+
+#[test]
 fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     use gputop::model::pool::{Pool, Pools, Sampled};
     use gputop::model::process::ProcessKey;
