@@ -263,8 +263,12 @@ impl Store {
     /// Finds an incident by its name, the beginning or end of its name, or `last` for the newest incident.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
         let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
-        let newest = uids.last().filter(|_| LAST.contains(&word));
-        if let Some(uid) = newest.or(uids.iter().find(|uid| uid.as_str() == word)) {
+        if LAST.contains(&word)
+            && let Some(uid) = self.newest(&uids)
+        {
+            return Ok(uid.clone());
+        }
+        if let Some(uid) = uids.iter().find(|uid| uid.as_str() == word) {
             return Ok(uid.clone());
         }
         let mut matches: Vec<&Uid> = uids.iter().filter(|uid| uid.matches(word)).collect();
@@ -279,6 +283,14 @@ impl Store {
                 })
             }
         }
+    }
+
+    /// Returns the newest of the sorted `uids`. IDs do not order the incidents of one second, so their records are
+    /// compared.
+    fn newest<'a>(&self, uids: &'a [Uid]) -> Option<&'a Uid> {
+        let last = uids.last()?;
+        let same_second = uids.iter().filter(|uid| uid.is_of_second(last));
+        same_second.max_by_key(|uid| self.read(uid).ok().map(|record| record.key.time))
     }
 
     pub fn mark_read(&self, uids: &[Uid]) -> Result<(), StoreError> {

@@ -46,6 +46,11 @@ impl Uid {
         &self.0
     }
 
+    /// Returns true if both incidents occurred in the same second.
+    pub(super) fn is_of_second(&self, other: &Self) -> bool {
+        self.0[..TIME_LENGTH] == other.0[..TIME_LENGTH]
+    }
+
     /// Returns true if the incident ID starts or ends with `word`.
     pub(super) fn matches(&self, word: &str) -> bool {
         !word.is_empty() && (self.0.starts_with(word) || self.0.ends_with(word))

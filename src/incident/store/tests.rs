@@ -145,6 +145,19 @@ fn finds_an_incident_by_the_beginning_or_end_of_its_name() {
 }
 
 #[test]
+fn the_last_incident_of_a_second_is_the_newest() {
+    let (_home, store) = store();
+    // The suffixes of the IDs agree with the order of the times for only one of the pairs.
+    for (seconds, first, second) in [(10, 418, 421), (20, 421, 418)] {
+        put(&store, record(first, seconds));
+        let mut newest = record(second, seconds);
+        newest.key.time.0 += 400;
+        let newest = put(&store, newest).uid;
+        assert_eq!(store.find("last").ok(), Some(newest));
+    }
+}
+
+#[test]
 fn reports_damaged_files_and_does_not_open_special_files() {
     let (home, store) = store();
     let good = put(&store, record(418, 0)).uid;
