@@ -386,7 +386,8 @@ fn style() -> Style {
 
 fn style_of(is_terminal: bool) -> Style {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Style { width: width_of(is_terminal), colour: is_terminal && !is_plain }
+    let width = width_of(is_terminal);
+    Style { width, colour: is_terminal && !is_plain, wraps_copied_text: is_terminal }
 }
 
 fn exit_code(left: CloseReason) -> u8 {

@@ -116,7 +116,7 @@ fn prints_the_sections_in_order() {
 #[test]
 fn the_default_answer_fits_a_screen() {
     let catalogue = Catalogue::embedded();
-    let style = Style { width: 80, colour: false };
+    let style = Style { width: 80, colour: false, wraps_copied_text: false };
     let mut too_long = Vec::new();
     for card in &catalogue.cards {
         for example in &card.examples {
@@ -152,7 +152,7 @@ fn the_answer_for_many_logs_fits_a_screen() {
     let text = out(&run(&[&folder]));
     assert!(text.lines().count() <= 24, "{text}");
     assert!(
-        text.contains("\nFIX   1") && text.contains("OTHERS  39 incidents (use --all"),
+        text.contains("\nFIX   1") && text.contains("OTHERS  39 incidents, 2 listed (use --all"),
         "{text}"
     );
     assert!(out(&run(&["--verbose", &folder])).lines().count() > 60);
@@ -848,7 +848,7 @@ proptest! {
     fn survives_hostile_text(parts in prop::collection::vec(hostile(), 0..40)) {
         let log = parts.concat();
         for incident in explain(Catalogue::embedded(), "x", &log) {
-            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false });
+            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false, wraps_copied_text: false });
             prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         }
     }
@@ -908,7 +908,7 @@ proptest! {
             }
         }
         let _ = gputop::export::explanation::markdown(&found, true);
-        let style = Style { width: 60, colour: true };
+        let style = Style { width: 60, colour: true, wraps_copied_text: true };
         let _ = text(&found, Detail::All, &style);
     }
 }

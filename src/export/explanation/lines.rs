@@ -1,6 +1,10 @@
-//! Wraps text at spaces to a width in terminal cells.
+//! Wraps text to a width in terminal cells.
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::{StyledLine, Tone};
+use crate::model::Incident;
+use crate::model::incident::FixKind;
 
 /// Wraps `text` to `width`. A word that is wider than `width` gets a line of its own.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -28,13 +32,128 @@ pub(super) fn labelled(out: &mut String, label: &str, text: &str, indent: usize,
     }
 }
 
+/// Wraps the overlong lines of an explanation.
+pub fn wrap_lines(lines: Vec<StyledLine>, incident: &Incident, width: usize) -> Vec<StyledLine> {
+    let is_shell = |text: &str| {
+        let fix = incident.fixes.iter().find(|fix| fix.change == text);
+        fix.is_some_and(|fix| matches!(fix.kind, FixKind::Env | FixKind::Command))
+    };
+    let mut out = Vec::new();
+    for line in lines {
+        match line.0.as_slice() {
+            // Only text to copy can have several lines.
+            [(Tone::Change, text)] => {
+                let is_command = is_shell(text);
+                for part in text.split('\n') {
+                    let part = StyledLine(vec![(Tone::Change, part.to_owned())]);
+                    out.extend(wrap_line(part, width, is_command));
+                }
+            }
+            _ => out.extend(wrap_line(line, width, false)),
+        }
+    }
+    out
+}
+
+/// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
+/// backslash, so that copying all its lines yields the same command.
+fn wrap_line(line: StyledLine, width: usize, is_command: bool) -> Vec<StyledLine> {
+    let is_wide = line.0.iter().map(|(_, text)| text.width()).sum::<usize>() > width;
+    let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
+    if !is_wide || has_marks || width == 0 {
+        return vec![line];
+    }
+    let room = width.saturating_sub(usize::from(is_command)).max(1);
+    let all: Vec<(Tone, char)> =
+        line.0.iter().flat_map(|(tone, text)| text.chars().map(|c| (*tone, c))).collect();
+    let mut rest = all.as_slice();
+    let mut lines = Vec::new();
+    while let Some(end) = line_end(rest, room) {
+        let (first, after) = rest.split_at(end);
+        lines.push(styled(first));
+        if let Some(StyledLine(pieces)) = lines.last_mut().filter(|_| is_command) {
+            pieces.push((Tone::Change, "\\".to_owned()));
+        }
+        rest = after;
+    }
+    lines.push(styled(rest));
+    lines
+}
+
+/// Returns the number of characters in the first wrapped line, or `None` if the whole line fits.
+fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
+    let mut used = 0;
+    let mut end = None;
+    for (at, (_, c)) in text.iter().enumerate() {
+        used += c.width().unwrap_or(0);
+        if used > width && at > 0 {
+            return Some(end.unwrap_or(at));
+        }
+        if matches!(c, ' ' | '/') {
+            end = Some(at + 1);
+        }
+    }
+    None
+}
+
+/// Joins consecutive characters with the same tone.
+fn styled(text: &[(Tone, char)]) -> StyledLine {
+    let mut pieces: Vec<(Tone, String)> = Vec::new();
+    for (tone, c) in text {
+        match pieces.last_mut() {
+            Some((last, piece)) if last == tone => piece.push(*c),
+            _ => pieces.push((*tone, c.to_string())),
+        }
+    }
+    StyledLine(pieces)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::explanation::{Detail, Style, text};
+    use crate::model::incident::Fix;
 
     #[test]
     fn wraps_at_blanks_and_keeps_long_words_whole() {
         assert_eq!(wrapped("a bb  ccc dddddddd", 6), ["a bb", "ccc", "dddddddd"]);
         assert_eq!(wrapped("", 6), [""; 0]);
+    }
+
+    fn wrapped_line(text: &str, width: usize, is_command: bool) -> Vec<String> {
+        let line = StyledLine(vec![(Tone::Change, text.to_owned())]);
+        let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect();
+        wrap_line(line, width, is_command).into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn wraps_at_words_and_within_paths() {
+        assert_eq!(wrapped_line("a bb ccc", 5, false), ["a bb ", "ccc"]);
+        assert_eq!(wrapped_line("/opt/venv/bin/python", 12, false), ["/opt/venv/", "bin/python"]);
+        assert_eq!(wrapped_line("abcdef", 4, false), ["abcd", "ef"]);
+        assert_eq!(wrapped_line("数据集", 4, false), ["数据", "集"]);
+    }
+
+    #[test]
+    fn wrapped_shell_commands_stay_the_same_command() {
+        let command = "A=expandable_segments:True /opt/venv/bin/python3 fragment.py 0 94";
+        let lines = wrapped_line(command, 30, true);
+        assert!(lines.len() > 2 && lines.iter().all(|line| line.len() <= 30), "{lines:?}");
+        assert_eq!(lines.join("\n").replace("\\\n", ""), command);
+    }
+
+    #[test]
+    fn a_command_is_wrapped_only_on_a_terminal() {
+        let command = format!("{} python train.py", "A=expandable_segments:True ".repeat(4).trim());
+        let fix = Fix { change: command.clone(), kind: FixKind::Env, ..Fix::default() };
+        let incident = Incident { fixes: vec![fix], ..Incident::default() };
+        let printed = |wraps_copied_text| {
+            let style = Style { width: 60, colour: false, wraps_copied_text };
+            text(std::slice::from_ref(&incident), Detail::Full, &style)
+        };
+        assert!(printed(false).lines().any(|line| line == command));
+        let wrapped = printed(true);
+        assert!(wrapped.lines().all(|line| line.len() <= 60), "{wrapped}");
+        assert!(wrapped.replace("\\\n", "").lines().any(|line| line == command), "{wrapped}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::lines::labelled;
+use super::lines::{labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
 use crate::model::incident::{Cause, Verdict};
@@ -56,6 +56,8 @@ pub struct Style {
     /// Line width in terminal cells.
     pub width: usize,
     pub colour: bool,
+    /// True to also wrap text to copy, because a terminal would break it within words.
+    pub wraps_copied_text: bool,
 }
 
 /// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
@@ -120,8 +122,8 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
         }
         lines.extend(match detail {
             Detail::Short { more } => {
-                let mut short = short(incident, style.width, MAX_SHORT_LINES - reserved - 1);
-                if short.len() < self::lines(incident, style.width).len() {
+                let mut short = short(incident, style, MAX_SHORT_LINES - reserved - 1);
+                if short.len() < limited(incident, style, &Limits::FULL).len() {
                     short.push(StyledLine(vec![(
                         Tone::Dim,
                         format!("{more} shows more causes, checks and advice"),
@@ -129,7 +131,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
                 }
                 short
             }
-            Detail::Full | Detail::All => self::lines(incident, style.width),
+            Detail::Full | Detail::All => limited(incident, style, &Limits::FULL),
         });
     }
     if !rest.is_empty() {
@@ -158,7 +160,11 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
         1 => "1 incident".to_owned(),
         n => format!("{n} incidents"),
     };
-    let heading = format!("{word}  {number} (use --all to explain them)");
+    let listed = match max < rest.len() {
+        true => format!(", {max} listed"),
+        false => String::new(),
+    };
+    let heading = format!("{word}  {number}{listed} (use --all to explain them)");
     let mut lines = vec![StyledLine::default(), StyledLine::plain(heading)];
     lines.extend(rest.iter().take(max).map(one_line));
     lines
@@ -174,16 +180,17 @@ fn printed_lines(lines: &[StyledLine]) -> usize {
 /// Formats one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of a line and is not
 /// wrapped.
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
-    limited(incident, width, &Limits::FULL)
+    let style = Style { width, colour: false, wraps_copied_text: false };
+    limited(incident, &style, &Limits::FULL)
 }
 
 /// Formats an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
-fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine> {
+fn short(incident: &Incident, style: &Style, max_lines: usize) -> Vec<StyledLine> {
     let mut limits = Limits::SHORT;
     // Show a check if there is no cause, because running the check is then the next step.
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
-        let lines = limited(incident, width, &limits);
+        let lines = limited(incident, style, &limits);
         if printed_lines(&lines) <= max_lines {
             return lines;
         }
@@ -199,7 +206,8 @@ fn short(incident: &Incident, width: usize, max_lines: usize) -> Vec<StyledLine>
     }
 }
 
-fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine> {
+fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLine> {
+    let width = style.width;
     let mut out = vec![head(incident, width)];
     label(&mut out, "", &incident.title, 0, width);
     if let Some(why) = &incident.why_first {
@@ -213,7 +221,10 @@ fn limited(incident: &Incident, width: usize, limits: &Limits) -> Vec<StyledLine
     causes(&mut out, incident, width, limits);
     excerpt(&mut out, incident, width, limits.quote);
     secondary(&mut out, incident, width, limits.secondary);
-    out
+    match style.wraps_copied_text {
+        true => wrap_lines(out, incident, width),
+        false => out,
+    }
 }
 
 pub(super) fn label(

@@ -11,9 +11,9 @@ use super::log::LogScreen;
 use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
-    MAX_FIXES, Others, StyledLine, Tone, lines, markdown, program, scene, versions,
+    MAX_FIXES, Others, StyledLine, Tone, lines, markdown, program, scene, versions, wrap_lines,
 };
-use crate::model::incident::{Fix, FixKind, Incident, Severity};
+use crate::model::incident::{Fix, Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -22,7 +22,7 @@ use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};
-use crate::tui::widgets::cells::{columns, put_line_right};
+use crate::tui::widgets::cells::put_line_right;
 use crate::tui::widgets::scroll::Scroll;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -108,15 +108,7 @@ impl IncidentScreen {
         if let Some(uid) = &shown.uid {
             all.push(text(format!("SAVED gputop incidents show {uid}")));
         }
-        all.into_iter()
-            .flat_map(|line| wrap_line(line, width, |text| self.is_shell(text)))
-            .collect()
-    }
-
-    fn is_shell(&self, text: &str) -> bool {
-        let mut fixes = self.incident.fixes.iter();
-        let fix = fixes.find(|fix| fix.change == text);
-        fix.is_some_and(|fix| matches!(fix.kind, FixKind::Env | FixKind::Command))
+        wrap_lines(all, &self.incident, width)
     }
 
     fn markdown(&self) -> Copied {
@@ -179,60 +171,6 @@ fn areas(lines: usize, area: Rect) -> (Vec<Rect>, Rect) {
 /// Returns the number of lines that fit into the columns.
 fn capacity(columns: &[Rect]) -> usize {
     columns.iter().map(|column| usize::from(column.height)).sum()
-}
-
-/// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
-/// backslash, so that copying all its lines yields the same command.
-fn wrap_line(line: StyledLine, width: usize, is_shell: impl Fn(&str) -> bool) -> Vec<StyledLine> {
-    let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
-    let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
-    if !is_wide || has_marks || width == 0 {
-        return vec![line];
-    }
-    let is_command = matches!(line.0.as_slice(), [(Tone::Change, text)] if is_shell(text));
-    let room = width.saturating_sub(usize::from(is_command)).max(1);
-    let all: Vec<(Tone, char)> =
-        line.0.iter().flat_map(|(tone, text)| text.chars().map(|c| (*tone, c))).collect();
-    let mut rest = all.as_slice();
-    let mut lines = Vec::new();
-    while let Some(end) = line_end(rest, room) {
-        let (first, after) = rest.split_at(end);
-        lines.push(styled(first));
-        if let Some(StyledLine(pieces)) = lines.last_mut().filter(|_| is_command) {
-            pieces.push((Tone::Change, "\\".to_owned()));
-        }
-        rest = after;
-    }
-    lines.push(styled(rest));
-    lines
-}
-
-/// Returns the number of characters in the first wrapped line, or `None` if the whole line fits.
-fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
-    let mut used = 0;
-    let mut end = None;
-    for (at, (_, c)) in text.iter().enumerate() {
-        used += columns(c.encode_utf8(&mut [0; 4]));
-        if used > width && at > 0 {
-            return Some(end.unwrap_or(at));
-        }
-        if matches!(c, ' ' | '/') {
-            end = Some(at + 1);
-        }
-    }
-    None
-}
-
-/// Joins consecutive characters with the same tone.
-fn styled(text: &[(Tone, char)]) -> StyledLine {
-    let mut pieces: Vec<(Tone, String)> = Vec::new();
-    for (tone, c) in text {
-        match pieces.last_mut() {
-            Some((last, piece)) if last == tone => piece.push(*c),
-            _ => pieces.push((*tone, c.to_string())),
-        }
-    }
-    StyledLine(pieces)
 }
 
 #[must_use]
@@ -372,27 +310,5 @@ mod tests {
         let what = copied("sudo nvidia-smi --gpu-reset -i 0");
         assert!(what.contains("WARNING: kills every program on the GPU"), "{what}");
         assert_eq!(copied("NCCL_DEBUG=INFO"), "fix 1 for OUT OF MEMORY of PID 418");
-    }
-
-    fn wrapped(text: &str, width: usize, is_shell: bool) -> Vec<String> {
-        let line = StyledLine(vec![(Tone::Change, text.to_owned())]);
-        let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect();
-        wrap_line(line, width, |_| is_shell).into_iter().map(text).collect()
-    }
-
-    #[test]
-    fn wraps_at_words_and_within_paths() {
-        assert_eq!(wrapped("a bb ccc", 5, false), ["a bb ", "ccc"]);
-        assert_eq!(wrapped("/opt/venv/bin/python", 12, false), ["/opt/venv/", "bin/python"]);
-        assert_eq!(wrapped("abcdef", 4, false), ["abcd", "ef"]);
-        assert_eq!(wrapped("数据集", 4, false), ["数据", "集"]);
-    }
-
-    #[test]
-    fn wrapped_shell_commands_stay_the_same_command() {
-        let command = "A=expandable_segments:True /opt/venv/bin/python3 fragment.py 0 94";
-        let lines = wrapped(command, 30, true);
-        assert!(lines.len() > 2 && lines.iter().all(|line| line.len() <= 30), "{lines:?}");
-        assert_eq!(lines.join("\n").replace("\\\n", ""), command);
     }
 }
