@@ -317,7 +317,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .nvidia_smi(&["power.default_limit"]),
     figure("temperature", "temperature", Power, Tick, gpu!(Temperature, temperature)).dcgm("DCGM_FI_DEV_GPU_TEMP")
         .nvidia_smi(&["temperature.gpu"])
-        .column("C", 3, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),
+        .column("TEMP", 4, 5, "Temperature in degrees Celsius.").bad_if(Gpu::is_near_slowdown),
     figure("memory_temperature", "memory temperature", Power, Slow, gpu!(Temperature, memory_temperature))
         .dcgm("DCGM_FI_DEV_MEMORY_TEMP")
         .nvidia_smi(&["temperature.memory"]),
@@ -340,7 +340,7 @@ pub static GPU_FIGURES: &[GpuFigure] = &[
         .nvidia_smi(&["clocks.max.mem"]),
     figure("pstate", "performance state", Power, Tick, gpu!(PState, pstate)).dcgm("DCGM_FI_DEV_PSTATE")
         .nvidia_smi(&["pstate"])
-        .column("P", 3, 10, "Performance state: P0 is the fastest."),
+        .column("PERF", 4, 10, "Performance state: P0 is the fastest."),
     // Drivers since 535 use the first field name.
     figure("throttle", "throttle reasons", Power, Tick, gpu!(Throttle, throttle))
         .nvidia_smi(&["clocks_event_reasons.active", "clocks_throttle_reasons.active"]),

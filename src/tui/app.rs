@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::columns::{self, PROCESS_COLUMNS};
+use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
@@ -85,8 +85,6 @@ pub struct App {
     folded: BTreeSet<String>,
     /// Process table columns hidden by the user.
     pub hidden_columns: Hidden,
-    /// Process table columns that are empty in every row.
-    pub empty_columns: Hidden,
     /// Number of rows hidden by the filter.
     pub hidden: usize,
     pub filter: Filter,
@@ -181,7 +179,6 @@ impl App {
             grouping: Grouping::default(),
             folded: BTreeSet::new(),
             hidden_columns: Hidden::default(),
-            empty_columns: Hidden::default(),
             hidden: 0,
             filter: Filter::default(),
             tags: Tags::default(),
@@ -608,8 +605,6 @@ impl App {
             row.set_growth(self.growth(row));
         }
         self.all_rows = rows;
-        let is_grouped = self.grouping != Grouping::Flat;
-        self.empty_columns = columns::empty(&self.all_rows, is_grouped, &self.theme);
         self.tags.follow(&self.all_rows);
         self.all_rows.sort_by_cached_key(ProcessRow::default_order);
         let mut rows = self.all_rows.clone();

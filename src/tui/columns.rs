@@ -68,7 +68,10 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie: {command}"), Role::Bad),
-        RunState::Blocked => Cell::new(format!("blocked: {command}"), Role::Warn),
+        // Programs that read files are blocked for an instant again and again. Only one that does nothing else is stuck.
+        RunState::Blocked if row.live_fact(|f| &f.cpu).get().is_none_or(|cpu| cpu.0 < 1.0) => {
+            Cell::new(format!("blocked: {command}"), Role::Warn)
+        }
         RunState::Stopped => Cell::new(format!("stopped: {command}"), Role::Warn),
         _ => match row.warning() {
             Some(warning) => Cell::new(format!("{}: {command}", warning.word()), Role::Warn),

@@ -13,7 +13,7 @@ use super::overlay::{Overlay, panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screens::moved;
-use super::screens::process_table::min_width;
+use super::screens::process_table::{empty_columns, min_width};
 use super::signal_targets::{self, Target};
 use super::theme::Role;
 use super::widgets::cells::{columns, put_line, put_right};
@@ -342,7 +342,7 @@ fn column_row(at: usize, app: &App, width: u16) -> Row {
     let needed = min_width(app, at);
     let why_not = match is_hidden || app.sort == Some(at) {
         true => None,
-        false if app.empty_columns.has(at) => Some("no values; ".to_owned()),
+        false if empty_columns(app, &app.rows).has(at) => Some("no values; ".to_owned()),
         false => (needed > width).then(|| format!("needs {needed} columns; ")),
     };
     // A chosen column without room or values is neither shown nor hidden by the user.

@@ -258,7 +258,7 @@ impl View {
     pub(super) fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
             Some(incident) => {
-                app.message = self.no_own_incident(app);
+                app.message = self.no_own_incident(&incident, app);
                 Effect::Explain(incident)
             }
             None if self.is_process_screen(app) => Effect::Message(
@@ -272,13 +272,15 @@ impl View {
         }
     }
 
-    /// Returns a message if the process under the cursor has no incident, so that the explain key opens another one.
-    fn no_own_incident(&self, app: &App) -> Option<String> {
+    /// Returns a message if the process under the cursor has no incident, so that the explain key opens `other`.
+    fn no_own_incident(&self, other: &Incident, app: &App) -> Option<String> {
         let row = self.top().process(app)?;
         if app.incident_of(row.id().key).is_some() {
             return None;
         }
-        Some(format!("{} {} has no incident; this is the newest one", row.program(), row.pid()))
+        let is_unread = self.unread(app).iter().any(|known| known.is_revision_of(other));
+        let newest = if is_unread { "newest unread one" } else { "newest one" };
+        Some(format!("{} {} has no incident; this is the {newest}", row.program(), row.pid()))
     }
 
     /// Copies the fix with this number, if the screen shows an incident.

@@ -45,7 +45,7 @@ fn overview_lists_every_gpu_and_process_with_memory() {
         let what = format!("{cells:?} of GPU {gpu}");
         terminal.wait_for(|screen| gpu_shows(screen, gpu, &cells), &what);
     }
-    let cells = [("SM%", "97"), ("W", "131"), ("C", "44"), ("P", "P0")];
+    let cells = [("SM%", "97"), ("W", "131"), ("TEMP", "44C")];
     terminal.wait_for(|s| gpu_shows(s, "0", &cells), "the figures of GPU 0");
     let rows = [
         (a.pid(), "0", "100.0", "93"),

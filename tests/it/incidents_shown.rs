@@ -395,7 +395,10 @@ fn an_incident_of_another_process_is_announced_as_such() {
         press(&mut view, &mut app, key);
     }
     let text = shown(&view, &app, 120, 40);
-    assert!(text.contains("train.py 1098 has no incident; this is the newest one"), "{text}");
+    assert!(
+        text.contains("train.py 1098 has no incident; this is the newest unread one"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -655,6 +655,37 @@ fn reported_pool_is_shown_on_every_screen() {
 }
 
 #[test]
+fn columns_without_values_in_the_shown_rows_are_hidden() {
+    let shown = |keys: &str| text(&mut app(true, false), keys, 120, 40);
+    let heading = |keys: &str| {
+        let text = shown(keys);
+        text.lines().find(|line| line.contains("COMMAND")).map(str::to_owned).unwrap_or(text)
+    };
+    assert!(heading("").contains(" ALLOC "));
+    // The allocators of both processes of GPU 1 are not readable.
+    for keys in ["/eval\n", "j\n"] {
+        let heading = heading(keys);
+        assert!(heading.contains("PID") && !heading.contains("ALLOC"), "{keys}: {heading}");
+    }
+    // A filter that hides every process leaves the columns alone.
+    assert_eq!(heading("/nobody\n"), heading(""));
+}
+
+#[test]
+fn the_legend_names_the_parts_that_are_seen() {
+    let legend = |width| {
+        let text = text(&mut app(true, false), "", width, 24);
+        text.lines().find(|line| line.contains("VRAM%")).map(str::to_owned).unwrap_or(text)
+    };
+    let narrow = legend(80);
+    for part in ["alloc", "idle", "proc", "free"] {
+        assert!(narrow.contains(part), "{part}: {narrow}");
+    }
+    let wide = legend(200);
+    assert!(wide.contains("not readable") && wide.contains("driver"), "{wide}");
+}
+
+#[test]
 fn partial_framework_figures_are_not_summed() {
     let tensorflow =
         ReportedPool { framework: Framework::Tensorflow, reserved: Reading::default(), ..jax() };

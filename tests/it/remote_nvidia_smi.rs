@@ -55,7 +55,7 @@ fn host_without_gputop_is_shown_through_nvidia_smi() {
     let terminal = launch.args(["--no-push", "far"]).start();
     wait_sm(&terminal, "31");
     terminal.wait_text("reduced 1s");
-    assert!(gpu_shows(&terminal.screen(), "0", &[("USED", "2.1"), ("W", "125"), ("C", "44")]));
+    assert!(gpu_shows(&terminal.screen(), "0", &[("USED", "2.1"), ("W", "125"), ("TEMP", "44C")]));
     assert!(gpu_shows(&terminal.screen(), "1", &[("SM%", "–")]));
     let connections = sshd.connections();
     assert_eq!(connections.len(), 1);

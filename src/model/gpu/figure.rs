@@ -164,12 +164,13 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the figure's value without its unit, for a table column whose title states the unit. Power is in whole
-    /// watts.
+    /// Returns the figure's value for a table column. Only a temperature has its unit, because the titles of the other
+    /// columns state theirs. Power is in whole watts.
     pub fn cell(self) -> String {
         match self {
             Self::Percent(share) => format!("{:.0}", share.0),
             Self::Power(power) => (power.0.saturating_add(500) / 1_000).to_string(),
+            Self::Temperature(celsius) => format!("{}C", celsius.0),
             Self::PState(_) => self.text(),
             _ => self.raw(),
         }

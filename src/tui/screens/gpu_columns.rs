@@ -78,6 +78,14 @@ impl GpuRow {
         self.mig().map_or(&self.gpu().memory, |m| &m.memory)
     }
 
+    /// Returns the parts of the memory in use.
+    fn split(&self) -> Option<Accounting> {
+        match self.mig() {
+            Some(mig) => instance_split(&mig.memory),
+            None => account_pools(self.gpu(), self.frame.pools.as_ref()),
+        }
+    }
+
     fn is_stale(&self) -> bool {
         self.gpu().health.state != HealthState::Answering
     }
@@ -277,7 +285,7 @@ const STATE_COLUMNS: [Column<GpuRow>; 2] = [
     ),
     Column::left(
         "NOTE",
-        18,
+        17,
         3,
         note,
         "Most urgent message: lost, not responding, ECC errors, throttling, reduced PCIe width.",
@@ -305,20 +313,25 @@ fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
     ]
 }
 
+/// Returns the sizes of the memory parts, in drawing order.
+fn amounts(split: &Accounting) -> [u64; 7] {
+    [
+        split.allocated.0,
+        split.idle.0,
+        split.other.0,
+        split.processes.0,
+        split.unattributed.0,
+        split.driver.0,
+        split.free.0,
+    ]
+}
+
 /// Returns the parts of a memory bar, in drawing order.
 pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>; 7] {
-    let amounts = [
-        split.allocated,
-        split.idle,
-        split.other,
-        split.processes,
-        split.unattributed,
-        split.driver,
-        split.free,
-    ];
+    let amounts = amounts(split);
     let shapes = shapes(pooled, theme);
     std::array::from_fn(|i| Part {
-        amount: amounts[i].0,
+        amount: amounts[i],
         glyph: shapes[i].0,
         style: theme.style(shapes[i].1),
     })
@@ -357,30 +370,26 @@ pub fn draw_gpus(
         buffer,
         theme,
     );
+    let splits: Vec<_> = rows.iter().map(GpuRow::split).collect();
     for placed in place(&GPU_COLUMNS, area.x + 1, area.width.saturating_sub(1)) {
         let title = GPU_COLUMNS[placed.column].title;
         if title == BAR {
-            let pooled = pools::any(&app.frame);
-            legend(placed.x, placed.width, area.y, pooled, buffer, theme);
+            let heading = Rect::new(placed.x, area.y, placed.width, 1);
+            legend(splits.iter().flatten(), heading, &app.frame, buffer, theme);
         }
-        for (y, row) in (area.y + 1..area.bottom()).zip(rows) {
+        for (y, (row, split)) in (area.y + 1..area.bottom()).zip(rows.iter().zip(&splits)) {
             let cell = Rect::new(placed.x, y, placed.width, 1);
-            match title {
-                BAR => draw_bar(row, cell, buffer, theme),
-                SPARK if !row.is_instance() => draw_spark(row, cell, app, buffer),
+            match (title, split) {
+                (BAR, Some(split)) => draw_bar(row, split, cell, buffer, theme),
+                (SPARK, _) if !row.is_instance() => draw_spark(row, cell, app, buffer),
                 _ => {}
             }
         }
     }
 }
 
-fn draw_bar(row: &GpuRow, cell: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let split = match row.mig() {
-        Some(mig) => instance_split(&mig.memory),
-        None => account_pools(row.gpu(), row.frame.pools.as_ref()),
-    };
-    let Some(split) = split else { return };
-    let mut parts = parts(&split, pools::any(&row.frame), theme);
+fn draw_bar(row: &GpuRow, split: &Accounting, cell: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let mut parts = parts(split, pools::any(&row.frame), theme);
     if row.is_stale() {
         parts.iter_mut().for_each(|part| part.style = theme.style(Role::Dim));
     }
@@ -400,41 +409,72 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     );
 }
 
-/// Sets of legend labels, longest first. A part with an empty label is omitted.
-const LEGENDS: [[&str; 7]; 4] = [
-    ["", "", "", "processes", "unattributed", "driver", "free"],
-    ["", "", "", "proc", "unattr", "drv", "free"],
-    ["", "", "", "proc", "unattr", "", "free"],
-    ["", "", "", "proc", "", "", "free"],
-];
-const POOLED_LEGENDS: [[&str; 7]; 5] = [
+/// Legend labels of the memory parts, and shorter ones for narrow terminals.
+const LABELS: [[&str; 7]; 2] = [
     ["alloc", "idle", "other", "not readable", "unattributed", "driver", "free"],
-    ["alloc", "idle", "other", "proc", "unattr", "driver", "free"],
-    ["alloc", "idle", "other", "", "", "driver", "free"],
-    ["alloc", "idle", "other", "", "", "", "free"],
-    ["alloc", "idle", "other", "", "", "", ""],
+    ["alloc", "idle", "other", "proc", "unattr", "drv", "free"],
 ];
 
-/// Draws the memory bar's legend above the bar, using the longest labels that fit.
-pub fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
-    let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
-    let fits = |words: &&[&str; 7]| {
-        let shown = words.iter().filter(|w| !w.is_empty());
-        shown.map(|w| w.len() + 2).sum::<usize>() <= usize::from(width) + 1
+/// Label of the memory of processes while no pool is known, and a shorter one.
+const PROCESSES_LABELS: [&str; 2] = ["processes", "proc"];
+
+/// Forms of the legend, from the longest to the shortest: the set of labels, the gap between them, and the parts that
+/// are omitted.
+const LEGENDS: [(usize, &str, &[usize]); 8] = [
+    (0, " ", &[]),
+    (1, " ", &[]),
+    (1, " ", &[DRIVER]),
+    (1, " ", &[DRIVER, UNATTRIBUTED]),
+    (1, "", &[DRIVER, UNATTRIBUTED]),
+    (1, " ", &[DRIVER, UNATTRIBUTED, OTHER]),
+    (1, "", &[DRIVER, UNATTRIBUTED, OTHER]),
+    (1, "", &[DRIVER, UNATTRIBUTED, OTHER, FREE]),
+];
+const OTHER: usize = 2;
+const PROCESSES: usize = 3;
+const UNATTRIBUTED: usize = 4;
+const DRIVER: usize = 5;
+const FREE: usize = 6;
+
+/// Draws the legend of the memory bars `splits` in the longest form that fits. Parts without a cell in any bar of that
+/// width are omitted.
+pub fn legend<'a>(
+    splits: impl Iterator<Item = &'a Accounting>,
+    area: Rect,
+    frame: &Frame,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let pooled = pools::any(frame);
+    let mut is_seen = [pooled, pooled, false, !pooled, false, false, true];
+    for split in splits {
+        let cells = bar::divide(&amounts(split), usize::from(area.width));
+        for (seen, cells) in is_seen.iter_mut().zip(cells) {
+            *seen |= cells > 0;
+        }
+    }
+    let labels = |(form, gap, omitted): (usize, &'static str, &[usize])| {
+        let shown = (0..LABELS[form].len()).filter(|i| is_seen[*i] && !omitted.contains(i));
+        let label = |i| match i {
+            PROCESSES if !pooled => PROCESSES_LABELS[form],
+            _ => LABELS[form][i],
+        };
+        let labels: Vec<_> = shown.map(|i| (i, label(i))).collect();
+        let width = labels.iter().map(|(_, label)| label.len() + 1 + gap.len()).sum::<usize>();
+        (width <= usize::from(area.width) + gap.len()).then_some((labels, gap))
     };
-    let Some(words) = legends.iter().find(fits) else {
+    let Some((labels, gap)) = LEGENDS.into_iter().find_map(labels) else {
         return;
     };
+    let shapes = shapes(pooled, theme);
     let mut pieces = Vec::new();
-    for ((glyph, role), word) in shapes(pooled, theme).into_iter().zip(words) {
-        if word.is_empty() {
-            continue;
-        }
+    for (i, label) in labels {
+        let (glyph, role) = shapes[i];
         pieces.push((glyph, theme.style(role)));
-        pieces.push((*word, theme.style(Role::Dim)));
-        pieces.push((" ", theme.style(Role::Dim)));
+        pieces.push((label, theme.style(Role::Dim)));
+        pieces.push((gap, theme.style(Role::Dim)));
     }
-    crate::tui::widgets::cells::put_all(buffer, x, y, x + width, &pieces);
+    crate::tui::widgets::cells::put_all(buffer, area.x, area.y, area.right(), &pieces);
 }
 
 #[cfg(test)]

@@ -316,7 +316,7 @@ impl Overview {
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
             let lines = app.lines.len();
-            return Some(match hit(app, lines, at, place, layout.processes)? {
+            return Some(match hit(app, &app.rows, lines, at, place, layout.processes)? {
                 Pressed::Row(line) => Pressed::Row(line + app.frame.gpus.len()),
                 heading => heading,
             });

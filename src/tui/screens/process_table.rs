@@ -4,13 +4,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
-use crate::tui::columns::{GROWTH, PROCESS_COLUMNS};
-use crate::tui::groups::TableRow;
+use crate::tui::columns::{self, GROWTH, PROCESS_COLUMNS};
+use crate::tui::groups::{Grouping, TableRow};
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::split_left;
-use crate::tui::widgets::cells::{columns, put_glyph, put_line};
-use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
+use crate::tui::widgets::cells::{self, put_glyph, put_line};
+use crate::tui::widgets::table::{self, Cell, Column, Hidden, Placed, View, placed, scrolled};
 
 /// Draws `rows`, scrolled to make row `at` visible. Shows the cursor on that row if `marked` is set. Returns the number
 /// of rows below the visible ones.
@@ -25,7 +25,7 @@ pub fn draw_processes(
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
     let has_tag = |row: &ProcessRow| app.tags.has(row.id().key);
     let place = RowPosition { at, marked, area };
-    draw(app, rows, cell, has_tag, &place, buffer)
+    draw(app, &view(app, rows), rows, cell, has_tag, &place, buffer)
 }
 
 /// Draws the app's process table, which may be grouped. Returns the number of lines below the visible ones.
@@ -45,7 +45,8 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
         row.is_some_and(|row| app.tags.has(row.id().key))
     };
     let place = RowPosition { at, marked, area };
-    let below = draw(app, &app.lines, cell, has_tag, &place, buffer);
+    let view = view(app, &app.rows);
+    let below = draw(app, &view, &app.lines, cell, has_tag, &place, buffer);
     draw_names(app, at, area, buffer);
     below
 }
@@ -53,13 +54,13 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
 /// Draws the group names in the columns to the left of the first sum.
 fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
     let (_, table) = split(app, area);
-    let placed = placed(PROCESS_COLUMNS, &view(app), table);
+    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
     let offset = scrolled(at, app.lines.len(), rows_of(area));
     let shown = (area.y + 1..area.bottom()).zip(app.lines.iter().skip(offset));
     for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
         let first_sum = placed.iter().find_map(|place| {
             let text = group.cell(PROCESS_COLUMNS[place.column].title).text;
-            let width = u16::try_from(columns(&text)).ok().filter(|w| *w > 0)?;
+            let width = u16::try_from(cells::columns(&text)).ok().filter(|w| *w > 0)?;
             Some((place.x + place.width).saturating_sub(width + 1))
         });
         let x = table.x + 1;
@@ -73,11 +74,18 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.theme).dim_if(row.is_stale())
 }
 
-/// Returns the heading or line at a position in a table with `lines` lines.
-pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
+/// Returns the heading or line at a position in a table of `rows` with `lines` lines.
+pub fn hit(
+    app: &App,
+    rows: &[ProcessRow],
+    lines: usize,
+    at: usize,
+    place: Position,
+    area: Rect,
+) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
-        let placed = placed(PROCESS_COLUMNS, &view(app), table);
+        let placed = placed(PROCESS_COLUMNS, &view(app, rows), table);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
@@ -85,16 +93,17 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
     (line < lines).then_some(Pressed::Row(line))
 }
 
-/// Returns true if a process table of this width shows a column.
+/// Returns true if the overview's process table shows a column at this width.
 pub fn shows(app: &App, title: &str, width: u16) -> bool {
     let (_, table) = split(app, Rect { width, ..Rect::default() });
-    let placed = placed(PROCESS_COLUMNS, &view(app), table);
+    let placed = placed(PROCESS_COLUMNS, &view(app, &app.rows), table);
     placed.iter().any(|place| PROCESS_COLUMNS[place.column].title == title)
 }
 
-/// Returns the minimum terminal width at which the process table shows a column.
+/// Returns the minimum terminal width at which the overview's process table shows a column.
 pub fn min_width(app: &App, column: usize) -> u16 {
-    table::min_width(PROCESS_COLUMNS, &view(app), column) + u16::from(!app.tags.is_empty())
+    table::min_width(PROCESS_COLUMNS, &view(app, &app.rows), column)
+        + u16::from(!app.tags.is_empty())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,20 +123,26 @@ fn split(app: &App, area: Rect) -> (u16, Rect) {
     (tags, table)
 }
 
-/// Returns the options for drawing the table, without a cursor.
-fn view(app: &App) -> View {
+/// Returns the options for drawing a table of `rows`, without a cursor.
+fn view(app: &App, rows: &[ProcessRow]) -> View {
     let sort = app.sort.and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     View {
         cursor: None,
         offset: 0,
         sorted: app.sort,
         descending: sort.is_some_and(|sort| sort.first.descends(app.inverted)),
-        hidden: app.hidden_columns.or(app.empty_columns),
+        hidden: app.hidden_columns.or(empty_columns(app, rows)),
         promoted: [
             has_several_users(app).then(|| column_at("USER")).flatten(),
             app.all_rows.iter().any(ProcessRow::is_growing).then(|| column_at(GROWTH)).flatten(),
         ],
     }
+}
+
+/// Returns the columns without a value in `rows`, or in all processes if the filter hides every row.
+pub fn empty_columns(app: &App, rows: &[ProcessRow]) -> Hidden {
+    let rows = if rows.is_empty() { &app.all_rows } else { rows };
+    columns::empty(rows, app.grouping != Grouping::Flat, &app.theme)
 }
 
 /// Returns true if the processes belong to different users, who need to know whose process uses a GPU.
@@ -149,6 +164,7 @@ struct RowPosition {
 
 fn draw<R>(
     app: &App,
+    view: &View,
     rows: &[R],
     cell: impl Fn(&Column<ProcessRow>, &R) -> Cell,
     has_tag: impl Fn(&R) -> bool,
@@ -159,7 +175,7 @@ fn draw<R>(
     let height = rows_of(area);
     let offset = scrolled(place.at, rows.len(), height);
     let at = place.at.min(rows.len().saturating_sub(1));
-    let view = View { cursor: place.marked.then_some(at), offset, ..view(app) };
+    let view = View { cursor: place.marked.then_some(at), offset, ..*view };
     let (tags, table) = split(app, area);
     table::draw(PROCESS_COLUMNS, rows, cell, &view, table, buffer, &app.theme);
     if tags > 0 {

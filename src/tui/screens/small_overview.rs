@@ -276,8 +276,9 @@ fn draw_grid(
     }
     let used = at(gpus.len().div_ceil(across));
     if used + 1 < body.height {
-        let pooled = pools::any(&app.frame);
-        legend(body.x, body.width, body.y + used, pooled, buffer, &app.theme);
+        let pools = app.frame.pools.as_ref();
+        let splits: Vec<_> = gpus.iter().filter_map(|gpu| account_pools(gpu, pools)).collect();
+        legend(splits.iter(), row(body, body.y + used), &app.frame, buffer, &app.theme);
     }
     let last = row(body, body.bottom() - 1);
     match process {

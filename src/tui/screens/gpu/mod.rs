@@ -220,8 +220,8 @@ impl Screen for GpuScreen {
         if !parts.processes.contains(place) {
             return Hit::Nothing;
         }
-        let lines = self.rows(app).len();
-        match hit(app, lines, self.cursor, place, parts.processes) {
+        let rows = self.rows(app);
+        match hit(app, &rows, rows.len(), self.cursor, place, parts.processes) {
             Some(Pressed::Heading(column)) => Hit::Column(column),
             Some(Pressed::Row(line)) => {
                 let same = self.pane == Pane::Processes && line == self.cursor;
