@@ -442,6 +442,20 @@ pub const ANCHORS: &[&str] = &[
     "Retired Pages",
     "RuntimeClass",
     "ONNXRuntimeError",
+    "physical batch size",
+    "text-format inference",
+    "Poll failed for model",
+    "the model expects",
+    "unexpected inference",
+    "unexpected shape for input",
+    "supports batching but",
+    "specified max-batch",
+    "greater than the derived",
+    "Every node should have",
+    "maximum context length",
+    "model's context length",
+    "requires Flash Attention",
+    "does not support tools",
 ];
 
 /// Part of a log that consists of complete lines.
