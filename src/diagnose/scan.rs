@@ -715,7 +715,13 @@ fn searchers() -> &'static [Searcher] {
         // Split the anchors into parts of nearly equal size. Otherwise, the last search could be left with only a few
         // anchors, but would take as long as one with many.
         let searches = ANCHORS.len().div_ceil(MAX_ANCHORS_PER_SEARCH);
-        let parts = ANCHORS.chunks(ANCHORS.len().div_ceil(searches));
+        // The vector search compares the lower halves of the first four bytes. Similar anchors share a search, which then
+        // has fewer false candidates. This halves the time.
+        let mut anchors = ANCHORS.to_vec();
+        anchors.sort_unstable_by_key(|anchor| -> [u8; 4] {
+            std::array::from_fn(|i| anchor.as_bytes().get(i).map_or(0, |byte| byte & 0xf))
+        });
+        let parts = anchors.chunks(anchors.len().div_ceil(searches));
         parts.map(Searcher::of).collect()
     })
 }
