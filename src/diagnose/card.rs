@@ -147,6 +147,10 @@ pub struct Signature {
     /// Expressions that prevent a match if they occur between the start of the line and 400 bytes after the match.
     #[serde(default)]
     pub unless: Vec<String>,
+    /// Expressions that prevent a match if they occur anywhere later in the excerpt, several KiB long: a stopped job
+    /// continued.
+    #[serde(default)]
+    pub unless_later: Vec<String>,
     /// True if ordinary prose can contain the signature's words. In that case, the signature does not match inside a
     /// sentence, a quotation or a list item.
     #[serde(default)]

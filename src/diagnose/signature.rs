@@ -77,6 +77,7 @@ struct Rule {
     card: usize,
     pattern: Pattern,
     unless: Vec<Pattern>,
+    unless_later: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
     /// Literals from the build script. An empty list means that the expression has no required literals.
@@ -180,6 +181,7 @@ impl Signatures {
                     card,
                     pattern: Pattern::new(&signature.r#match),
                     unless: signature.unless.iter().map(|u| Pattern::new(u)).collect(),
+                    unless_later: signature.unless_later.iter().map(|u| Pattern::new(u)).collect(),
                     plain_words: signature.plain_words,
                     weak: signature.weak,
                     needles: signature.needles.clone(),
@@ -199,7 +201,7 @@ impl Signatures {
     pub fn errors(&self) -> Vec<(usize, String)> {
         let rules = self.rules.iter();
         let signatures = rules.flat_map(|r| {
-            let all = std::iter::once(&r.pattern).chain(&r.unless);
+            let all = std::iter::once(&r.pattern).chain(&r.unless).chain(&r.unless_later);
             all.map(move |pattern| (r.card, pattern))
         });
         let extracts = self.extracts.iter().enumerate();
@@ -237,7 +239,9 @@ impl Signatures {
             };
             let line = flow.line_start(whole.start());
             let near = slice(&flow.text, line, whole.end() + UNLESS_REACH);
+            let later = slice(&flow.text, whole.end(), flow.text.len());
             if rule.unless.iter().any(|u| u.is_in(near))
+                || rule.unless_later.iter().any(|u| u.is_in(later))
                 || !printed_error::is_machine_printed(
                     &flow.text,
                     line,
