@@ -386,8 +386,13 @@ fn style() -> Style {
 
 fn style_of(is_terminal: bool) -> Style {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let width = width_of(is_terminal);
-    Style { width, colour: is_terminal && !is_plain, wraps_copied_text: is_terminal }
+    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
+    Style {
+        width: width_of(is_terminal),
+        colour: is_terminal && !is_plain,
+        wraps_commands: is_terminal,
+        height: size.map(|(_, height)| usize::from(height)),
+    }
 }
 
 fn exit_code(left: CloseReason) -> u8 {

@@ -165,7 +165,8 @@ fn is_listed(host: &str, known_hosts: &Path) -> bool {
 }
 
 /// Words that other tools use for what gputop offers under another name.
-const OTHER_WORDS: [(&str, &str); 9] = [
+const OTHER_WORDS: [(&str, &str); 10] = [
+    ("list", "To list saved incidents: `gputop incidents`; GPUs and processes: `gputop once`"),
     ("kill", "To end a process, press x in the dashboard"),
     ("top", "To open the dashboard: `gputop`"),
     ("watch", "To open the dashboard: `gputop`"),
@@ -198,7 +199,8 @@ fn likely_mistake(
             true => format!("To play a recording: `gputop replay {shown}`"),
             false => format!("To explain a log: `gputop explain {shown}`"),
         };
-        return Some(format!("`{shown}` is a file, not a host. {advice}"));
+        let what = if Path::new(word).is_dir() { "directory" } else { "file" };
+        return Some(format!("`{shown}` is a {what}, not a host. {advice}"));
     }
     // Accept a name with a user or a port, which can only be a host.
     if subcommands.is_empty() || word.contains(['@', ':']) {

@@ -18,6 +18,7 @@ pub(super) use printed_values::largest_label;
 pub(super) use stack::kernel_package;
 
 use super::card::Card;
+use super::catalogue::Catalogue;
 use super::fields::FieldMap;
 use super::signature::Pattern;
 use super::traceback::Frame;
@@ -124,7 +125,11 @@ fn beside(pattern: &str, case: &Case<'_>) -> Finding {
         Some(beginning) => id.starts_with(beginning),
         None => **id == pattern,
     });
-    found.map_or(Finding::Silent, |id| Finding::For(format!("{id} was found in the same crash")))
+    found.map_or(Finding::Silent, |id| {
+        let card = Catalogue::embedded().card(id);
+        let name = card.map_or(*id, |card| card.headline.as_str());
+        Finding::For(format!("{name} was found in the same crash"))
+    })
 }
 
 /// Prefix of a condition that is an expression for the log: `log:Loaded \d+ blocks`.

@@ -166,6 +166,23 @@ pub struct Parent {
     pub name: String,
 }
 
+/// Shortens `/opt/conda/bin/python3 -u train.py --lr 1` to `train.py --lr 1`. For other programs, removes only the
+/// directory.
+pub fn without_interpreter(command: &str) -> String {
+    const OMITTED_OPTIONS: [&str; 8] = ["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"];
+    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let is_python = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == "python";
+    let words: Vec<&str> =
+        rest.split(' ').skip_while(|word| OMITTED_OPTIONS.contains(word)).collect();
+    match words.as_slice() {
+        [] | [""] => name.to_owned(),
+        ["-m", module @ ..] if is_python && !module.is_empty() => module.join(" "),
+        words if is_python && !words[0].starts_with('-') => words.join(" "),
+        _ => format!("{name} {rest}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +203,19 @@ mod tests {
                 ..Process::default()
             };
             assert_eq!(process.program(), name, "{command}");
+        }
+    }
+
+    #[test]
+    fn command_omits_the_python_interpreter() {
+        for (command, shown) in [
+            ("/opt/conda/bin/python3.12 -u train.py --lr 1", "train.py --lr 1"),
+            ("python -m torch.distributed.run a.py", "torch.distributed.run a.py"),
+            ("python3 -c import torch", "python3 -c import torch"),
+            ("/usr/bin/blender scene.blend", "blender scene.blend"),
+            ("python3", "python3"),
+        ] {
+            assert_eq!(without_interpreter(command), shown);
         }
     }
 }

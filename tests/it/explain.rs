@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use gputop::diagnose::{Catalogue, explain, recovery};
 use gputop::export::explanation::{Detail, Style, text};
-use gputop::model::incident::Verdict;
+use gputop::model::incident::{Incident, Verdict};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -116,7 +116,7 @@ fn prints_the_sections_in_order() {
 #[test]
 fn the_default_answer_fits_a_screen() {
     let catalogue = Catalogue::embedded();
-    let style = Style { width: 80, colour: false, wraps_copied_text: false };
+    let style = Style { width: 80, colour: false, wraps_commands: false, height: None };
     let mut too_long = Vec::new();
     for card in &catalogue.cards {
         for example in &card.examples {
@@ -149,12 +149,22 @@ fn the_answer_for_many_logs_fits_a_screen() {
         write(&folder, &format!("job{job}.log"), log);
     }
     let folder = folder.path().display().to_string();
+    // A pipe has no size, so all incidents are listed.
     let text = out(&run(&[&folder]));
-    assert!(text.lines().count() <= 24, "{text}");
     assert!(
-        text.contains("\nFIX   1") && text.contains("OTHERS  39 incidents, 2 listed (use --all"),
+        text.contains("\nFIX   1") && text.contains("OTHERS  39 incidents (use --all"),
         "{text}"
     );
+    assert_eq!(text.lines().filter(|line| line.contains(".log:5  oom-frag")).count(), 39);
+    let incidents = json_of(&run(&["--json", &folder]))["incidents"].clone();
+    let incidents: Vec<Incident> = serde_json::from_value(incidents).unwrap();
+    for (height, listed) in [(24, "39 incidents, 1 listed (use"), (100, "39 incidents (use")] {
+        let style = Style { width: 80, colour: false, wraps_commands: true, height: Some(height) };
+        let text =
+            gputop::export::explanation::text(&incidents, Detail::Short { more: "-v" }, &style);
+        assert!(text.lines().count() < height, "{text}");
+        assert!(text.contains(listed), "{text}");
+    }
     assert!(out(&run(&["--verbose", &folder])).lines().count() > 60);
 }
 
@@ -848,7 +858,7 @@ proptest! {
     fn survives_hostile_text(parts in prop::collection::vec(hostile(), 0..40)) {
         let log = parts.concat();
         for incident in explain(Catalogue::embedded(), "x", &log) {
-            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false, wraps_copied_text: false });
+            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false, wraps_commands: false, height: None });
             prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         }
     }
@@ -908,7 +918,7 @@ proptest! {
             }
         }
         let _ = gputop::export::explanation::markdown(&found, true);
-        let style = Style { width: 60, colour: true, wraps_copied_text: true };
+        let style = Style { width: 60, colour: true, wraps_commands: true, height: None };
         let _ = text(&found, Detail::All, &style);
     }
 }

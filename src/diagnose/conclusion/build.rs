@@ -253,8 +253,15 @@ pub(super) fn program(
 
 /// Returns the script that was started: the file of the outermost stack frame, if that frame is at the top level of a
 /// user's file. A log may begin in the middle of a traceback, so the outermost frame in the log may be in an imported
-/// module instead.
+/// module instead. Returns a placeholder if only such files are known, unless one has the name that cards use.
 fn script(frames: &[Frame]) -> Option<&str> {
+    started_script(frames).or_else(|| {
+        let name = base_name(&own_frame(frames)?.file);
+        Some(if name == "train.py" { name } else { "YOUR_SCRIPT.py" })
+    })
+}
+
+fn started_script(frames: &[Frame]) -> Option<&str> {
     let mut frames = frames.iter().filter(|frame| !frame.file.starts_with("<frozen"));
     let first = frames.next().filter(|frame| frame.is_users())?;
     let is_import = first
@@ -325,8 +332,9 @@ mod tests {
         let start = frame("<frozen runpy>", "_run_code", "exec(code)");
         assert_eq!(script(&[start, main]), Some("train_net.py"));
         let middle = frame("/opt/engine/unet.py", "forward", "x = self.up(x)");
-        assert_eq!(script(&[middle]), None);
+        assert_eq!(script(&[middle]), Some("YOUR_SCRIPT.py"));
         let imported = frame("/src/axolotl/builder.py", "<module>", "from axolotl import x");
-        assert_eq!(script(&[imported]), None);
+        assert_eq!(script(&[imported]), Some("YOUR_SCRIPT.py"));
+        assert_eq!(script(&[]), None);
     }
 }

@@ -6,10 +6,12 @@ use super::{StyledLine, Tone};
 use crate::model::Incident;
 use crate::model::incident::FixKind;
 
-/// Wraps `text` to `width`. A word that is wider than `width` gets a line of its own.
+/// Wraps `text` to `width`. Code between backticks stays on one line if it fits. A word that is wider than `width` gets a
+/// line of its own.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in words_and_code(text, width) {
+        let word = word.as_str();
         match lines.last_mut() {
             Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
@@ -19,6 +21,29 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Splits `text` at spaces, except within code between backticks that is not wider than `width`.
+fn words_and_code(text: &str, width: usize) -> Vec<String> {
+    let is_open = |piece: &str| piece.matches('`').count() % 2 == 1;
+    let mut pieces: Vec<String> = Vec::new();
+    let mut words = text.split_whitespace();
+    while let Some(word) = words.next() {
+        let mut piece = word.to_owned();
+        let mut ahead = words.clone();
+        while is_open(&piece) && piece.width() <= width {
+            let Some(next) = ahead.next() else { break };
+            piece.push(' ');
+            piece.push_str(next);
+        }
+        if !is_open(&piece) && piece.width() <= width {
+            words = ahead;
+            pieces.push(piece);
+        } else {
+            pieces.push(word.to_owned());
+        }
+    }
+    pieces
 }
 
 /// Appends `text` after `label`, which is padded to `indent` cells. Further lines are indented by the same amount.
@@ -32,8 +57,21 @@ pub(super) fn labelled(out: &mut String, label: &str, text: &str, indent: usize,
     }
 }
 
+/// Text to copy that [`wrap_lines`] wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrapped {
+    /// Only shell commands, which can be continued on the next line.
+    Commands,
+    All,
+}
+
 /// Wraps the overlong lines of an explanation.
-pub fn wrap_lines(lines: Vec<StyledLine>, incident: &Incident, width: usize) -> Vec<StyledLine> {
+pub fn wrap_lines(
+    lines: Vec<StyledLine>,
+    incident: &Incident,
+    width: usize,
+    wrapped: Wrapped,
+) -> Vec<StyledLine> {
     let is_shell = |text: &str| {
         let fix = incident.fixes.iter().find(|fix| fix.change == text);
         fix.is_some_and(|fix| matches!(fix.kind, FixKind::Env | FixKind::Command))
@@ -46,7 +84,10 @@ pub fn wrap_lines(lines: Vec<StyledLine>, incident: &Incident, width: usize) -> 
                 let is_command = is_shell(text);
                 for part in text.split('\n') {
                     let part = StyledLine(vec![(Tone::Change, part.to_owned())]);
-                    out.extend(wrap_line(part, width, is_command));
+                    match is_command || wrapped == Wrapped::All {
+                        true => out.extend(wrap_line(part, width, is_command)),
+                        false => out.push(part),
+                    }
                 }
             }
             _ => out.extend(wrap_line(line, width, false)),
@@ -118,6 +159,8 @@ mod tests {
     fn wraps_at_blanks_and_keeps_long_words_whole() {
         assert_eq!(wrapped("a bb  ccc dddddddd", 6), ["a bb", "ccc", "dddddddd"]);
         assert_eq!(wrapped("", 6), [""; 0]);
+        assert_eq!(wrapped("run `a bb c`, then", 10), ["run", "`a bb c`,", "then"]);
+        assert_eq!(wrapped("run `a bb ccc dd` or `e", 8), ["run `a", "bb ccc", "dd` or", "`e"]);
     }
 
     fn wrapped_line(text: &str, width: usize, is_command: bool) -> Vec<String> {
@@ -147,8 +190,8 @@ mod tests {
         let command = format!("{} python train.py", "A=expandable_segments:True ".repeat(4).trim());
         let fix = Fix { change: command.clone(), kind: FixKind::Env, ..Fix::default() };
         let incident = Incident { fixes: vec![fix], ..Incident::default() };
-        let printed = |wraps_copied_text| {
-            let style = Style { width: 60, colour: false, wraps_copied_text };
+        let printed = |wraps_commands| {
+            let style = Style { width: 60, colour: false, wraps_commands, height: None };
             text(std::slice::from_ref(&incident), Detail::Full, &style)
         };
         assert!(printed(false).lines().any(|line| line == command));

@@ -7,7 +7,7 @@ mod quote;
 mod scene;
 mod text;
 
-pub use lines::{wrap_lines, wrapped};
+pub use lines::{Wrapped, wrap_lines, wrapped};
 pub use markdown::{fenced, markdown};
 pub use scene::{Others, scene, versions};
 pub(super) use text::check;

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use super::text::{INDENT, StyledLine, label};
 use crate::model::holders::Quality;
 use crate::model::holders::summary::HolderSummary;
+use crate::model::process::without_interpreter;
 use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::text::visible;
 use crate::model::{
@@ -135,7 +136,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
         let facts = process.process.and_then(|key| frame.process(key));
         let facts = facts.filter(|_| others == Others::Named);
         let name = facts.and_then(|facts| facts.command.value().or(Some(&facts.name)));
-        let name = name.map_or(String::new(), |name| format!(" {name}"));
+        let name = name.map_or(String::new(), |name| format!(" {}", without_interpreter(name)));
         let user = facts.and_then(|facts| facts.user.value());
         let user = user.map_or(String::new(), |user| format!(" ({user})"));
         let held = process.vram.get();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::lines::{labelled, wrap_lines};
+use super::lines::{Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
 use super::{log_position, subject, times, verdict};
 use crate::model::incident::{Cause, Verdict};
@@ -56,8 +56,10 @@ pub struct Style {
     /// Line width in terminal cells.
     pub width: usize,
     pub colour: bool,
-    /// True to also wrap text to copy, because a terminal would break it within words.
-    pub wraps_copied_text: bool,
+    /// True to also wrap shell commands, because a terminal would break them within words.
+    pub wraps_commands: bool,
+    /// Number of lines on the terminal, or `None` if the text is not for a terminal.
+    pub height: Option<usize>,
 }
 
 /// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
@@ -137,8 +139,8 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
     if !rest.is_empty() {
         let max = match detail {
             Detail::Short { .. } => {
-                let free = MAX_SHORT_LINES.saturating_sub(printed_lines(&lines) + 2);
-                free.min(MAX_SHORT_OTHERS)
+                let free = |height: usize| height.saturating_sub(printed_lines(&lines) + 3);
+                style.height.map_or(usize::MAX, |height| free(height.max(MAX_SHORT_LINES + 1)))
             }
             Detail::Full | Detail::All => usize::MAX,
         };
@@ -180,7 +182,7 @@ fn printed_lines(lines: &[StyledLine]) -> usize {
 /// Formats one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of a line and is not
 /// wrapped.
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
-    let style = Style { width, colour: false, wraps_copied_text: false };
+    let style = Style { width, colour: false, wraps_commands: false, height: None };
     limited(incident, &style, &Limits::FULL)
 }
 
@@ -221,8 +223,8 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
     causes(&mut out, incident, width, limits);
     excerpt(&mut out, incident, width, limits.quote);
     secondary(&mut out, incident, width, limits.secondary);
-    match style.wraps_copied_text {
-        true => wrap_lines(out, incident, width),
+    match style.wraps_commands {
+        true => wrap_lines(out, incident, width, Wrapped::Commands),
         false => out,
     }
 }
@@ -341,6 +343,7 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
         out.push(StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Dim, note)]));
     }
     let rows = rows(&incident.quote, width.saturating_sub(INDENT).max(20));
+    let is_cut = rows.len() > max_rows;
     for row in rows.into_iter().take(max_rows) {
         out.push(match row {
             QuoteRow::Text(text) => StyledLine::plain(blanks.clone() + &text),
@@ -348,6 +351,9 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
                 StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)])
             }
         });
+    }
+    if is_cut && let Some(StyledLine(pieces)) = out.last_mut() {
+        pieces.push((Tone::Dim, " [...]".to_owned()));
     }
 }
 
@@ -365,6 +371,7 @@ fn gpu_numbers(incident: &Incident) -> Option<String> {
 fn source_without_log(incident: &Incident) -> &'static str {
     match incident.detected_by {
         DetectedBy::Hook => "exception reported by the Python hook",
+        DetectedBy::Xid => "reported by the driver (NVML)",
         _ => "",
     }
 }
