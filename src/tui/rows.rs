@@ -15,7 +15,7 @@ use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};
 use crate::model::pool::{Pool, PoolStats};
-use crate::model::process::{Process, ProcessKey, RunState};
+use crate::model::process::{Process, ProcessKey, RunState, without_interpreter};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
@@ -127,11 +127,12 @@ pub struct Growth {
 /// Time within which memory that will be full deserves a warning, in minutes.
 const SOON: f64 = 5.0;
 
-/// Returns the time until `free` memory is used up by a growth in bytes per minute, or `None` if that is not soon.
+/// Returns the time until `free` memory is used up by a growth in bytes per minute, or `None` if that is not soon, or
+/// if nothing is left.
 pub fn full_in(free: Bytes, growth: f64) -> Option<Millis> {
     let minutes = free.0 as f64 / growth;
     let is_soon = growth >= MIN_SHOWN_GROWTH && minutes < SOON;
-    is_soon.then_some(Millis((minutes * 60_000.0) as u64))
+    is_soon.then_some(Millis((minutes * 60_000.0) as u64)).filter(|time| time.0 >= 1_000)
 }
 
 const NOT_LISTED: &str =
@@ -517,23 +518,6 @@ impl ProcessRow {
     }
 }
 
-/// Shortens `/opt/conda/bin/python3 -u train.py --lr 1` to `train.py --lr 1`. For other programs, removes only the
-/// directory.
-fn without_interpreter(command: &str) -> String {
-    const OMITTED_OPTIONS: [&str; 8] = ["-u", "-B", "-E", "-I", "-O", "-OO", "-s", "-S"];
-    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let is_python = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == "python";
-    let words: Vec<&str> =
-        rest.split(' ').skip_while(|word| OMITTED_OPTIONS.contains(word)).collect();
-    match words.as_slice() {
-        [] | [""] => name.to_owned(),
-        ["-m", module @ ..] if is_python && !module.is_empty() => module.join(" "),
-        words if is_python && !words[0].starts_with('-') => words.join(" "),
-        _ => format!("{name} {rest}"),
-    }
-}
-
 fn gone<T>() -> Reading<T> {
     Reading::Missing(Reason::Gone.into())
 }
@@ -554,18 +538,5 @@ mod tests {
         assert_eq!(full_in(Bytes::gib(30), 5.0 * gib), None);
         assert_eq!(full_in(Bytes::gib(0), 0.0), None);
         assert_eq!(full_in(Bytes::gib(30), -60.0 * gib), None);
-    }
-
-    #[test]
-    fn command_omits_the_python_interpreter() {
-        for (command, shown) in [
-            ("/opt/conda/bin/python3.12 -u train.py --lr 1", "train.py --lr 1"),
-            ("python -m torch.distributed.run a.py", "torch.distributed.run a.py"),
-            ("python3 -c import torch", "python3 -c import torch"),
-            ("/usr/bin/blender scene.blend", "blender scene.blend"),
-            ("python3", "python3"),
-        ] {
-            assert_eq!(without_interpreter(command), shown);
-        }
     }
 }

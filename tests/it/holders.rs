@@ -119,7 +119,7 @@ fn growth_is_shown_from_the_third_reading_on() {
 fn overview_names_what_grows_while_the_readings_are_current() {
     let mut app = app_after_readings(3);
     let shown = text(&mut app, "", 200, 50);
-    assert!(shown.contains("grows: trainer.hi"), "{shown}");
+    assert!(shown.contains("grows: trainer.h"), "{shown}");
     app.update(Update::Frame(Arc::new(frame(800))));
     let later = text(&mut app, "", 200, 50);
     assert!(!later.contains("grows: "), "{later}");

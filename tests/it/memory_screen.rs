@@ -678,11 +678,11 @@ fn the_legend_names_the_parts_that_are_seen() {
         text.lines().find(|line| line.contains("VRAM%")).map(str::to_owned).unwrap_or(text)
     };
     let narrow = legend(80);
-    for part in ["alloc", "idle", "proc", "free"] {
+    for part in ["alloc", "idle", "other", "proc"] {
         assert!(narrow.contains(part), "{part}: {narrow}");
     }
     let wide = legend(200);
-    assert!(wide.contains("not readable") && wide.contains("driver"), "{wide}");
+    assert!(wide.contains("not readable") && wide.contains("free"), "{wide}");
 }
 
 #[test]

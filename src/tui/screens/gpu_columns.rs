@@ -271,7 +271,7 @@ const MEMORY_COLUMNS: [Column<GpuRow>; 5] = [
         6,
         2,
         |row, theme| bytes(row.memory().free.get(), theme),
-        "Memory in GiB that the driver can still allocate. It is also the largest tensor that fits into a new process (FITS).",
+        "Memory in GiB that the driver can still allocate. A new process (FITS) can allocate about 0.5 GiB less.",
     ),
 ];
 
@@ -375,7 +375,7 @@ pub fn draw_gpus(
         let title = GPU_COLUMNS[placed.column].title;
         if title == BAR {
             let heading = Rect::new(placed.x, area.y, placed.width, 1);
-            legend(splits.iter().flatten(), heading, &app.frame, buffer, theme);
+            legend(splits.iter().flatten(), heading, pools::any(&app.frame), buffer, theme);
         }
         for (y, (row, split)) in (area.y + 1..area.bottom()).zip(rows.iter().zip(&splits)) {
             let cell = Rect::new(placed.x, y, placed.width, 1);
@@ -426,8 +426,8 @@ const LEGENDS: [(usize, &str, &[usize]); 8] = [
     (1, " ", &[DRIVER]),
     (1, " ", &[DRIVER, UNATTRIBUTED]),
     (1, "", &[DRIVER, UNATTRIBUTED]),
-    (1, " ", &[DRIVER, UNATTRIBUTED, OTHER]),
-    (1, "", &[DRIVER, UNATTRIBUTED, OTHER]),
+    (1, " ", &[DRIVER, UNATTRIBUTED, FREE]),
+    (1, "", &[DRIVER, UNATTRIBUTED, FREE]),
     (1, "", &[DRIVER, UNATTRIBUTED, OTHER, FREE]),
 ];
 const OTHER: usize = 2;
@@ -437,15 +437,14 @@ const DRIVER: usize = 5;
 const FREE: usize = 6;
 
 /// Draws the legend of the memory bars `splits` in the longest form that fits. Parts without a cell in any bar of that
-/// width are omitted.
+/// width are omitted. `pooled` is true if any bar shows pools.
 pub fn legend<'a>(
     splits: impl Iterator<Item = &'a Accounting>,
     area: Rect,
-    frame: &Frame,
+    pooled: bool,
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let pooled = pools::any(frame);
     let mut is_seen = [pooled, pooled, false, !pooled, false, false, true];
     for split in splits {
         let cells = bar::divide(&amounts(split), usize::from(area.width));

@@ -11,7 +11,8 @@ use super::log::LogScreen;
 use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
-    MAX_FIXES, Others, StyledLine, Tone, lines, markdown, program, scene, versions, wrap_lines,
+    MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
+    wrap_lines,
 };
 use crate::model::incident::{Fix, Incident, Severity};
 use crate::tui::action::Action;
@@ -108,7 +109,7 @@ impl IncidentScreen {
         if let Some(uid) = &shown.uid {
             all.push(text(format!("SAVED gputop incidents show {uid}")));
         }
-        wrap_lines(all, &self.incident, width)
+        wrap_lines(all, &self.incident, width, Wrapped::All)
     }
 
     fn markdown(&self) -> Copied {

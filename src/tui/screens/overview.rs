@@ -160,8 +160,8 @@ const PEAK_LEGEND: &str = "  ^peak";
 fn legend_text(app: &App, width: u16) -> String {
     let mut legend = match pools::any(&app.frame) {
         true if shows(app, "RESV", width) => LEGEND.to_owned(),
-        true => LEGEND_WITHOUT_RESV.to_owned(),
-        false => DRIVER_LEGEND.to_owned(),
+        true if shows(app, "ALLOC", width) => LEGEND_WITHOUT_RESV.to_owned(),
+        _ => DRIVER_LEGEND.to_owned(),
     };
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
     let gpus = app.frame.gpus.iter();
@@ -172,7 +172,7 @@ fn legend_text(app: &App, width: u16) -> String {
     };
     let parts = [
         (app.rows.iter().any(is_minimum), MINIMUM_LEGEND),
-        (pools::any(&app.frame), FITS_LEGEND),
+        (pools::any(&app.frame) && shows(app, "FITS", width), FITS_LEGEND),
         (app.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
         (true, &marks),
     ];

@@ -278,7 +278,8 @@ fn draw_grid(
     if used + 1 < body.height {
         let pools = app.frame.pools.as_ref();
         let splits: Vec<_> = gpus.iter().filter_map(|gpu| account_pools(gpu, pools)).collect();
-        legend(splits.iter(), row(body, body.y + used), &app.frame, buffer, &app.theme);
+        let pooled = pools::any(&app.frame);
+        legend(splits.iter(), row(body, body.y + used), pooled, buffer, &app.theme);
     }
     let last = row(body, body.bottom() - 1);
     match process {

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::facts::{dimmed, facts_of};
-use super::gpu_columns::{has_pools, notes, parts};
+use super::gpu_columns::{has_pools, legend, notes, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
 use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
@@ -22,7 +22,7 @@ use crate::tui::effect::Effect;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{
@@ -72,6 +72,9 @@ struct Parts {
 
 /// Minimum width of a facts column, in terminal columns.
 const MIN_FACTS: u16 = 58;
+
+/// Width of the legend of the memory bar, with all parts.
+const MAX_LEGEND_WIDTH: u16 = 62;
 
 impl GpuScreen {
     pub fn new(uuid: GpuUuid) -> Self {
@@ -174,7 +177,12 @@ fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         pieces.push(("  ", theme.style(Role::Dim)));
         pieces.push((&note.text, theme.style(note.role)));
     }
-    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+    let end = put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+    if let Some(split) = account_pools(gpu, app.frame.pools.as_ref()) {
+        let [_, rest] = split_left(row(area, area.y), end + 3 - area.x);
+        let [_, legend_area] = split_left(rest, rest.width.saturating_sub(MAX_LEGEND_WIDTH));
+        legend([split].iter(), legend_area, has_pools(&split), buffer, theme);
+    }
 }
 
 impl Screen for GpuScreen {

@@ -9,6 +9,9 @@ use crate::tui::screens::gpu_columns::has_pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
 
+/// Typical memory of a CUDA context, which a new process needs first.
+const CONTEXT: Bytes = Bytes::mib(512);
+
 /// Returns the memory accounting of a GPU, or the driver's values if no accounting is possible.
 pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
@@ -76,10 +79,11 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     )]);
     let sentences = gpu.unattributed.iter();
     list.extend(sentences.map(|part| Fact::Prose("  cause", part.sentence.clone())));
+    let fits = Bytes(printed[3].0.saturating_sub(CONTEXT.0));
     list.extend([
         Fact::Value("driver", text(printed[2]), Role::Driver, ""),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
-        Fact::Value("  FITS", format!("{}  for a new process", text(printed[3])), Role::Text, ""),
+        Fact::Value("  FITS", format!("{}  ~ for a new process", text(fits)), Role::Text, ""),
         Fact::Value("total", text(sum), Role::Text, Period::Tick.words()),
     ]);
     list
