@@ -97,7 +97,8 @@ pub fn wrap_lines(
 }
 
 /// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
-/// backslash, so that copying all its lines yields the same command.
+/// backslash, so that copying all its lines yields the same command. It is not broken between single quotes, where a
+/// backslash does not continue a line.
 fn wrap_line(line: StyledLine, width: usize, is_command: bool) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| text.width()).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
@@ -109,7 +110,7 @@ fn wrap_line(line: StyledLine, width: usize, is_command: bool) -> Vec<StyledLine
         line.0.iter().flat_map(|(tone, text)| text.chars().map(|c| (*tone, c))).collect();
     let mut rest = all.as_slice();
     let mut lines = Vec::new();
-    while let Some(end) = line_end(rest, room) {
+    while let Some(end) = line_end(rest, room, is_command) {
         let (first, after) = rest.split_at(end);
         lines.push(styled(first));
         if let Some(StyledLine(pieces)) = lines.last_mut().filter(|_| is_command) {
@@ -121,16 +122,18 @@ fn wrap_line(line: StyledLine, width: usize, is_command: bool) -> Vec<StyledLine
     lines
 }
 
-/// Returns the number of characters in the first wrapped line, or `None` if the whole line fits.
-fn line_end(text: &[(Tone, char)], width: usize) -> Option<usize> {
+/// Returns the number of characters in the first wrapped line, or `None` if the whole line fits or cannot be broken.
+fn line_end(text: &[(Tone, char)], width: usize, is_command: bool) -> Option<usize> {
     let mut used = 0;
     let mut end = None;
+    let mut is_quoted = false;
     for (at, (_, c)) in text.iter().enumerate() {
         used += c.width().unwrap_or(0);
-        if used > width && at > 0 {
+        if used > width && at > 0 && (end.is_some() || !is_quoted) {
             return Some(end.unwrap_or(at));
         }
-        if matches!(c, ' ' | '/') {
+        is_quoted ^= is_command && *c == '\'';
+        if matches!(c, ' ' | '/') && !is_quoted {
             end = Some(at + 1);
         }
     }
@@ -183,6 +186,10 @@ mod tests {
         let lines = wrapped_line(command, 30, true);
         assert!(lines.len() > 2 && lines.iter().all(|line| line.len() <= 30), "{lines:?}");
         assert_eq!(lines.join("\n").replace("\\\n", ""), command);
+        let quoted = "dmesg | grep -iE 'xid|out of memory|killed process' | tail -20 -c 100";
+        let lines = wrapped_line(quoted, 24, true);
+        assert_eq!(lines[1], "'xid|out of memory|killed process'\\");
+        assert_eq!(lines.join("\n").replace("\\\n", ""), quoted);
     }
 
     #[test]
