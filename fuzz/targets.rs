@@ -99,7 +99,7 @@ fn assert_printable(text: &str) {
 
 /// Prints incidents in every format and returns the text for a terminal.
 fn print(incidents: &[Incident]) -> String {
-    let style = explanation::Style { width: 72, colour: false, wraps_commands: true, height: None };
+    let style = explanation::Style { width: 72, colour: false, height: Some(24) };
     let _ = explanation::markdown(incidents, true);
     let _ = explanation::json(incidents);
     explanation::text(incidents, explanation::Detail::All, &style)

@@ -375,8 +375,8 @@ fn width() -> usize {
 
 /// Returns the terminal's width, or 80 if the output is not a terminal.
 fn width_of(is_terminal: bool) -> usize {
-    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
-    size.map_or(80, |(width, _)| if width == 0 { 80 } else { usize::from(width).clamp(40, 120) })
+    terminal_size(is_terminal)
+        .map_or(80, |(width, _)| if width == 0 { 80 } else { usize::from(width).clamp(40, 120) })
 }
 
 /// Returns the style of explanations on standard output.
@@ -384,14 +384,17 @@ fn style() -> Style {
     style_of(settings::has_terminal())
 }
 
+/// Returns the terminal's width and height, or `None` if the output is not a terminal or its size is unknown.
+fn terminal_size(is_terminal: bool) -> Option<(u16, u16)> {
+    if is_terminal { crossterm::terminal::size().ok() } else { None }
+}
+
 fn style_of(is_terminal: bool) -> Style {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let size = if is_terminal { crossterm::terminal::size().ok() } else { None };
     Style {
         width: width_of(is_terminal),
         colour: is_terminal && !is_plain,
-        wraps_commands: is_terminal,
-        height: size.map(|(_, height)| usize::from(height)),
+        height: terminal_size(is_terminal).map(|(_, height)| usize::from(height)),
     }
 }
 

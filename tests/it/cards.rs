@@ -49,7 +49,7 @@ fn quotes_in_an_explanation_are_not_failures() {
         let log = format!("step 1\n{}\n", example.text.trim_end());
         let incidents = read(&log);
         for width in [60, 80, 200] {
-            let style = Style { width, colour: false, wraps_commands: false, height: None };
+            let style = Style { width, colour: false, height: None };
             let explanation = text(&incidents, Detail::Full, &style);
             explained += usize::from(!explanation.is_empty());
             let both = format!("{log}\n{explanation}");

@@ -116,7 +116,7 @@ fn prints_the_sections_in_order() {
 #[test]
 fn the_default_answer_fits_a_screen() {
     let catalogue = Catalogue::embedded();
-    let style = Style { width: 80, colour: false, wraps_commands: false, height: None };
+    let style = Style { width: 80, colour: false, height: None };
     let mut too_long = Vec::new();
     for card in &catalogue.cards {
         for example in &card.examples {
@@ -159,7 +159,7 @@ fn the_answer_for_many_logs_fits_a_screen() {
     let incidents = json_of(&run(&["--json", &folder]))["incidents"].clone();
     let incidents: Vec<Incident> = serde_json::from_value(incidents).unwrap();
     for (height, listed) in [(24, "39 incidents, 1 listed (use"), (100, "39 incidents (use")] {
-        let style = Style { width: 80, colour: false, wraps_commands: true, height: Some(height) };
+        let style = Style { width: 80, colour: false, height: Some(height) };
         let text =
             gputop::export::explanation::text(&incidents, Detail::Short { more: "-v" }, &style);
         assert!(text.lines().count() < height, "{text}");
@@ -858,7 +858,7 @@ proptest! {
     fn survives_hostile_text(parts in prop::collection::vec(hostile(), 0..40)) {
         let log = parts.concat();
         for incident in explain(Catalogue::embedded(), "x", &log) {
-            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false, wraps_commands: false, height: None });
+            let text = text(&[incident], Detail::All, &Style { width: 60, colour: false, height: None });
             prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         }
     }
@@ -918,7 +918,7 @@ proptest! {
             }
         }
         let _ = gputop::export::explanation::markdown(&found, true);
-        let style = Style { width: 60, colour: true, wraps_commands: true, height: None };
+        let style = Style { width: 60, colour: true, height: Some(24) };
         let _ = text(&found, Detail::All, &style);
     }
 }

@@ -173,7 +173,7 @@ fn redacts_every_form_exactly() {
 /// The secret is before the error on the same line, so that the quote contains it.
 #[test]
 fn explanations_show_no_secrets() {
-    let style = Style { width: 200, colour: false, wraps_commands: false, height: None };
+    let style = Style { width: 200, colour: false, height: None };
     let mut explained = 0;
     for form in forms().iter().filter(|form| form.is_text() && form.is_secret()) {
         // Programs do not write part of a private key on the line of an error.

@@ -197,12 +197,12 @@ mod tests {
         let command = format!("{} python train.py", "A=expandable_segments:True ".repeat(4).trim());
         let fix = Fix { change: command.clone(), kind: FixKind::Env, ..Fix::default() };
         let incident = Incident { fixes: vec![fix], ..Incident::default() };
-        let printed = |wraps_commands| {
-            let style = Style { width: 60, colour: false, wraps_commands, height: None };
+        let printed = |height| {
+            let style = Style { width: 60, colour: false, height };
             text(std::slice::from_ref(&incident), Detail::Full, &style)
         };
-        assert!(printed(false).lines().any(|line| line == command));
-        let wrapped = printed(true);
+        assert!(printed(None).lines().any(|line| line == command));
+        let wrapped = printed(Some(24));
         assert!(wrapped.lines().all(|line| line.len() <= 60), "{wrapped}");
         assert!(wrapped.replace("\\\n", "").lines().any(|line| line == command), "{wrapped}");
     }

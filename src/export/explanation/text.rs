@@ -56,9 +56,8 @@ pub struct Style {
     /// Line width in terminal cells.
     pub width: usize,
     pub colour: bool,
-    /// True to also wrap shell commands, because a terminal would break them within words.
-    pub wraps_commands: bool,
-    /// Number of lines on the terminal, or `None` if the text is not for a terminal.
+    /// Height of the terminal in lines, or `None` if the text is not for a terminal. Only on a terminal, shell commands
+    /// are wrapped, because it would break them within words.
     pub height: Option<usize>,
 }
 
@@ -182,7 +181,7 @@ fn printed_lines(lines: &[StyledLine]) -> usize {
 /// Formats one incident in full, wrapped to `width` cells. Text to copy starts at the beginning of a line and is not
 /// wrapped.
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
-    let style = Style { width, colour: false, wraps_commands: false, height: None };
+    let style = Style { width, colour: false, height: None };
     limited(incident, &style, &Limits::FULL)
 }
 
@@ -223,9 +222,9 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
     causes(&mut out, incident, width, limits);
     excerpt(&mut out, incident, width, limits.quote);
     secondary(&mut out, incident, width, limits.secondary);
-    match style.wraps_commands {
-        true => wrap_lines(out, incident, width, Wrapped::Commands),
-        false => out,
+    match style.height {
+        Some(_) => wrap_lines(out, incident, width, Wrapped::Commands),
+        None => out,
     }
 }
 
