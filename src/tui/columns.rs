@@ -68,7 +68,7 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie: {command}"), Role::Bad),
-        // Programs that read files are blocked for an instant again and again. Only one that does nothing else is stuck.
+        // A program that reads files is often blocked briefly. It is stuck only if it uses no CPU meanwhile.
         RunState::Blocked if row.live_fact(|f| &f.cpu).get().is_none_or(|cpu| cpu.0 < 1.0) => {
             Cell::new(format!("blocked: {command}"), Role::Warn)
         }

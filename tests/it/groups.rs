@@ -1,7 +1,7 @@
 //! The process table as a tree, grouped, and with other columns.
 
-use gputop::model::process::{Parent, Process};
-use gputop::model::units::Pid;
+use gputop::model::process::{Parent, Process, RunState};
+use gputop::model::units::{Percent, Pid};
 use ratatui::crossterm::event::KeyCode;
 
 use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
@@ -218,4 +218,16 @@ fn columns_are_hidden_and_shown_and_the_rest_keeps_its_room() {
     desk.press(KeyCode::F(2));
     desk.send("\njj\n\x1b");
     assert_eq!(heading(&desk, 80), before);
+}
+
+#[test]
+fn only_a_process_without_cpu_use_is_marked_as_blocked() {
+    for (cpu, expected) in [(0.0, true), (40.0, false)] {
+        let member = Member::new(418, "ana", "train.py", &[(0, 20)]).with(|p| {
+            p.state = RunState::Blocked;
+            p.cpu = Percent(cpu).into();
+        });
+        let text = TestApp::new(1, &[member]).text(120, 40);
+        assert_eq!(text.contains("blocked: train.py"), expected, "{text}");
+    }
 }

@@ -195,7 +195,7 @@ fn a_gpu_screen_shows_what_fits_for_a_new_process() {
     app.send("\n");
     let text = app.text(120, 60);
     let fits = text.lines().find(|line| line.contains("FITS"));
-    assert!(fits.is_some_and(|line| line.contains("39.50 GiB  ~ for a new process")), "{text}");
+    assert!(fits.is_some_and(|line| line.contains("39.50 GiB~  for a new process")), "{text}");
     app.send("?/fits");
     let help = app.text(120, 60);
     assert!(help.contains("FREE") && help.contains("new process (FITS)"), "{help}");

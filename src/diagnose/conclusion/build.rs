@@ -253,7 +253,8 @@ pub(super) fn program(
 
 /// Returns the script that was started: the file of the outermost stack frame, if that frame is at the top level of a
 /// user's file. A log may begin in the middle of a traceback, so the outermost frame in the log may be in an imported
-/// module instead. Returns a placeholder if only such files are known, unless one has the name that cards use.
+/// module instead. If only such a file is known, returns a placeholder, or the file's name if it is `train.py`, which other
+/// files rarely import.
 fn script(frames: &[Frame]) -> Option<&str> {
     started_script(frames).or_else(|| {
         let name = base_name(&own_frame(frames)?.file);

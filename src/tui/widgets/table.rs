@@ -212,8 +212,8 @@ pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed
 /// minimum width.
 const OPTIONAL_PRIORITY: u8 = 8;
 
-/// Maximum width of hidden columns that the flexible column gets.
-const MAX_HIDDEN_WIDTH: u16 = 12;
+/// Maximum part of the width of hidden columns that the flexible column gets.
+const MAX_FREED_WIDTH: u16 = 12;
 
 /// Priority number of the sort column, unless its own is smaller. Rows sorted by a hidden column would look unsorted.
 const SORTED_PRIORITY: u8 = 2;
@@ -232,10 +232,11 @@ fn place_visible<T: ?Sized>(columns: &[Column<T>], view: &View, x: u16, width: u
     let mut order: Vec<usize> = (0..columns.len()).filter(shown).collect();
     order.sort_by_key(|&i| priority(i));
     let flexible = columns.iter().find(|column| column.align == Align::Rest);
-    // The width of hidden columns goes to the flexible column instead of to columns of little importance.
-    let is_important = |i: &usize| !shown(i) && columns[*i].priority < OPTIONAL_PRIORITY;
-    let hidden = (0..columns.len()).filter(is_important).map(|i| columns[i].width + 1).sum::<u16>();
-    let comfort = flexible.map_or(0, |column| column.width / 2 + hidden.min(MAX_HIDDEN_WIDTH));
+    // The flexible column gets the width of hidden columns that are otherwise on every terminal. The width of others,
+    // such as counters that are 0, goes to optional columns.
+    let is_hidden = |i: &usize| !shown(i) && columns[*i].priority <= PROMOTED_PRIORITY;
+    let freed = (0..columns.len()).filter(is_hidden).map(|i| columns[i].width + 1).sum::<u16>();
+    let comfort = flexible.map_or(0, |column| column.width / 2 + freed.min(MAX_FREED_WIDTH));
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
     for i in order {

@@ -83,7 +83,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     list.extend([
         Fact::Value("driver", text(printed[2]), Role::Driver, ""),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
-        Fact::Value("  FITS", format!("{}  ~ for a new process", text(fits)), Role::Text, ""),
+        Fact::Value("  FITS", format!("{}~  for a new process", text(fits)), Role::Text, ""),
         Fact::Value("total", text(sum), Role::Text, Period::Tick.words()),
     ]);
     list
