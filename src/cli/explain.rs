@@ -119,7 +119,7 @@ fn explained(catalogue: &Catalogue, paths: &[PathBuf]) -> Explained {
         source_lines::add(&mut found);
         logs.append(&mut found);
     }
-    // The ranks of a job may be given as separate files.
+    // The ranks of a job may be given as separate files. The last job comes first.
     for job in jobs(catalogue, logs) {
         explained.incidents.extend(diagnose(catalogue, &job, &Measured::default()));
         explained.logs.extend(job);
@@ -145,7 +145,7 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
 /// the user wants explained.
 fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
-    let last = logs.iter().rev().find_map(|log| Some((log, log.tracebacks.last()?)));
+    let last = logs.iter().find_map(|log| Some((log, log.tracebacks.last()?)));
     let mut out = match (bytes, logs.len()) {
         (_, 0) => return String::new(),
         (0, _) => "gputop: nothing to explain: the input is empty\n".to_owned(),

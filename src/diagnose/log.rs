@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::catalogue::Catalogue;
 use super::fields::FieldMap;
@@ -65,6 +66,8 @@ pub struct Sighting {
 #[derive(Debug, Default)]
 pub struct LogFindings {
     pub file: String,
+    /// Time at which the log was last written, if it is a file.
+    pub modified: Option<SystemTime>,
     /// Rank from the log's file name, if each rank has its own log.
     pub rank: Option<u32>,
     pub sightings: Vec<Sighting>,

@@ -140,6 +140,30 @@ fn the_default_answer_fits_a_screen() {
 }
 
 #[test]
+fn the_failure_of_the_last_job_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let ids = |logs: &[&str]| -> Vec<String> {
+        let incidents = json_of(&run(&[&["--json"], logs].concat()))["incidents"].clone();
+        let incidents = incidents.as_array().unwrap().iter();
+        incidents.map(|incident| incident["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (a, b) = (write(&folder, "a.log", OOM), write(&folder, "b.log", ASSERT));
+    let (oom, assert) = ("oom-fragmentation", "assert-embedding-range");
+    // Written at the same time, the files may be copies.
+    assert_eq!(ids(&[&a, &b]), [oom, assert]);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3_600);
+    fs::File::open(&a).unwrap().set_modified(old).unwrap();
+    assert_eq!(ids(&[&a, &b]), [assert, oom]);
+    // Times in all logs are more reliable than those of the files.
+    let at = |day: u32, log: &str| -> String {
+        log.lines().map(|line| format!("2026-11-{day}T10:00:00Z {line}\n")).collect()
+    };
+    let (c, d) = (write(&folder, "c.log", at(20, OOM)), write(&folder, "d.log", at(12, ASSERT)));
+    fs::File::open(&c).unwrap().set_modified(old).unwrap();
+    assert_eq!(ids(&[&d, &c]), [oom, assert]);
+}
+
+#[test]
 fn the_answer_for_many_logs_fits_a_screen() {
     let folder = tempfile::tempdir().unwrap();
     for job in 0..40 {
@@ -554,6 +578,9 @@ fn lists_consequences_below_their_cause() {
     assert_eq!(incident["id"], "assert-embedding-range");
     assert_eq!(incident["secondary"][0]["id"], "cublas-call-failed");
     assert_eq!(incident["fields"]["thread"], json!([7, 0, 0]));
+    let text = out(&piped(&["--verbose"], log.as_bytes()));
+    let headline = incident["secondary"][0]["headline"].as_str().unwrap();
+    assert!(text.contains(&format!("\nTHEN  {headline}: ")), "{text}");
     // The out-of-memory error of one rank caused the timeout of the other.
     let log =
         format!("{}{TIMEOUT}", OOM.lines().map(|l| format!("[rank0]: {l}\n")).collect::<String>());

@@ -73,13 +73,15 @@ fn read_file(
     progress: &mut Progress,
 ) -> io::Result<(LogFindings, Option<io::Error>)> {
     let file = File::open(path)?;
-    let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.len());
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file);
+    let size = metadata.as_ref().map(std::fs::Metadata::len);
     let name = path.display().to_string();
     let mut reader = LogReader::new(catalogue, &name);
     progress.next_input(&format!("{position}{name}"), size);
     let fault =
         decompressed(file).and_then(|mut input| feed(&mut reader, &mut input, progress)).err();
-    Ok((reader.finish(), fault))
+    let modified = metadata.and_then(|metadata| metadata.modified().ok());
+    Ok((LogFindings { modified, ..reader.finish() }, fault))
 }
 
 fn feed(

@@ -1,7 +1,9 @@
 //! Decides which logs in a directory belong to one job. A failure in one log can cause an error in another log only
 //! within the same job. The directory may also contain logs of unrelated jobs.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::build::standard_time;
 use super::grouping::{REPORTS, comes_late};
@@ -14,7 +16,7 @@ const MAX_MINUTES_APART: i64 = 40;
 /// Maximum difference between local times, in minutes.
 const MAX_ZONES_APART: i64 = 26 * 60;
 
-/// Returns the logs grouped by job, in their original order.
+/// Returns the logs grouped by job. The job that failed last comes first if the times are known.
 #[must_use]
 pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFindings>> {
     let mut jobs: Vec<Job> = Vec::new();
@@ -42,7 +44,30 @@ pub fn jobs(catalogue: &Catalogue, logs: Vec<LogFindings>) -> Vec<Vec<LogFinding
             _ => jobs.push(Job::of(log)),
         }
     }
-    jobs.into_iter().map(|job| job.logs).collect()
+    let mut jobs: Vec<_> = jobs.into_iter().map(|job| job.logs).collect();
+    last_first(&mut jobs);
+    jobs
+}
+
+/// Sorts jobs by the times in their logs, or else by the times at which their logs were last written.
+fn last_first(jobs: &mut [Vec<LogFindings>]) {
+    /// Logs that were all written within this time have probably been copied, and their order is unknown.
+    const MIN_SPREAD: Duration = Duration::from_mins(1);
+    let failed = |job: &Vec<LogFindings>| {
+        let times = job.iter().filter_map(last_time).filter(|time| time.has_year);
+        times.map(|time| time.time).max()
+    };
+    if jobs.iter().all(|job| failed(job).is_some()) {
+        return jobs.sort_by_cached_key(|job| Reverse(failed(job)));
+    }
+    let written = |job: &Vec<LogFindings>| job.iter().filter_map(|log| log.modified).max();
+    let times: Option<Vec<_>> = jobs.iter().map(written).collect();
+    let times = times.unwrap_or_default();
+    if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max())
+        && last.duration_since(*first).is_ok_and(|spread| spread > MIN_SPREAD)
+    {
+        jobs.sort_by_key(|job| Reverse(written(job)));
+    }
 }
 
 struct Job {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::quote::{QuoteRow, rows};
-use super::{log_position, subject, times, verdict};
+use super::{log_position, name, subject, times, verdict};
 use crate::model::incident::{Cause, Fix, FixKind, Incident};
 
 /// Width of the code block with a log excerpt, in characters.
@@ -64,7 +64,7 @@ fn write_full(out: &mut String, incident: &Incident) {
     if let Some(at) = &incident.at {
         let _ = writeln!(out, "Where: `{}`\n", at.replace('`', "'"));
     }
-    let then = incident.secondary.iter().map(|one| format!("{}: {}", one.id, one.title));
+    let then = incident.secondary.iter().map(|one| format!("{}: {}", name(one), one.title));
     list(out, "Then", &then.collect::<Vec<_>>());
     let references = incident.references.iter();
     let links = references.map(|one| format!("- [{}]({})\n", plain(&one.title), one.url));

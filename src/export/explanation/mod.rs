@@ -90,3 +90,8 @@ fn log_position(incident: &Incident) -> Option<String> {
 fn times(incident: &Incident) -> Option<String> {
     (incident.count > 1).then(|| format!("{} times", incident.count))
 }
+
+/// Returns the headline, or the ID of an incident that was recorded without one.
+fn name(incident: &Incident) -> &str {
+    if incident.headline.is_empty() { &incident.id } else { &incident.headline }
+}

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::lines::{Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
-use super::{log_position, subject, times, verdict};
+use super::{log_position, name, subject, times, verdict};
 use crate::model::incident::{Cause, Verdict};
 use crate::model::text::Escaped;
 use crate::model::{DetectedBy, Incident, Severity};
@@ -378,7 +378,7 @@ fn source_without_log(incident: &Incident) -> &'static str {
 fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max: usize) {
     for (n, one) in incident.secondary.iter().take(max).enumerate() {
         let times = times(one).map_or_else(String::new, |t| format!(" ({t})"));
-        let line = format!("{}{times}: {}", one.id, one.title);
+        let line = format!("{}{times}: {}", name(one), one.title);
         label(out, if n == 0 { "THEN" } else { "" }, &line, INDENT, width);
     }
     let more = incident.secondary.len().saturating_sub(max);
