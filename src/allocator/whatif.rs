@@ -71,6 +71,11 @@ impl WhatifResult {
     pub fn fits(&self) -> bool {
         self.oom.is_none()
     }
+
+    /// Returns the memory in live tensors when reserved memory peaks. The peak of live tensors may be at another time.
+    pub fn allocated_at_peak(&self) -> Bytes {
+        Bytes(self.peak_reserved.0.saturating_sub(self.idle_at_peak.0))
+    }
 }
 
 pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
@@ -276,6 +281,8 @@ mod tests {
         let expandable = replay(&trace, &rules("expandable_segments:True"), Room::UNLIMITED);
         assert!(native.fits() && expandable.fits());
         assert_eq!(native.peak_allocated, expandable.peak_allocated);
+        // The last three buffers.
+        assert_eq!(native.allocated_at_peak(), Bytes::mib(196 + 192 + 188));
         assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
         // The cache consists of small blocks that are released only when memory runs short, as on a small GPU.
         let tight = replay(&trace, &rules(""), room(700));

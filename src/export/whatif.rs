@@ -87,8 +87,8 @@ impl Device {
         let _ = writeln!(text, "{}", self.recording.words());
         let _ = writeln!(
             text,
-            "\n{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  SETTING",
-            "RESERVED", "ALLOCATED", "IDLE", "FITS", "RETRIES", "OOM AT"
+            "\n{:>10} {:>11} {:>10} {:>10} {:>7} {:>7}  SETTING",
+            "RESERVED", "= ALLOCATED", "+ IDLE", "FITS", "RETRIES", "OOM AT"
         );
         for played in &self.settings {
             let _ = writeln!(text, "{}", played.row(self.want));
@@ -180,11 +180,11 @@ impl Played {
     fn row(&self, want: Option<Bytes>) -> String {
         let outlook = &self.outlook;
         let fits = self.fits();
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
         let mut row = format!(
-            "{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}",
+            "{:>10} {:>11} {:>10} {:>10} {:>7} {:>7}  {}",
             outlook.peak_reserved.to_string(),
-            outlook.peak_allocated.to_string(),
+            outlook.allocated_at_peak().to_string(),
             outlook.idle_at_peak.to_string(),
             or_dash(fits.map(|fits| fits.to_string())),
             outlook.num_alloc_retries,

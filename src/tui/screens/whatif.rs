@@ -40,7 +40,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ("[ ]", "Show another device of the history."),
         (
             "RESERVED",
-            "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the peak memory in live tensors.",
+            "Peak memory that the allocator would have reserved from the driver. ALLOCATED is the part in live tensors at that time.",
         ),
         (
             "IDLE",
@@ -70,7 +70,9 @@ const COLUMNS: &[Column<Played>] = &[
     // The curve's letter, filled in by `table`.
     Column { align: Align::Left, ..figure("", 1, 0, |_, _| Cell::text("")) },
     figure("RESERVED", 11, 1, |played, _| Cell::text(played.outlook.peak_reserved.to_string())),
-    figure("ALLOCATED", 11, 5, |played, _| Cell::text(played.outlook.peak_allocated.to_string())),
+    figure("ALLOCATED", 11, 5, |played, _| {
+        Cell::text(played.outlook.allocated_at_peak().to_string())
+    }),
     figure("IDLE", 11, 4, |played, _| Cell::text(played.outlook.idle_at_peak.to_string())),
     figure("FITS", 11, 6, |played, theme| match played.fits() {
         Some(fits) => Cell::text(fits.to_string()),
@@ -158,7 +160,7 @@ impl WhatifScreen {
     fn table(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let rows: Vec<(usize, &Played)> = device.settings.iter().enumerate().collect();
         let height = usize::from(area.height.saturating_sub(1));
-        // In a narrow area, omit ALLOCATED: it differs little between settings, and setting names are long.
+        // In a narrow area, omit ALLOCATED, which is RESERVED without IDLE, because setting names are long.
         let mut hidden = Hidden::default();
         if area.width < 100 {
             let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
