@@ -90,7 +90,7 @@ actions! {
         View::pass;
     Open: Screens, "open", ["enter"], "open", "Open the GPU, process, incident, host or stack under the cursor",
         View::pass;
-    Back: Screens, "back", ["esc"], "back", "Go back; on the first screen, clear the filter",
+    Back: Screens, "back", ["esc"], "back", "Go back; on the first screen, clear the filter, then ungroup the processes",
         View::back;
     Memory: Screens, "memory", ["M"], "memory", "Show the allocator of the process under the cursor",
         View::open_memory;

@@ -497,7 +497,10 @@ impl ProcessRow {
     /// Returns true if the row matches the free text of a filter.
     pub fn matches(&self, filter: &str) -> bool {
         let has = |text: &str| text.to_lowercase().contains(filter);
+        let exit = self.ended().and_then(ExitedProcess::cause);
         has(&self.pid().to_string())
+            || self.ended().is_some_and(|_| has("exited"))
+            || exit.is_some_and(|cause| has(&cause))
             || self.gpu_label().is_some_and(|gpu| format!("gpu{gpu}") == filter)
             || self.facts().is_some_and(|facts| {
                 has(&facts.name)

@@ -14,6 +14,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::effect::Effect;
 use super::filter::Filter;
+use super::groups::Grouping;
 use super::guide::KeyResult;
 use super::holders::READING_INTERVAL;
 use super::incidents::{ListedIncident, news};
@@ -217,6 +218,8 @@ impl View {
         }
         if !app.filter.is_empty() {
             app.use_filter(Filter::default());
+        } else {
+            app.set_grouping(Grouping::Flat);
         }
         Effect::Done
     }
@@ -347,7 +350,13 @@ impl View {
     pub(super) fn group(&mut self, app: &mut App) -> Effect {
         app.set_grouping(app.grouping.next());
         let words = app.grouping.words().unwrap_or("flat");
-        Effect::Message(format!("processes: {words}"))
+        let [again, back] = [Action::Group, Action::Back].map(|action| app.keymap.label(action));
+        let keys = match app.grouping.next() {
+            _ if app.grouping == Grouping::Flat => String::new(),
+            Grouping::Flat => format!("  {again} or {back} flat"),
+            next => format!("  {again} {}, {back} flat", next.words().unwrap_or_default()),
+        };
+        Effect::Message(format!("processes: {words}{keys}"))
     }
 
     pub(super) fn toggle_density(&mut self, app: &mut App) -> Effect {

@@ -65,6 +65,7 @@ fn state_terms_select_failed_processes() {
     let exit = Exit {
         last: Some(Box::new(members[2].process.clone())),
         gpus: vec![GpuUuid("GPU-0".into())],
+        status: 3.into(),
         ..Exit::default()
     };
     desk.update(Update::Event(Event {
@@ -80,6 +81,8 @@ fn state_terms_select_failed_processes() {
         ("-state:dead gpu:1", &[418, 421]),
         ("state:oom,dead,unreadable", &[418, 421, 500]),
         ("state:stopped", &[]),
+        ("exited", &[500]),
+        ("\"exit 3\"", &[500]),
     ];
     for (filter, pids) in table {
         desk.send(&format!("/{filter}\n"));

@@ -93,9 +93,13 @@ fn one_key_cycles_tree_and_groups() {
         let lines = table(&desk);
         assert!(lines.iter().any(|line| line.contains(title)), "{lines:?}");
     }
-    desk.send("\x1b");
-    assert!(desk.text(140, 40).contains("grouped by rank"), "the footer remembers");
+    assert!(desk.text(140, 40).contains("processes: grouped by rank  t or Esc flat"));
     desk.press(KeyCode::F(5));
+    assert_eq!(table(&desk), flat);
+    // Esc clears the filter first.
+    desk.send("t/train\n\x1b");
+    assert_eq!(table(&desk), tree);
+    desk.send("\x1b");
     assert_eq!(table(&desk), flat);
 }
 

@@ -19,7 +19,7 @@ use super::rows::ProcessRow;
 pub const SYNTAX: &[(&str, &str)] = &[
     (
         "train",
-        "Part of the PID, user, command, job or container, or exactly gpu0 or rank3; quote text that contains spaces.",
+        "Part of the PID, user, command, job, container or exit cause, or exactly gpu0 or rank3; quote text that contains spaces.",
     ),
     (
         "user:me sm>50",
