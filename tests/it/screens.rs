@@ -18,7 +18,7 @@ use ratatui::style::Color;
 use crate::screen_fixture::{DEMO, app_at, draw, openable};
 
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
-const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 60)];
+const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 50)];
 
 /// Name, recording, seconds into it, and whether to draw in ASCII only.
 const CASES: &[(&str, &[u8], u64, bool)] = &[

@@ -7,6 +7,7 @@ use ratatui::layout::{Constraint, Layout as Areas, Position, Rect};
 use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
+use super::gpu::timelines::bandwidth_and_power;
 use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
@@ -113,16 +114,17 @@ const MIN_CHARTS_WIDTH: u16 = 56;
 const MIN_CHARTS_HEIGHT: u16 = 5;
 /// Height of a GPU's charts from which they are wide rather than higher. Wide charts show more detail.
 const GOOD_CHARTS_HEIGHT: u16 = 8;
-/// Maximum height of a GPU's charts.
+/// Maximum height of a row of charts.
 const MAX_CHARTS_HEIGHT: u16 = 24;
 
 /// Returns the number of GPUs in each chart row, and the row height. Returns `None` if the charts of all GPUs do not
 /// fit.
 fn chart_grid(gpus: usize, area: Rect) -> Option<(u16, u16)> {
     let gpus = u16::try_from(gpus).ok().filter(|gpus| *gpus > 0)?;
+    let max_height = if gpus == 1 { 2 * MAX_CHARTS_HEIGHT } else { MAX_CHARTS_HEIGHT };
     let grid = |across: u16| {
         let rows = gpus.div_ceil(across);
-        (gpus.div_ceil(rows), (area.height / rows).min(MAX_CHARTS_HEIGHT))
+        (gpus.div_ceil(rows), (area.height / rows).min(max_height))
     };
     let most = (area.width / MIN_CHARTS_WIDTH).clamp(1, gpus);
     let good = (1..=most).map(grid).find(|(_, height)| *height >= GOOD_CHARTS_HEIGHT);
@@ -145,13 +147,13 @@ const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the d
 const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK part of IDLE  FITS max request";
 
 /// Like [`LEGEND`], but for use while the RESV column does not fit.
-const LEGEND_WITHOUT_RESV: &str = " GiB ALLOC tensors  IDLE cache  STUCK of it  FITS max request";
+const LEGEND_WITHOUT_RESV: &str = " GiB ALLOC tensors  IDLE cache  STUCK in IDLE  FITS max request";
 
 /// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
 const FITS_LEGEND: &str = " from FREE and own cache";
 
 /// Legend text added while a value of FITS is only a minimum.
-const MINIMUM_LEGEND: &str = " (+ or more)";
+const MINIMUM_LEGEND: &str = "  +more";
 
 /// Legend text added while an exited process is listed.
 const PEAK_LEGEND: &str = "  ^peak";
@@ -170,15 +172,20 @@ fn legend_text(app: &App, width: u16) -> String {
         legend if legend.is_empty() => legend,
         legend => format!("  {legend}"),
     };
-    let parts = [
+    let notes = [
         (app.rows.iter().any(is_minimum), MINIMUM_LEGEND),
-        (pools::any(&app.frame) && shows(app, "FITS", width), FITS_LEGEND),
         (app.rows.iter().any(|row| row.ended().is_some()), PEAK_LEGEND),
         (true, &marks),
     ];
-    for (_, part) in parts.iter().filter(|(is_needed, _)| *is_needed) {
-        if legend.width() + part.width() <= usize::from(width) {
-            legend.push_str(part);
+    let notes = notes.iter().filter(|(is_needed, _)| *is_needed).map(|(_, note)| note);
+    let notes_width: usize = notes.clone().map(|note| note.width()).sum();
+    let has_fits = pools::any(&app.frame) && shows(app, "FITS", width);
+    if has_fits && legend.width() + FITS_LEGEND.width() + notes_width <= usize::from(width) {
+        legend.push_str(FITS_LEGEND);
+    }
+    for note in notes {
+        if legend.width() + note.width() <= usize::from(width) {
+            legend.push_str(note);
         }
     }
     legend
@@ -376,15 +383,22 @@ impl Overview {
         let vram = vram.map(|used| format!("{} GiB", gib(used)));
         let sm = shown.and_then(|gpu| gpu.sm.get());
         let sm = sm.map(|sm| format!("{:.0}%", sm.0));
-        let charts = [
+        let mut rows = vec![[
             Timeline::bytes(title("VRAM used", vram), series(GpuMetric::Used), total),
             Timeline::percent(title("SM", sm), series(GpuMetric::Sm)),
-        ];
+        ]];
+        if app.frame.gpus.len() == 1 && area.height >= 2 * GOOD_CHARTS_HEIGHT {
+            rows.push(bandwidth_and_power(gpu, app));
+        }
         let (axis, marks) = (app.time_axis(None), marks::of_gpu(app, &gpu.uuid));
-        for (chart, x) in charts.iter().zip([area.x, area.x + area.width / 2]) {
-            let width = (area.width / 2).saturating_sub(1);
-            let half = Rect { x, width, ..area };
-            chart.draw(axis, &marks, half, buffer, &app.theme);
+        let area = Rect { width: area.width.saturating_sub(1), ..area };
+        let areas = Areas::vertical(rows.iter().map(|_| Constraint::Fill(1))).split(area);
+        for (charts, row) in rows.iter().zip(areas.iter()) {
+            let halves: [Rect; 2] =
+                Areas::horizontal([Constraint::Fill(1); 2]).spacing(1).areas(*row);
+            for (chart, half) in charts.iter().zip(halves) {
+                chart.draw(axis, &marks, half, buffer, &app.theme);
+            }
         }
     }
 }

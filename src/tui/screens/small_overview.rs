@@ -17,7 +17,7 @@ use crate::tui::columns::gib;
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{row, split_top};
+use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{
     join_fitting, put, put_all, put_line, put_line_right, put_lines, put_right,
@@ -54,7 +54,7 @@ fn draw_gpu(app: &App, gpu: &Gpu, process: Option<&ProcessRow>, area: Rect, buff
     gauge(app, gpu, &format!("GPU{}", gpu.index), row(area, area.y), buffer);
     let mut lines = vec![
         (String::new(), Role::Text),
-        (split_words(app, gpu, area.width), Role::Dim),
+        (memory_text(app, gpu, false, area.width), Role::Dim),
         (String::new(), Role::Text),
     ];
     let running = || app.rows.iter().find(|row| row.ended().is_none());
@@ -106,15 +106,16 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let clock = theme.clock(app.frame.time, " %H:%M:%S");
     let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
     let source = if app.recording.is_some() { "REPLAY " } else { "" };
-    let text = format!("{source}{used} of {total} GiB SM {sm} {watts}W");
+    let parts = [format!("{source}{used} of {total} GiB"), format!("SM {sm}"), format!("{watts}W")];
     let style = theme.style(Role::Text);
-    put(buffer, area.x, area.y, &text, area.width, style);
     // Show that the link is lost in place of the clock, which has stopped.
     let (right, style) = match app.link.as_ref().and_then(chrome::link_text) {
         Some((words, role)) => (words, theme.style(role)),
         None => (clock, style),
     };
-    put_right(buffer, area.x, area.right(), area.y, right.trim_end(), style);
+    let end = put_right(buffer, area.x, area.right(), area.y, right.trim_end(), style);
+    let text = join_fitting(&parts, end.saturating_sub(area.x));
+    put(buffer, area.x, area.y, &text, area.width, theme.style(Role::Text));
 }
 
 /// Returns the most urgent warning among the GPU's pools.
@@ -130,16 +131,20 @@ fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
 }
 
 /// Describes the GPU's memory: the allocator's values if the GPU has a single process, or the parts of its total memory
-/// otherwise.
-fn split_words(app: &App, gpu: &Gpu, width: u16) -> String {
-    if let Some(parts) = pool_parts(app, gpu) {
-        return join_fitting(&parts, width);
-    }
+/// otherwise. Begins with the largest request that fits if `with_fits`.
+fn memory_text(app: &App, gpu: &Gpu, with_fits: bool, width: u16) -> String {
     let part = |name: &str, size: Bytes| format!("{name} {}", gib(size));
+    let unit = "GiB".to_owned();
+    if let Some(parts) = pool_parts(app, gpu) {
+        let fits = with_fits.then(|| fits(app, gpu)).flatten().unwrap_or_default();
+        let [allocated, idle, rest] = parts;
+        return join_fitting(&[unit, fits, allocated, idle, rest], width);
+    }
     match split_of(app, gpu) {
         Some(split) if has_pools(&split) => {
             let other = split.total.0 - split.allocated.0 - split.idle.0 - split.free.0;
             let parts = [
+                unit,
                 part("free", split.free),
                 part("alloc", split.allocated),
                 part("idle", split.idle),
@@ -149,6 +154,7 @@ fn split_words(app: &App, gpu: &Gpu, width: u16) -> String {
         }
         Some(split) => {
             let parts = [
+                unit,
                 part("free", split.free),
                 part("proc", split.processes),
                 part("other", split.unattributed),
@@ -175,14 +181,26 @@ fn trouble_text(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// Returns `FITS 3.0`, `alloc 14.1`, `idle 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc
-/// 14.1`, `idle 6.8` and `JAX` if its framework reports only these values.
-fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 4]> {
+/// Returns the GPU's only running process.
+fn only_process<'a>(app: &'a App, gpu: &Gpu) -> Option<&'a ProcessRow> {
     let mut on = app
         .all_rows
         .iter()
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
-    let row = on.next().filter(|_| on.next().is_none())?;
+    on.next().filter(|_| on.next().is_none())
+}
+
+/// Returns `FITS 3.0` if the GPU's only process has a known pool.
+fn fits(app: &App, gpu: &Gpu) -> Option<String> {
+    let row = only_process(app, gpu).filter(|row| row.pool().is_some())?;
+    let fits = row.fits_text().unwrap_or_else(|| app.theme.glyphs.absent.into());
+    Some(format!("FITS {fits}"))
+}
+
+/// Returns `alloc 14.1`, `idle 6.8` and `stuck 5.9` if the GPU's only process has a known pool, or `alloc 14.1`, `idle
+/// 6.8` and `JAX` if its framework reports only these values.
+fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
+    let row = only_process(app, gpu)?;
     let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
     let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
@@ -190,11 +208,7 @@ fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 4]> {
         None => framework()?.to_owned(),
     };
     let (allocated, idle) = (size(row.allocated()), size(row.idle()));
-    let fits = row.pool().map_or(String::new(), |_| {
-        let fits = row.fits_text().unwrap_or_else(|| app.theme.glyphs.absent.into());
-        format!("FITS {fits}")
-    });
-    Some([fits, format!("alloc {allocated}"), format!("idle {idle}"), rest])
+    Some([format!("alloc {allocated}"), format!("idle {idle}"), rest])
 }
 
 /// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The size is the peak memory in live tensors, or the VRAM
@@ -225,8 +239,14 @@ fn cursor_text(row: &ProcessRow, theme: &Theme) -> String {
     format!("{}{}", theme.glyphs.cursor, process_text(row, theme))
 }
 
+/// Draws `FITS 3.0 GiB  10 min ..::|||  RETRY 2`: the largest request that fits, a chart of the memory in use, and the
+/// counters of the pools.
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let axis = app.time_axis(None);
+    let text = app.theme.style(Role::Text);
+    let fits = fits(app, gpu).map_or(String::new(), |fits| format!("{fits} GiB  "));
+    let fits = put(buffer, area.x, area.y, &fits, area.width, text);
+    let [_, area] = split_left(area, fits);
     let (label, role) = match axis.past {
         Some(_) => (format!("{} ", axis.clock_text(&app.theme)), Role::Warn),
         None => (format!("{} ", span_text(axis.length)), Role::Dim),
@@ -330,7 +350,7 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
             let words = |gpu: &Gpu| {
                 let index = format!("{} ", gpu.index);
                 let width = area.width.saturating_sub(u16::try_from(index.len()).unwrap_or(0));
-                index + &split_words(app, gpu, width)
+                index + &memory_text(app, gpu, true, width)
             };
             (gpu.map(words).unwrap_or_default(), Role::Dim)
         });

@@ -1,7 +1,7 @@
 //! The screen of one GPU: its memory, history and processes, and everything that NVML reports about it.
 
 mod facts;
-mod timelines;
+pub mod timelines;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -10,7 +10,7 @@ use self::facts::{dimmed, facts_of};
 use super::gpu_columns::{has_pools, legend, notes, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
-use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
+use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus};
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
@@ -24,7 +24,7 @@ use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
+use crate::tui::widgets::cells::{columns, put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{
     Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
 };
@@ -109,7 +109,8 @@ impl GpuScreen {
         let left = area.height.saturating_sub(2);
         let chart = if left >= 18 { (left / 3).clamp(6, 14) } else { 0 };
         let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
-        let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
+        let max_processes = if is_small(area) { left } else { (left - chart) / 3 + 1 };
+        let processes = wanted.min(max_processes).min(left - chart);
         let rest = left.saturating_sub(chart + processes);
         let at = |y: u16, height: u16| Rect {
             x: area.x + 1,
@@ -166,16 +167,18 @@ fn wrapped_facts(gpu: &Gpu, app: &App, area: Rect) -> Vec<Fact> {
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
     let name = format!("GPU {}  {}", gpu.index, gpu.name);
-    let bus = gpu.board.pci_bus.value().map_or("", String::as_str);
-    let mut pieces = vec![
-        (name.as_str(), theme.style(Role::Title)),
-        ("  ", theme.style(Role::Dim)),
-        (bus, theme.style(Role::Dim)),
-    ];
+    let mut pieces = vec![(name.as_str(), theme.style(Role::Title))];
     let notes = notes(gpu, &app.frame);
-    for note in &notes {
+    let bus = gpu.board.pci_bus.value().map(|bus| (bus.as_str(), Role::Dim));
+    let bus = bus.filter(|_| !is_small(area));
+    let mut left = usize::from(area.width.saturating_sub(1)).saturating_sub(columns(&name));
+    for (text, role) in bus.into_iter().chain(notes.iter().map(|note| (&*note.text, note.role))) {
+        let Some(rest) = left.checked_sub(columns(text) + 2) else {
+            break;
+        };
+        left = rest;
         pieces.push(("  ", theme.style(Role::Dim)));
-        pieces.push((&note.text, theme.style(note.role)));
+        pieces.push((text, theme.style(role)));
     }
     let end = put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
     if let Some(split) = account_pools(gpu, app.frame.pools.as_ref()) {

@@ -16,11 +16,19 @@ use crate::tui::widgets::timelines::Timelines;
 pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
     let total = gpu.memory.total.get().unwrap_or(Bytes(1));
-    let cap = gpu
-        .power_cap
-        .get()
-        .or(gpu.board.power_cap_default.get())
-        .map_or(1_000, |cap| cap.0 / 1_000);
+    let mut charts = vec![
+        Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
+        Timeline::percent("SM", series(GpuMetric::Sm)),
+    ];
+    charts.extend(bandwidth_and_power(gpu, app));
+    Timelines { charts, axis: app.time_axis(None), marks: marks::of_gpu(app, &gpu.uuid) }
+        .draw(area, buffer, &app.theme);
+}
+
+pub fn bandwidth_and_power<'a>(gpu: &Gpu, app: &'a App) -> [Timeline<'a>; 2] {
+    let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
+    let cap = gpu.power_cap.get().or(gpu.board.power_cap_default.get());
+    let cap = cap.map_or(1_000, |cap| cap.0 / 1_000);
     let power = Timeline {
         title: "power".into(),
         series: series(GpuMetric::Power),
@@ -28,16 +36,5 @@ pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         top_label: format!("{cap}W"),
         role: Role::Chart,
     };
-    let bandwidth = series(GpuMetric::MemoryBandwidth);
-    Timelines {
-        charts: vec![
-            Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
-            Timeline::percent("SM", series(GpuMetric::Sm)),
-            Timeline::percent("memory bandwidth", bandwidth),
-            power,
-        ],
-        axis: app.time_axis(None),
-        marks: marks::of_gpu(app, &gpu.uuid),
-    }
-    .draw(area, buffer, &app.theme);
+    [Timeline::percent("memory bandwidth", series(GpuMetric::MemoryBandwidth)), power]
 }
