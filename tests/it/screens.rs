@@ -15,6 +15,7 @@ use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 
+use crate::many_processes::{Member, TestApp};
 use crate::screen_fixture::{DEMO, app_at, draw, openable};
 
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
@@ -39,6 +40,16 @@ fn every_screen_at_every_size_from_recorded_frames() {
             }
         }
     }
+}
+
+/// Without a readable allocator, charts take the place of the memory screen.
+#[test]
+fn a_single_gpu_fills_a_large_terminal() {
+    let app = TestApp::new(1, &[Member::new(418, "ana", "python train.py", &[(0, 20)])]);
+    let text = app.text(200, 50);
+    assert!(text.contains("GPU 0 VRAM used") && text.contains("memory bandwidth"), "{text}");
+    // The time axis of the lower charts is directly above the footer.
+    assert!(text.lines().rev().nth(1).unwrap().contains("now"), "{text}");
 }
 
 #[test]
