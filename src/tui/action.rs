@@ -178,7 +178,7 @@ actions! {
         View::save;
     Pause: Screens, "pause", ["p", "Z"], "pause", "Pause the display (collection continues) or the playback of a recording",
         View::pause;
-    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time, or a recording to where it was before you went back",
+    Now: Screens, "now", ["0"], "go to now", "Return charts, tables and a paused display to the current time; in a recording, return to where it was before you went back, or go to the start",
         View::go_to_now;
     SkipBack: Recording, "skip_back", ["left"], "-10s", "Go back ten seconds",
         |_, app| jump(app, Play::Skip(-10_000));

@@ -65,7 +65,7 @@ fn replay_text(recording: &Recording) -> String {
     let state = match (position.at_end, position.paused) {
         (true, _) => " at its end".to_owned(),
         (false, true) => " paused".to_owned(),
-        _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => ", repeats".to_owned(),
+        _ if (position.speed - 1.0).abs() < 0.01 && recording.repeats => " repeats".to_owned(),
         _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
         _ => format!(" x{}", position.speed),
     };
@@ -314,7 +314,8 @@ fn incident_texts(app: &App, incident: &Incident, mark: &str) -> Vec<String> {
 
 /// Describes the active filter: `filter: train (3 hidden)`.
 pub fn filter_text(app: &App) -> String {
-    format!("filter: {} ({} hidden)", app.filter, app.hidden)
+    let clear = app.keymap.label(Action::Back);
+    format!("filter: {} ({} hidden, {clear} clears)", app.filter, app.hidden)
 }
 
 /// Describes the settings in effect for the process table: filter, grouping, tags and sort order. Empty on screens

@@ -191,7 +191,7 @@ columns! {
         "VRAM of the process as a share of the GPU's memory.";
     right GROWTH 7 14, growth,
         Largest |row| SortKey::number(row.growth()),
-        "Growth: change in VRAM over the last minute, unknown for a new process.";
+        "Growth of the peak VRAM: from the first ten seconds of the last minute to its last ten seconds; unknown for a new process.";
     right "ALLOC" 5 3, |row, theme| size(row.allocated(), theme),
         Largest |row| size_key(row.allocated()),
         "Memory in live tensors, in GiB.";

@@ -161,7 +161,8 @@ impl Menu {
     pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
         match action {
             Action::Back | Action::Quit => return self.back(app),
-            Action::Columns | Action::Theme => return Effect::Close,
+            Action::Columns => return Effect::Close,
+            Action::Theme => return self.act(Action::Down, app),
             Action::Open | Action::Tag | Action::Sort => return self.choose(app),
             Action::Write => return self.save(),
             Action::SignalTerm => self.move_to(Signal::Term),
@@ -192,7 +193,10 @@ impl Menu {
                 app.message = Some(sort_by(app, order, false));
                 return Effect::Close;
             }
-            Subject::Theme(_) => return Effect::Close,
+            Subject::Theme(_) => {
+                app.message = PALETTES.get(self.cursor).map(|def| format!("theme: {}", def.name));
+                return Effect::Close;
+            }
             Subject::Columns => {
                 if let Some(column) = hideable().get(self.cursor) {
                     app.hidden_columns.toggle(*column);

@@ -348,6 +348,9 @@ impl View {
     }
 
     pub(super) fn group(&mut self, app: &mut App) -> Effect {
+        if !self.top().shows_all_processes() {
+            return Effect::Message("processes are grouped on the overview only".to_owned());
+        }
         app.set_grouping(app.grouping.next());
         let words = app.grouping.words().unwrap_or("flat");
         let [again, back] = [Action::Group, Action::Back].map(|action| app.keymap.label(action));
@@ -451,12 +454,13 @@ impl View {
         Effect::Done
     }
 
-    /// Returns scrolled charts and a paused display to now, or a recording to the time before the user went back.
+    /// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
+    /// else to its start.
     pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
         if let Some(recording) = &app.recording {
             return match recording.return_time() {
                 Some(time) => play(Play::To(time)),
-                None => Effect::Message("you have not gone back".into()),
+                None => jump(app, Play::Start),
             };
         }
         app.to_now();

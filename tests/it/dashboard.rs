@@ -347,14 +347,14 @@ fn enter_keeps_the_filter_and_esc_reverts_it() {
     terminal.wait_for(rows(vec![a, c]), "the rows with train");
     terminal.wait_text("2 of 3");
     terminal.send(ENTER);
-    terminal.wait_text("filter: train (1 hidden)");
+    terminal.wait_text("filter: train (1 hidden, Esc clears)");
     // Typing starts from the current filter, and Esc restores it.
     terminal.send("/-2");
     terminal.wait_for(rows(vec![c]), "the row with train-2");
     terminal.wait_text("1 of 3");
     terminal.send(ESC);
     terminal.wait_for(rows(vec![a, c]), "the rows with train again");
-    terminal.wait_text("filter: train (1 hidden)");
+    terminal.wait_text("filter: train (1 hidden, Esc clears)");
     // On the first screen, with nothing open, Esc clears the filter.
     terminal.send(ESC);
     terminal.wait_for(rows(vec![a, b, c]), "all rows again");
@@ -364,7 +364,7 @@ fn enter_keeps_the_filter_and_esc_reverts_it() {
     terminal.send("\x7f");
     terminal.wait_for(rows(vec![b]), "the row with Infer");
     terminal.send(ENTER);
-    terminal.wait_text("filter: infer (2 hidden)");
+    terminal.wait_text("filter: infer (2 hidden, Esc clears)");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
 }

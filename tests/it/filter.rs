@@ -114,7 +114,7 @@ fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
     }
     desk.send("user:bob\n");
     assert_eq!(desk.pids(), [421]);
-    assert!(desk.text(80, 24).contains("filter: gpu:1 user:bob (3 hidden)"));
+    assert!(desk.text(80, 24).contains("filter: gpu:1 user:bob (3 hidden, Esc clears)"));
     // Esc restores the previous filter.
     desk.send("/ vram>\x1b");
     assert_eq!(desk.pids(), [421]);

@@ -148,7 +148,7 @@ fn a_filter_takes_what_is_pasted_into_it_as_text() {
     terminal.send("\x1b");
     terminal.wait_for(|s| !s.contents().contains("filter:"), "no filter");
     terminal.send("/\u{202e}abc\r");
-    terminal.wait_text("abc (0 hidden)");
+    terminal.wait_text("abc (0 hidden, Esc clears)");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
 }

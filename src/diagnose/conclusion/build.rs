@@ -46,6 +46,12 @@ pub(super) fn incident(
     {
         found.insert("lagging_rank".into(), rank.into());
     }
+    let bytes = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
+    if let (Some(requested), Some(free)) = (bytes("requested_bytes"), bytes("free_bytes"))
+        && requested > free
+    {
+        found.insert("missing_bytes".into(), (requested - free).into());
+    }
     if let Some(package) = evidence::kernel_package(&sighting.frames) {
         found.insert("kernel_package".into(), package.into());
     }

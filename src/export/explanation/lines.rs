@@ -60,8 +60,8 @@ pub(super) fn labelled(out: &mut String, label: &str, text: &str, indent: usize,
 /// Text to copy that [`wrap_lines`] wraps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrapped {
-    /// Only shell commands, which can be continued on the next line.
-    Commands,
+    /// Only shell commands and code, which mean the same on several lines.
+    Equivalent,
     All,
 }
 
@@ -72,18 +72,25 @@ pub fn wrap_lines(
     width: usize,
     wrapped: Wrapped,
 ) -> Vec<StyledLine> {
-    let is_shell = |text: &str| {
+    let kind_of = |text: &str| {
         let fix = incident.fixes.iter().find(|fix| fix.change == text);
-        fix.is_some_and(|fix| matches!(fix.kind, FixKind::Env | FixKind::Command))
+        fix.map(|fix| fix.kind)
     };
     let mut out = Vec::new();
     for line in lines {
         match line.0.as_slice() {
             // Only text to copy can have several lines.
             [(Tone::Change, text)] => {
-                let is_command = is_shell(text);
-                for part in text.split('\n') {
-                    let part = StyledLine(vec![(Tone::Change, part.to_owned())]);
+                let kind = kind_of(text);
+                let is_command = matches!(kind, Some(FixKind::Env | FixKind::Command));
+                let parts: Vec<String> = match kind {
+                    Some(FixKind::Code) => {
+                        text.split('\n').flat_map(|part| code_lines(part, width)).collect()
+                    }
+                    _ => text.split('\n').map(str::to_owned).collect(),
+                };
+                for part in parts {
+                    let part = StyledLine(vec![(Tone::Change, part)]);
                     match is_command || wrapped == Wrapped::All {
                         true => out.extend(wrap_line(part, width, is_command)),
                         false => out.push(part),
@@ -94,6 +101,91 @@ pub fn wrap_lines(
         }
     }
     out
+}
+
+/// Wraps an overlong line of Python between statements and within brackets, so that all its lines together mean the
+/// same. A comment gets lines of its own.
+fn code_lines(line: &str, width: usize) -> Vec<String> {
+    if line.width() <= width {
+        return vec![line.to_owned()];
+    }
+    let (code, comment) = line.split_once("  # ").unwrap_or((line, ""));
+    let mut lines = Vec::new();
+    for statement in statements(code, width) {
+        lines.extend(broken_in_brackets(statement, width));
+    }
+    let comment = wrapped(comment, width.saturating_sub(2));
+    lines.extend(comment.iter().map(|text| format!("# {text}")));
+    lines
+}
+
+/// Splits a line of Python into statements. The body of `for x in y: body` becomes an indented block.
+fn statements(code: &str, width: usize) -> Vec<String> {
+    const COMPOUND: [&str; 5] = ["for ", "with ", "if ", "while ", "def "];
+    let ends = |mark: &str| -> Vec<usize> {
+        let at = code.match_indices(mark).map(|(at, _)| at);
+        at.filter(|at| open_brackets(&code[..*at]) == Some(0)).collect()
+    };
+    if code.width() <= width {
+        return vec![code.to_owned()];
+    }
+    let indent = code.len() - code.trim_start().len();
+    let is_compound = COMPOUND.iter().any(|word| code.trim_start().starts_with(word));
+    let header = ends(": ").first().copied().filter(|_| is_compound);
+    let mut out = Vec::new();
+    let (mut from, mut prefix) = (0, String::new());
+    if let Some(header) = header {
+        out.push(code[..=header].to_owned());
+        (from, prefix) = (header + 2, " ".repeat(indent + 4));
+    }
+    for end in ends("; ").into_iter().filter(|end| *end >= from).collect::<Vec<_>>() {
+        out.push(prefix.clone() + &code[from..end]);
+        (from, prefix) = (end + 2, " ".repeat(if header.is_some() { indent + 4 } else { indent }));
+    }
+    out.push(prefix + &code[from..]);
+    out
+}
+
+/// Breaks an overlong statement after commas and opening brackets.
+fn broken_in_brackets(statement: String, width: usize) -> Vec<String> {
+    let indent = statement.len() - statement.trim_start().len() + 4;
+    let mut lines = Vec::new();
+    let (mut rest, mut done) = (statement.as_str(), 0);
+    let mut prefix = String::new();
+    while prefix.len() + rest.width() > width {
+        let is_break = |at: &usize| {
+            let before = &rest[..*at];
+            prefix.len() + before.trim_end().width() <= width
+                && before.ends_with(['(', '[', '{', ' '])
+                && !before.trim_end().is_empty()
+                && (before.ends_with(", ") || !before.ends_with(' '))
+                && open_brackets(&statement[..done + at]).is_some_and(|open| open > 0)
+        };
+        let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+        let Some(end) = ends.filter(is_break).last() else {
+            break;
+        };
+        lines.push(prefix + rest[..end].trim_end());
+        (rest, done, prefix) = (&rest[end..], done + end, " ".repeat(indent));
+    }
+    lines.push(prefix + rest);
+    lines
+}
+
+/// Returns the number of brackets that are open at the end of `code`, or `None` within a string.
+fn open_brackets(code: &str) -> Option<usize> {
+    let (mut open, mut quote) = (0_usize, None);
+    for c in code.chars() {
+        match (quote, c) {
+            (Some(mark), _) if c == mark => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(' | '[' | '{') => open += 1,
+            (None, ')' | ']' | '}') => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    quote.is_none().then_some(open)
 }
 
 /// Wraps an overlong line at a space or within a path, without losing text. A continued shell command line ends with a
@@ -178,6 +270,41 @@ mod tests {
         assert_eq!(wrapped_line("/opt/venv/bin/python", 12, false), ["/opt/venv/", "bin/python"]);
         assert_eq!(wrapped_line("abcdef", 4, false), ["abcd", "ef"]);
         assert_eq!(wrapped_line("数据集", 4, false), ["数据", "集"]);
+    }
+
+    #[test]
+    fn wrapped_code_means_the_same() {
+        let lines = |code: &str| code_lines(code, 40);
+        assert_eq!(lines("loss.backward()  # a comment"), ["loss.backward()  # a comment"]);
+        assert_eq!(
+            lines("loss_fn(model(x), y).backward(); model.zero_grad(set_to_none=True)"),
+            ["loss_fn(model(x), y).backward()", "model.zero_grad(set_to_none=True)"]
+        );
+        assert_eq!(
+            lines("for x, y in zip(a.chunk(4), b.chunk(4)): loss(x, y).backward(); n += 1"),
+            ["for x, y in zip(a.chunk(4), b.chunk(4)):", "    loss(x, y).backward()", "    n += 1"]
+        );
+        assert_eq!(
+            lines("loader = DataLoader(dataset, sampler=DistributedSampler(dataset, seed=3))"),
+            [
+                "loader = DataLoader(dataset,",
+                "    sampler=DistributedSampler(dataset,",
+                "    seed=3))"
+            ]
+        );
+        assert_eq!(
+            lines(
+                "head = Linear(size, classes)  # Hugging Face: from_pretrained(name, num_labels=n)"
+            ),
+            [
+                "head = Linear(size, classes)",
+                "# Hugging Face: from_pretrained(name,",
+                "# num_labels=n)"
+            ]
+        );
+        // Neither a string nor a name is broken.
+        let long = "print('a; long (text, that, cannot) be broken at all')";
+        assert_eq!(lines(long), ["print(", &format!("    {}", &long[6..])]);
     }
 
     #[test]

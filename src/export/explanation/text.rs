@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthStr;
+
 use super::lines::{Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
 use super::{log_position, name, subject, times, verdict};
@@ -13,6 +15,9 @@ use crate::model::{DetectedBy, Incident, Severity};
 pub(super) const INDENT: usize = 6;
 /// Width of the longest verdict on a cause (such as `ruled out`) plus two spaces.
 const VERDICT_WIDTH: usize = 11;
+
+/// Marks a shortened excerpt.
+const CUT: &str = " [...]";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
@@ -215,7 +220,7 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
         label(&mut out, "", why, 0, width);
     }
     if let Some(at) = &incident.at {
-        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
+        label(&mut out, "WHERE", at, INDENT, width);
     }
     out.push(StyledLine::default());
     fixes(&mut out, incident, width, limits);
@@ -223,7 +228,7 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
     excerpt(&mut out, incident, width, limits.quote);
     secondary(&mut out, incident, width, limits.secondary);
     match style.height {
-        Some(_) => wrap_lines(out, incident, width, Wrapped::Commands),
+        Some(_) => wrap_lines(out, incident, width, Wrapped::Equivalent),
         None => out,
     }
 }
@@ -352,7 +357,11 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
         });
     }
     if is_cut && let Some(StyledLine(pieces)) = out.last_mut() {
-        pieces.push((Tone::Dim, " [...]".to_owned()));
+        let used: usize = pieces.iter().map(|(_, text)| text.width()).sum();
+        match used + CUT.width() <= width {
+            true => pieces.push((Tone::Dim, CUT.to_owned())),
+            false => out.push(StyledLine(vec![(Tone::Dim, blanks + CUT.trim_start())])),
+        }
     }
 }
 

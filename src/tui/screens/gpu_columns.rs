@@ -126,11 +126,17 @@ pub fn share(memory: &Memory, theme: &Theme) -> Cell {
         return Cell::absent(theme);
     };
     let percent = used.0 as f64 * 100.0 / total.0.max(1) as f64;
-    if percent > NEARLY_FULL {
-        Cell::new(format!("!{percent:.0}"), Role::Bad)
-    } else {
-        Cell::text(format!("{percent:.0}"))
+    match is_nearly_full(memory) {
+        true => Cell::new(format!("!{percent:.0}"), Role::Bad),
+        false => Cell::text(format!("{percent:.0}")),
     }
+}
+
+fn is_nearly_full(memory: &Memory) -> bool {
+    let (total, used) = (memory.total.get(), memory.taken());
+    total
+        .zip(used)
+        .is_some_and(|(total, used)| used.0 as f64 * 100.0 > total.0 as f64 * NEARLY_FULL)
 }
 
 /// Returns the cell of a GPU metric, or a dash in the row of a MIG instance, for which there are no metrics.
@@ -183,6 +189,9 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     }
     for reason in gpu.throttle.value().into_iter().flatten().filter(|r| r.is_trouble()) {
         add(Role::Bad, reason.words().into());
+    }
+    if is_nearly_full(&gpu.memory) {
+        add(Role::Warn, "nearly full".into());
     }
     if let (Some(width), Some(max)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
         && width < max

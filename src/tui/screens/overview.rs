@@ -111,7 +111,7 @@ const MIN_MEMORY_ROWS: u16 = 20;
 
 /// Minimum size of a GPU's two charts.
 const MIN_CHARTS_WIDTH: u16 = 56;
-const MIN_CHARTS_HEIGHT: u16 = 5;
+const MIN_CHARTS_HEIGHT: u16 = 4;
 /// Height of a GPU's charts from which they are wide rather than higher. Wide charts show more detail.
 const GOOD_CHARTS_HEIGHT: u16 = 8;
 /// Maximum height of a row of charts.
@@ -140,14 +140,17 @@ fn chart_rows(gpus: usize, free: Rect) -> u16 {
     }
 }
 
-/// Like [`LEGEND`], but for use when no process has a readable allocator.
+/// The legend if no process has a readable allocator.
 const DRIVER_LEGEND: &str = " GiB  VRAM memory of a process on its GPU, as the driver reports it";
 
-/// The memory unit of this screen, and the meaning of the columns for PyTorch's allocator.
-const LEGEND: &str = " GiB ALLOC tensors + IDLE cache = RESV  STUCK part of IDLE  FITS max request";
-
-/// Like [`LEGEND`], but for use while the RESV column does not fit.
-const LEGEND_WITHOUT_RESV: &str = " GiB ALLOC tensors  IDLE cache  STUCK in IDLE  FITS max request";
+/// The memory unit of this screen, and the meaning of each column for PyTorch's allocator.
+const LEGEND: [(&str, &str); 5] = [
+    ("ALLOC", " GiB ALLOC tensors"),
+    ("IDLE", " + IDLE cache"),
+    ("RESV", " = RESV"),
+    ("STUCK", "  STUCK in IDLE"),
+    ("FITS", "  FITS max request"),
+];
 
 /// Legend text added if it fits, because FITS is often larger than the free memory of the GPU.
 const FITS_LEGEND: &str = " from FREE and own cache";
@@ -160,10 +163,10 @@ const PEAK_LEGEND: &str = "  ^peak";
 
 /// Returns the line between the tables. Parts that do not fit are omitted.
 fn legend_text(app: &App, width: u16) -> String {
-    let mut legend = match pools::any(&app.frame) {
-        true if shows(app, "RESV", width) => LEGEND.to_owned(),
-        true if shows(app, "ALLOC", width) => LEGEND_WITHOUT_RESV.to_owned(),
-        _ => DRIVER_LEGEND.to_owned(),
+    let is_shown = |title: &str| pools::any(&app.frame) && shows(app, title, width);
+    let mut legend = match is_shown("ALLOC") {
+        true => LEGEND.iter().filter(|(title, _)| is_shown(title)).map(|(_, text)| *text).collect(),
+        false => DRIVER_LEGEND.to_owned(),
     };
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
     let gpus = app.frame.gpus.iter();
@@ -179,8 +182,8 @@ fn legend_text(app: &App, width: u16) -> String {
     ];
     let notes = notes.iter().filter(|(is_needed, _)| *is_needed).map(|(_, note)| note);
     let notes_width: usize = notes.clone().map(|note| note.width()).sum();
-    let has_fits = pools::any(&app.frame) && shows(app, "FITS", width);
-    if has_fits && legend.width() + FITS_LEGEND.width() + notes_width <= usize::from(width) {
+    if is_shown("FITS") && legend.width() + FITS_LEGEND.width() + notes_width <= usize::from(width)
+    {
         legend.push_str(FITS_LEGEND);
     }
     for note in notes {
@@ -285,7 +288,7 @@ impl Overview {
             spare if memory => spare,
             spare => chart_rows(app.frame.gpus.len(), Rect { height: spare, ..area }),
         };
-        let gap = if compact { 0 } else { gap };
+        let gap = if compact && spare == 0 { 0 } else { gap };
         let [gpus, legend, processes, below] = Areas::vertical([
             Constraint::Length(gpus),
             Constraint::Length(gap),

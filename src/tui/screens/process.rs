@@ -27,7 +27,7 @@ use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, row};
+use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
@@ -441,6 +441,13 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
 }
 
+/// Returns the areas of the facts and of the line that counts further ones, which is empty if all lines fit.
+fn facts_areas(area: Rect, lines: usize) -> [Rect; 2] {
+    let area = margin(area);
+    let does_overflow = lines > usize::from(area.height) && area.height > 1;
+    split_bottom(area, u16::from(does_overflow))
+}
+
 impl Screen for ProcessScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
@@ -454,14 +461,14 @@ impl Screen for ProcessScreen {
         if !chart.is_empty() {
             self.draw_charts(app, margin(chart), buffer);
         }
-        let area = margin(area);
-        let lines = facts::lines(&self.facts(app), area.width);
+        let lines = facts::lines(&self.facts(app), margin(area).width);
+        let [area, hint] = facts_areas(area, lines.len());
         let first = self.scroll.first(lines.len(), usize::from(area.height));
         facts::draw(&lines, first, area, area.width, buffer, &app.theme);
         let hidden = lines.len().saturating_sub(first + usize::from(area.height));
-        if hidden > 0 && area.height > 1 {
-            let hint = format!(" {} {hidden} more ", app.theme.glyphs.ellipsis);
-            put_line_right(buffer, row(area, area.bottom() - 1), &hint, Role::Dim, &app.theme);
+        if hidden > 0 {
+            let text = format!("{} {hidden} more ", app.theme.glyphs.ellipsis);
+            put_line_right(buffer, hint, &text, Role::Dim, &app.theme);
         }
     }
 
@@ -471,8 +478,9 @@ impl Screen for ProcessScreen {
         {
             return Effect::Explain(Arc::clone(&known.incident));
         }
-        let [_, _, area] = areas(body).map(margin);
-        let count = facts::lines(&self.facts(app), area.width).len();
+        let [_, _, area] = areas(body);
+        let count = facts::lines(&self.facts(app), margin(area).width).len();
+        let [area, _] = facts_areas(area, count);
         self.scroll.act(action, count, usize::from(area.height))
     }
 
@@ -494,6 +502,10 @@ impl Screen for ProcessScreen {
         let rows = self.rows(app);
         let opened = rows.iter().find(|row| row.id() == self.id);
         opened.or(rows.first()).copied()
+    }
+
+    fn has_use_for(&self, action: Action, app: &App) -> bool {
+        action != Action::Why || app.incident_of(self.id.key).is_some()
     }
 
     fn footer(&self) -> &'static [Action] {

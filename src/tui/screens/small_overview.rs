@@ -214,9 +214,7 @@ fn pool_parts(app: &App, gpu: &Gpu) -> Option<[String; 3]> {
 /// Describes a process: `train.py 418  3h12  peak 20.1 GiB`. The size is the peak memory in live tensors, or the VRAM
 /// in use if the peak is unknown.
 fn process_text(row: &ProcessRow, theme: &Theme) -> String {
-    let command = row.command();
-    let command = command.value().map_or(theme.glyphs.absent, String::as_str);
-    let name = command.split(' ').next().unwrap_or(command);
+    let name = row.program();
     let age = row.shown_age().map_or(String::new(), |age| format!("  {}", span_text(age)));
     let exited = row.ended().map_or(String::new(), |e| {
         let when = theme.clock(e.time, "%H:%M");
@@ -348,7 +346,7 @@ fn draw_message(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buf
         .unwrap_or_else(|| {
             let gpu = selected.or(gpus.first());
             let words = |gpu: &Gpu| {
-                let index = format!("{} ", gpu.index);
+                let index = format!("GPU{} ", gpu.index);
                 let width = area.width.saturating_sub(u16::try_from(index.len()).unwrap_or(0));
                 index + &memory_text(app, gpu, true, width)
             };

@@ -224,7 +224,7 @@ impl Figures {
         }
     }
 
-    /// Summarizes the unused memory in one sentence: `8.93 GiB is unused, but no request above 3.03 GiB fits: 5.90 GiB
+    /// Summarizes the unused memory in one sentence: `8.93 GiB unused, but no request above 3.03 GiB fits: 5.90 GiB
     /// is fragmented`.
     pub fn headline(&self) -> String {
         let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
@@ -233,12 +233,12 @@ impl Figures {
         let fits = down_with_unit(largest);
         if !self.fits.is_complete() {
             return format!(
-                "{} GiB is unused, and a request of {fits} fits; a larger one may not",
+                "{} GiB unused, and a request of {fits} fits; a larger one may not",
                 gib(unused)
             );
         }
         if is_harmless(largest, unused) {
-            return format!("{} GiB is unused, and requests of up to {fits} fit", gib(unused));
+            return format!("{} GiB unused, and requests of up to {fits} fit", gib(unused));
         }
         let why = match self.idle_parts {
             Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
@@ -252,7 +252,7 @@ impl Figures {
             }
             _ => String::new(),
         };
-        format!("{} GiB is unused, but no request above {fits} fits{why}", gib(unused))
+        format!("{} GiB unused, but no request above {fits} fits{why}", gib(unused))
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
         assert_eq!(
             figures.headline(),
-            "8.93 GiB is unused, but no request above 3.02 GiB fits: 5.90 GiB is fragmented"
+            "8.93 GiB unused, but no request above 3.02 GiB fits: 5.90 GiB is fragmented"
         );
     }
 
@@ -366,13 +366,13 @@ mod tests {
         let gib = Bytes::gib(1).0;
         let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
         let figures = Figures::of(&frame, &pool(13 * gib, 13 * gib + 1, 1), None);
-        assert_eq!(figures.headline(), "10.00 GiB is unused, and requests of up to 10.00 GiB fit");
+        assert_eq!(figures.headline(), "10.00 GiB unused, and requests of up to 10.00 GiB fit");
         // With expandable segments, only the map shows which memory can be released.
         let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.idle_parts, None);
         assert_eq!(
             figures.headline(),
-            "15.00 GiB is unused, and a request of 10.00 GiB fits; a larger one may not"
+            "15.00 GiB unused, and a request of 10.00 GiB fits; a larger one may not"
         );
         let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
         assert_eq!(figures.headline(), "5.00 GiB is cached but not in tensors");

@@ -298,7 +298,7 @@ impl Shown<'_> {
             size: gib(self.figures.process),
             peak,
             compare: match vram {
-                Some(vram) => format!("nvidia-smi {} MiB", vram.0 >> 20),
+                Some(vram) => format!("nvidia-smi {}M", vram.0 >> 20),
                 None => "not listed by the driver".into(),
             },
         }
