@@ -257,6 +257,8 @@ pub const ANCHORS: &[&str] = &[
     "reclaimed",
     ": nan",
     "=nan",
+    "encountered in cast",
+    "Port module event[",
     "s nan",
     "inja",
     "Device does not",
