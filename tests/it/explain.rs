@@ -182,7 +182,7 @@ fn the_answer_for_many_logs_fits_a_screen() {
     assert_eq!(text.lines().filter(|line| line.contains(".log:5  oom-frag")).count(), 39);
     let incidents = json_of(&run(&["--json", &folder]))["incidents"].clone();
     let incidents: Vec<Incident> = serde_json::from_value(incidents).unwrap();
-    for (height, listed) in [(24, "39 incidents, 1 listed (use"), (100, "39 incidents (use")] {
+    for (height, listed) in [(24, "39 incidents, 2 listed (use"), (100, "39 incidents (use")] {
         let style = Style { width: 80, colour: false, height: Some(height) };
         let text =
             gputop::export::explanation::text(&incidents, Detail::Short { more: "-v" }, &style);

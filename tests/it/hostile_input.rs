@@ -184,7 +184,10 @@ fn sixteen_gpus_are_all_within_reach() {
     terminal.wait_for(
         |s| {
             let text = s.contents();
-            ["0", "7", "15"].iter().all(|gpu| text.split_whitespace().any(|word| word == *gpu))
+            // The GPU under the cursor is marked.
+            let labels: Vec<_> =
+                text.split_whitespace().map(|word| word.trim_start_matches('▸')).collect();
+            ["0", "7", "15"].iter().all(|gpu| labels.contains(gpu))
         },
         "sixteen cells",
     );

@@ -81,7 +81,7 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
     run.log.write_all(OOM.as_bytes()).unwrap();
     run.process.finish();
     for terminal in &terminals {
-        terminal.wait_text("OUT OF MEMORY: 2.00 GiB did not fit");
+        terminal.wait_text("OUT OF MEMORY: GPU 0 lacked 962.56 MiB for 2.00 GiB");
     }
     // One second, plus time for a busy machine.
     assert!(died.elapsed().as_secs() < 6, "{:?}", died.elapsed());

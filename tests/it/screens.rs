@@ -158,8 +158,8 @@ fn a_compact_overview_is_its_tables() {
     app.density = Density::Compact;
     let (compact, tall) = (shown(&app, 30), shown(&app, 60));
     assert!(!tall.contains("VRAM used"), "{tall}");
-    // The host line and the blank line go to the process table.
-    assert_eq!(heading(&compact).map(|y| y + 2), heading(&normal), "{compact}\n{normal}");
+    // The host line goes to the process table. The line with the unit stays if there is room.
+    assert_eq!(heading(&compact).map(|y| y + 1), heading(&normal), "{compact}\n{normal}");
 }
 
 /// The command line of one process in the recording. Text of other programs is not converted to ASCII.

@@ -320,17 +320,23 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_wrapped_only_on_a_terminal() {
+    fn commands_and_code_are_wrapped_only_on_a_terminal() {
         let command = format!("{} python train.py", "A=expandable_segments:True ".repeat(4).trim());
-        let fix = Fix { change: command.clone(), kind: FixKind::Env, ..Fix::default() };
-        let incident = Incident { fixes: vec![fix], ..Incident::default() };
+        let code = "loss_fn(model(x), y).backward(); model.zero_grad(set_to_none=True)";
+        let fixes = vec![
+            Fix { change: command.clone(), kind: FixKind::Env, ..Fix::default() },
+            Fix { change: code.to_owned(), kind: FixKind::Code, ..Fix::default() },
+        ];
+        let incident = Incident { fixes, ..Incident::default() };
         let printed = |height| {
             let style = Style { width: 60, colour: false, height };
             text(std::slice::from_ref(&incident), Detail::Full, &style)
         };
-        assert!(printed(None).lines().any(|line| line == command));
+        let piped = printed(None);
+        assert!(piped.lines().any(|line| line == command) && piped.contains(code));
         let wrapped = printed(Some(24));
         assert!(wrapped.lines().all(|line| line.len() <= 60), "{wrapped}");
         assert!(wrapped.replace("\\\n", "").lines().any(|line| line == command), "{wrapped}");
+        assert!(wrapped.contains("backward()\nmodel.zero_grad"), "{wrapped}");
     }
 }

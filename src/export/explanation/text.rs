@@ -16,7 +16,7 @@ pub(super) const INDENT: usize = 6;
 /// Width of the longest verdict on a cause (such as `ruled out`) plus two spaces.
 const VERDICT_WIDTH: usize = 11;
 
-/// Marks a shortened excerpt.
+/// Marks a shortened excerpt, if there is room for it.
 const CUT: &str = " [...]";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,7 +220,10 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
         label(&mut out, "", why, 0, width);
     }
     if let Some(at) = &incident.at {
-        label(&mut out, "WHERE", at, INDENT, width);
+        match INDENT + at.width() <= width {
+            true => out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE"))),
+            false => label(&mut out, "WHERE", at, INDENT, width),
+        }
     }
     out.push(StyledLine::default());
     fixes(&mut out, incident, width, limits);
@@ -358,9 +361,8 @@ fn excerpt(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, max_row
     }
     if is_cut && let Some(StyledLine(pieces)) = out.last_mut() {
         let used: usize = pieces.iter().map(|(_, text)| text.width()).sum();
-        match used + CUT.width() <= width {
-            true => pieces.push((Tone::Dim, CUT.to_owned())),
-            false => out.push(StyledLine(vec![(Tone::Dim, blanks + CUT.trim_start())])),
+        if used + CUT.width() <= width {
+            pieces.push((Tone::Dim, CUT.to_owned()));
         }
     }
 }

@@ -280,6 +280,7 @@ fn draw_grid(
     let across = gpus.len().div_ceil(rows).clamp(1, usize::from((body.width / 12).max(1)));
     let width = body.width / u16::try_from(across).unwrap_or(1);
     let at = |n: usize| u16::try_from(n).unwrap_or(0);
+    let digits = if gpus.len() > 10 { 2 } else { 1 };
     for (i, gpu) in gpus.iter().take(rows * across).enumerate() {
         let cell = Rect {
             x: body.x + at(i % across) * width,
@@ -287,7 +288,9 @@ fn draw_grid(
             width: width.saturating_sub(1),
             height: 1,
         };
-        gauge(app, gpu, &format!("{:>2}", gpu.index), cell, buffer);
+        // The mark of the cursor needs a column of its own.
+        let label = format!(" {:>digits$}", gpu.index);
+        gauge(app, gpu, &label, cell, buffer);
         if selected.is_some_and(|selected| selected.uuid == gpu.uuid) {
             mark(cell, cell.y, buffer, &app.theme);
         }
