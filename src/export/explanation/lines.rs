@@ -162,7 +162,7 @@ fn broken_in_brackets(statement: String, width: usize) -> Vec<String> {
                 && open_brackets(&statement[..done + at]).is_some_and(|open| open > 0)
         };
         let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
-        let Some(end) = ends.filter(is_break).last() else {
+        let Some(end) = ends.rev().find(is_break) else {
             break;
         };
         lines.push(prefix + rest[..end].trim_end());
