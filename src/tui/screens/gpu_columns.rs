@@ -119,6 +119,7 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
 
 /// Percentage of memory in use above which the next request may fail.
 const NEARLY_FULL: f64 = 95.0;
+const NEARLY_FULL_NOTE: &str = "nearly full";
 
 /// Returns a cell with the percentage of memory in use: `42`, or `!97` in the error colour.
 pub fn share(memory: &Memory, theme: &Theme) -> Cell {
@@ -159,7 +160,9 @@ fn note(row: &GpuRow, _: &Theme) -> Cell {
     if let Some(mig) = row.mig() {
         return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Role::Dim);
     }
-    let first = notes(row.gpu(), &row.frame).into_iter().next();
+    // Growth, such as `full in ~9s`, says more than that the GPU is nearly full.
+    let is_useful = |note: &Cell| row.growth.is_none() || note.text != NEARLY_FULL_NOTE;
+    let first = notes(row.gpu(), &row.frame).into_iter().find(is_useful);
     match (first, &row.growth) {
         (Some(note), _) if note.role == Role::Bad => note,
         (Some(note), Some(growth)) => Cell::new(format!("{growth}, {}", note.text), Role::Warn),
@@ -191,7 +194,7 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
         add(Role::Bad, reason.words().into());
     }
     if is_nearly_full(&gpu.memory) {
-        add(Role::Warn, "nearly full".into());
+        add(Role::Warn, NEARLY_FULL_NOTE.into());
     }
     if let (Some(width), Some(max)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
         && width < max
