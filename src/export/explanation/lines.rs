@@ -129,20 +129,17 @@ fn statements(code: &str, width: usize) -> Vec<String> {
     if code.width() <= width {
         return vec![code.to_owned()];
     }
-    let indent = code.len() - code.trim_start().len();
+    let mut indent = code.len() - code.trim_start().len();
     let is_compound = COMPOUND.iter().any(|word| code.trim_start().starts_with(word));
-    let header = ends(": ").first().copied().filter(|_| is_compound);
-    let mut out = Vec::new();
-    let (mut from, mut prefix) = (0, String::new());
-    if let Some(header) = header {
-        out.push(code[..=header].to_owned());
-        (from, prefix) = (header + 2, " ".repeat(indent + 4));
+    let (mut out, mut from) = (Vec::new(), 0);
+    if let Some(header) = ends(": ").first().filter(|_| is_compound) {
+        out.push(code[..=*header].to_owned());
+        (from, indent) = (header + 2, indent + 4);
     }
-    for end in ends("; ").into_iter().filter(|end| *end >= from).collect::<Vec<_>>() {
-        out.push(prefix.clone() + &code[from..end]);
-        (from, prefix) = (end + 2, " ".repeat(if header.is_some() { indent + 4 } else { indent }));
+    for end in ends("; ").into_iter().chain([code.len()]) {
+        out.push(" ".repeat(indent) + code[from..end].trim_start());
+        from = (end + 2).min(code.len());
     }
-    out.push(prefix + &code[from..]);
     out
 }
 
@@ -156,9 +153,7 @@ fn broken_in_brackets(statement: String, width: usize) -> Vec<String> {
         let is_break = |at: &usize| {
             let before = &rest[..*at];
             prefix.len() + before.trim_end().width() <= width
-                && before.ends_with(['(', '[', '{', ' '])
-                && !before.trim_end().is_empty()
-                && (before.ends_with(", ") || !before.ends_with(' '))
+                && (before.ends_with(['(', '[', '{']) || before.ends_with(", "))
                 && open_brackets(&statement[..done + at]).is_some_and(|open| open > 0)
         };
         let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());

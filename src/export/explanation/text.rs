@@ -61,8 +61,8 @@ pub struct Style {
     /// Line width in terminal cells.
     pub width: usize,
     pub colour: bool,
-    /// Height of the terminal in lines, or `None` if the text is not for a terminal. Only on a terminal, shell commands
-    /// are wrapped, because it would break them within words.
+    /// Height of the terminal in lines, or `None` if the text is not for a terminal. Commands and code are wrapped only
+    /// for a terminal, which would break them within words.
     pub height: Option<usize>,
 }
 

@@ -25,6 +25,7 @@ pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         .draw(area, buffer, &app.theme);
 }
 
+/// Returns the charts of memory bandwidth and power.
 pub fn bandwidth_and_power<'a>(gpu: &Gpu, app: &'a App) -> [Timeline<'a>; 2] {
     let series = |metric| app.history.series(&SeriesKey::Gpu(gpu.uuid.clone(), metric));
     let cap = gpu.power_cap.get().or(gpu.board.power_cap_default.get());
