@@ -21,6 +21,7 @@ use crate::holders_truth::{Truth, listed};
 const MAX_READS: usize = 2_000_000;
 
 /// Counts the reads of a dump.
+#[derive(Debug)]
 struct Counted {
     dump: Dump,
     reads: AtomicUsize,

@@ -339,6 +339,7 @@ fn unknown_build_is_read_only_if_its_blocks_are_consistent() {
 }
 
 /// Two dumps in one address space.
+#[derive(Debug)]
 struct CombinedDumps(Dump, Dump);
 
 impl Memory for CombinedDumps {
@@ -377,6 +378,7 @@ fn torch_in_use_is_read_when_two_are_loaded() {
 }
 
 /// Memory that counts reads: whatever the target contains, the reads stay below a limit.
+#[derive(Debug)]
 struct Metered {
     dump: Dump,
     calls: Cell<usize>,

@@ -45,7 +45,7 @@ pub struct Image {
 
 impl Image {
     /// Reads the headers of the ELF image at `base`. Fails if there is no 64-bit ELF image at `base`.
-    pub fn read(memory: &impl Memory, base: u64) -> Result<Self, MemoryError> {
+    pub fn read(memory: &dyn Memory, base: u64) -> Result<Self, MemoryError> {
         let what = "the ELF header";
         let none = MemoryError::Unreadable { what, address: base };
         let header = exact(memory, base, HEADER_BYTES, what)?;
@@ -57,7 +57,7 @@ impl Image {
 
     /// Reads an ELF image, given its header. Returns `None` if the header is incomplete.
     fn from_header(
-        memory: &impl Memory,
+        memory: &dyn Memory,
         base: u64,
         header: View<'_>,
     ) -> Result<Option<Self>, MemoryError> {
@@ -105,7 +105,7 @@ impl Image {
     }
 
     /// Returns the address of an exported symbol, or `None` if this image does not define it.
-    pub fn symbol(&self, memory: &impl Memory, name: &str) -> Result<Option<u64>, MemoryError> {
+    pub fn symbol(&self, memory: &dyn Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         if self.hash == 0 || self.symbols == 0 || self.strings == 0 {
             return Ok(None);
         }
@@ -145,7 +145,7 @@ impl Image {
     /// Returns the address of the symbol with this index, if the symbol has this name and is defined in this image.
     fn named(
         &self,
-        memory: &impl Memory,
+        memory: &dyn Memory,
         index: u32,
         name: &str,
     ) -> Result<Option<u64>, MemoryError> {
@@ -186,7 +186,7 @@ impl Segment {
     }
 }
 
-fn int(memory: &impl Memory, address: u64, what: &'static str) -> Result<u32, MemoryError> {
+fn int(memory: &dyn Memory, address: u64, what: &'static str) -> Result<u32, MemoryError> {
     let bytes = exact(memory, address, 4, what)?;
     View(&bytes).int(0).ok_or(MemoryError::Unreadable { what, address })
 }

@@ -25,6 +25,8 @@ mod ptrace_call;
 pub mod rtti;
 pub mod view;
 
+use std::fmt;
+
 use maps::Mapping;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub enum MemoryError {
     Refused(String),
 }
 
-pub trait Memory {
+pub trait Memory: fmt::Debug {
     /// Appends the bytes of all ranges, in order, up to the first unmapped byte. If fewer bytes than requested are
     /// appended, part of a range is unreadable. An error means that no memory of the process is readable.
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError>;
@@ -63,7 +65,7 @@ pub trait Memory {
     }
 }
 
-impl<M: Memory> Memory for &M {
+impl<M: Memory + ?Sized> Memory for &M {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         (**self).read(ranges, into)
     }
@@ -84,7 +86,7 @@ const MAX_READ: usize = 32 << 20;
 /// Reads a complete range of memory. `what` is a noun phrase for the error message. Also fails if only part of the
 /// range is mapped.
 pub fn exact(
-    memory: &impl Memory,
+    memory: &dyn Memory,
     address: u64,
     len: usize,
     what: &'static str,
@@ -97,7 +99,7 @@ pub fn exact(
 }
 
 /// Reads the mapped part of a memory range, which may be empty.
-pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, MemoryError> {
+pub fn up_to(memory: &dyn Memory, address: u64, len: usize) -> Result<Vec<u8>, MemoryError> {
     let mut bytes = Vec::new();
     if len <= MAX_READ {
         memory.read(&[Range { address, len }], &mut bytes)?;
@@ -105,7 +107,7 @@ pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-pub fn pointer(memory: &impl Memory, address: u64, what: &'static str) -> Result<u64, MemoryError> {
+pub fn pointer(memory: &dyn Memory, address: u64, what: &'static str) -> Result<u64, MemoryError> {
     let bytes = exact(memory, address, 8, what)?;
     view::View(&bytes).word(0).ok_or(MemoryError::Unreadable { what, address })
 }

@@ -56,7 +56,7 @@ struct Run {
 
 /// Reads a struct of `size` bytes at each address. Fails if the process is unreadable, but not if only some of the
 /// structs are.
-pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
+pub fn read(memory: &dyn Memory, addresses: &[u64], size: usize) -> Result<Objects, MemoryError> {
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_unstable_by_key(|&index| addresses[index]);
     let sorted: Vec<u64> = order.iter().map(|&index| addresses[index]).collect();
@@ -97,7 +97,7 @@ pub fn read(memory: &impl Memory, addresses: &[u64], size: usize) -> Result<Obje
 
 /// Reads a batch of runs. Returns the number of runs that were read completely.
 fn read_batch(
-    memory: &impl Memory,
+    memory: &dyn Memory,
     batch: &[Run],
     buffer: &mut Vec<u8>,
 ) -> Result<usize, MemoryError> {
@@ -157,6 +157,7 @@ mod tests {
     use std::cell::Cell;
 
     /// Fake memory in which every byte is the low byte of its address, except for an unmapped range.
+    #[derive(Debug)]
     struct Pattern {
         unmapped: std::ops::Range<u64>,
         calls: Cell<usize>,

@@ -15,7 +15,7 @@ const MIN_CHARS: usize = 2;
 
 /// Returns the mangled class name of an object, or `None` if the text is not a valid name. Fails if a pointer leads to
 /// unmapped memory.
-pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, MemoryError> {
+pub fn class_name(memory: &dyn Memory, object: u64) -> Result<Option<String>, MemoryError> {
     let vtable = pointer(memory, object, "an object")?;
     let info = pointer(memory, vtable.wrapping_sub(8), "a vtable")?;
     let name = pointer(memory, info.wrapping_add(8), "a type_info")?;

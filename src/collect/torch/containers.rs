@@ -54,7 +54,7 @@ impl Set {
     }
 
     /// Returns true if the tree's root points back to this header, which does not happen by chance.
-    pub fn is_anchored(&self, memory: &impl Memory) -> Result<bool, MemoryError> {
+    pub fn is_anchored(&self, memory: &dyn Memory) -> Result<bool, MemoryError> {
         if self.count == 0 {
             return Ok(true);
         }
@@ -86,7 +86,7 @@ impl Node {
 /// system calls depends on the number of levels, not on the number of nodes.
 ///
 /// If a tree is changing or invalid, the walk stops after slightly more nodes than the tree's stored count.
-pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
+pub fn set_values(memory: &dyn Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let occupied = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = occupied.clone().map(|set| set.count + 16).sum();
     let max_values = usize::try_from(claimed.min(MAX_BLOCKS)).unwrap_or_default();
@@ -139,7 +139,7 @@ impl HashTable {
     /// distance.
     pub fn values<T>(
         &self,
-        memory: &impl Memory,
+        memory: &dyn Memory,
         entry: usize,
         parse: impl Fn(View<'_>) -> Option<T>,
     ) -> Result<Vec<T>, MemoryError> {

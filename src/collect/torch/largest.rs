@@ -37,7 +37,7 @@ impl From<MemoryError> for UnknownReason {
     }
 }
 
-impl<M: Memory> Device<'_, M> {
+impl Device<'_> {
     /// Returns the size of the largest free block, or 0 if no block is free. The block layout is needed only if a block
     /// is free.
     pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
@@ -66,13 +66,13 @@ impl<M: Memory> Device<'_, M> {
     }
 }
 
-struct Search<'a, M> {
-    memory: &'a M,
+struct Search<'a> {
+    memory: &'a dyn Memory,
     blocks: &'a BlockLayout,
     pools: HashSet<u64>,
 }
 
-impl<M: Memory> Search<'_, M> {
+impl Search<'_> {
     fn largest(&self, sets: &[Set]) -> Result<u64, UnknownReason> {
         let ends: Vec<u64> = sets.iter().flat_map(|set| [set.leftmost, set.rightmost]).collect();
         let ends = self.free_blocks(&ends)?;

@@ -89,7 +89,7 @@ pub enum LayoutMatch {
 impl Layout {
     /// Matches the struct at `address` against the structure of a DeviceCachingAllocator.
     pub fn calibrate(
-        memory: &impl Memory,
+        memory: &dyn Memory,
         address: u64,
         machine: u16,
     ) -> Result<LayoutMatch, MemoryError> {
@@ -117,7 +117,7 @@ impl Layout {
     }
 
     fn from_stats(
-        memory: &impl Memory,
+        memory: &dyn Memory,
         address: u64,
         view: View<'_>,
         stats: usize,

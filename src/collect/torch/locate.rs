@@ -44,7 +44,7 @@ pub struct Located {
     pub layout: Layout,
 }
 
-pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
+pub fn locate(memory: &dyn Memory) -> Result<Located, Failure> {
     let maps = memory.maps()?;
     let bases = images(&maps, |map| LIBRARIES.contains(&map.file_name()));
     let mut best = Failure::NotTorch;
@@ -64,7 +64,7 @@ pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
 }
 
 /// Returns true if any device is in use. Used to choose between two PyTorch libraries in one process.
-fn is_in_use(memory: &impl Memory, located: &Located) -> Result<bool, MemoryError> {
+fn is_in_use(memory: &dyn Memory, located: &Located) -> Result<bool, MemoryError> {
     for (ordinal, &device) in (0..).zip(&located.devices) {
         let bytes = up_to(memory, device, located.layout.stats_end())?;
         let stats = located.layout.parse(View(&bytes), ordinal);
@@ -75,7 +75,7 @@ fn is_in_use(memory: &impl Memory, located: &Located) -> Result<bool, MemoryErro
     Ok(false)
 }
 
-fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Located, Failure> {
+fn locate_in(memory: &dyn Memory, maps: &[Mapping], base: u64) -> Result<Located, Failure> {
     let image = match Image::read(memory, base) {
         Err(MemoryError::Unreadable { .. }) => return Err(Failure::NotTorch),
         image => image?,
@@ -107,7 +107,7 @@ fn locate_in(memory: &impl Memory, maps: &[Mapping], base: u64) -> Result<Locate
 /// Returns the object that the variable `allocator` points to. Returns `None` for torch 1.13, which does not have the
 /// variable, or if the library's initializers have not run yet.
 fn allocator(
-    memory: &impl Memory,
+    memory: &dyn Memory,
     maps: &[Mapping],
     image: &Image,
 ) -> Result<Option<u64>, MemoryError> {
@@ -127,7 +127,7 @@ fn allocator(
     Ok(None)
 }
 
-fn object_at(memory: &impl Memory, symbol: u64) -> Result<Option<u64>, MemoryError> {
+fn object_at(memory: &dyn Memory, symbol: u64) -> Result<Option<u64>, MemoryError> {
     let object = readable(pointer(memory, symbol, "the pointer to the allocator"))?;
     Ok(object.filter(|&object| is_pointer(object)))
 }
@@ -141,8 +141,8 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
     }
 }
 
-struct Search<'a, M> {
-    memory: &'a M,
+struct Search<'a> {
+    memory: &'a dyn Memory,
     machine: u16,
     /// True if a struct was found that contains an allocator's statistics but has an unknown layout.
     is_unknown: bool,
@@ -150,7 +150,7 @@ struct Search<'a, M> {
     is_busy: bool,
 }
 
-impl<M: Memory> Search<'_, M> {
+impl Search<'_> {
     /// Searches the mapped part of a memory range for the vector of device allocators.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
         let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;

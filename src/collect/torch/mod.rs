@@ -299,7 +299,7 @@ impl<M: Memory> Attached<M> {
                 .eq(words.skip(2).take(self.located.devices.len()))
     }
 
-    fn device(&self, ordinal: u32) -> Option<Device<'_, M>> {
+    fn device(&self, ordinal: u32) -> Option<Device<'_>> {
         let index = usize::try_from(ordinal).ok()?;
         Some(Device {
             memory: &self.memory,

@@ -34,8 +34,8 @@ const RESERVED_SLACK: u64 = 1 << 30;
 
 /// The allocator of one device in another process.
 #[derive(Debug, Clone, Copy)]
-pub struct Device<'a, M> {
-    pub memory: &'a M,
+pub struct Device<'a> {
+    pub memory: &'a dyn Memory,
     pub address: u64,
     pub layout: &'a Layout,
 }
@@ -52,7 +52,7 @@ pub struct Walk {
     pub lost: usize,
 }
 
-impl<M: Memory> Device<'_, M> {
+impl Device<'_> {
     pub fn pools(&self) -> Result<Pools, MemoryError> {
         let mut pools = Pools::from([
             (self.address + self.layout.large as u64, (PoolKind::Large, None)),

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use super::python::Python;
 use super::reader::AddressMap;
 use super::tensors::{Classes, Tensor, is_impl_class};
-use crate::collect::memory::{Memory, is_pointer};
+use crate::collect::memory::is_pointer;
 
 const MAX_NODES: usize = 1 << 18;
 const MAX_SAVED: usize = 1 << 19;
@@ -39,9 +39,9 @@ pub struct SavedTensor {
 }
 
 #[derive(Debug)]
-pub struct Autograd<'a, M> {
-    classes: &'a Classes<'a, M>,
-    python: &'a Python<'a, M>,
+pub struct Autograd<'a> {
+    classes: &'a Classes<'a>,
+    python: &'a Python<'a>,
     seen: AddressMap<()>,
     waiting: Vec<u64>,
     saved: Vec<SavedTensor>,
@@ -54,12 +54,12 @@ enum Referred {
     Other,
 }
 
-impl<'a, M: Memory> Autograd<'a, M> {
+impl<'a> Autograd<'a> {
     /// Walks the graph from the `grad_fn` of each tensor in `roots`, in order. Returns the saved tensors, and whether
     /// the walk was complete.
     pub fn walk<'t>(
-        classes: &'a Classes<'a, M>,
-        python: &'a Python<'a, M>,
+        classes: &'a Classes<'a>,
+        python: &'a Python<'a>,
         roots: impl Iterator<Item = (usize, &'t Tensor)>,
     ) -> (Vec<SavedTensor>, bool) {
         let mut walk = Self {

@@ -10,8 +10,8 @@
 
 use super::reader::Reader;
 use crate::collect::memory::elf::Image;
+use crate::collect::memory::is_pointer;
 use crate::collect::memory::maps::{Mapping, images};
-use crate::collect::memory::{Memory, is_pointer};
 
 const MAX_IMAGES: usize = 16;
 const DEBUG_COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
@@ -157,10 +157,7 @@ pub enum NoInterpreter {
 const X86_64: u16 = 62;
 
 impl Interpreter {
-    pub fn locate<M: Memory>(
-        reader: &Reader<'_, M>,
-        maps: &[Mapping],
-    ) -> Result<Self, NoInterpreter> {
+    pub fn locate(reader: &Reader<'_>, maps: &[Mapping]) -> Result<Self, NoInterpreter> {
         let is_candidate = |map: &Mapping| {
             let name = map.file_name();
             name.starts_with("libpython3")
@@ -185,11 +182,7 @@ impl Interpreter {
         Err(NoInterpreter::NotFound)
     }
 
-    fn at<M: Memory>(
-        reader: &Reader<'_, M>,
-        runtime: u64,
-        minor: u32,
-    ) -> Result<Self, NoInterpreter> {
+    fn at(reader: &Reader<'_>, runtime: u64, minor: u32) -> Result<Self, NoInterpreter> {
         let layout = LAYOUTS.iter().find(|layout| layout.minor == minor);
         let mut layout = *layout.ok_or(NoInterpreter::UnknownVersion(minor))?;
         if minor >= 13 {

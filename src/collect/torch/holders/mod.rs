@@ -101,8 +101,8 @@ pub fn read_process(
 /// Reads holders from recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
 /// `clock` returns the time since the start.
 pub fn read_recorded(
-    memory: &impl Memory,
-    heaps: &(impl Memory + Sync),
+    memory: &dyn Memory,
+    heaps: &(dyn Memory + Sync),
     options: &Options,
     clock: &dyn Fn() -> Duration,
     cancelled: &AtomicBool,
@@ -114,9 +114,9 @@ pub fn read_recorded(
 }
 
 /// Memory of the target process: `heaps` is used for the scan, and `memory` for all other reads.
-struct Target<'a, M, H> {
-    memory: &'a M,
-    heaps: &'a H,
+struct Target<'a> {
+    memory: &'a dyn Memory,
+    heaps: &'a (dyn Memory + Sync),
     present: PresentPages,
     is_cached: bool,
     scan_threads: usize,
@@ -149,9 +149,9 @@ impl Pools {
     }
 }
 
-fn read_target<M: Memory, H: Memory + Sync>(
+fn read_target(
     attached: &mut Attached<impl Memory>,
-    target: &Target<'_, M, H>,
+    target: &Target<'_>,
     budget: &Budget<'_>,
 ) -> Result<Holders, Failure> {
     let before = Pools::read(attached)?;
@@ -217,11 +217,7 @@ struct HeapCandidates {
     is_incomplete: bool,
 }
 
-fn scan_heaps<M: Memory, H: Memory + Sync>(
-    target: &Target<'_, M, H>,
-    reader: &Reader<'_, M>,
-    maps: &[Mapping],
-) -> HeapCandidates {
+fn scan_heaps(target: &Target<'_>, reader: &Reader<'_>, maps: &[Mapping]) -> HeapCandidates {
     let (budget, limits) = (reader.budget, &reader.budget.limits);
     let mut wanted: AddressMap<WordMeaning> = AddressMap::default();
     let Vtables { storages, implementations } = vtables(reader, maps);
@@ -280,9 +276,9 @@ fn has_glibc_malloc(maps: &[Mapping]) -> bool {
 }
 
 /// Assigns the blocks to tensor storages if the program's tensors cannot be read.
-fn assign_storages<M: Memory>(
+fn assign_storages(
     scanned: &HeapCandidates,
-    classes: &Classes<'_, M>,
+    classes: &Classes<'_>,
     assignment: &mut BlockAssignment,
 ) {
     let is_block = |address| assignment.blocks().index_of(address).is_some();
@@ -296,9 +292,9 @@ fn assign_storages<M: Memory>(
     }
 }
 
-struct PythonTensors<'a, M> {
-    tensors: Tensors<'a, M>,
-    python: Python<'a, M>,
+struct PythonTensors<'a> {
+    tensors: Tensors<'a>,
+    python: Python<'a>,
     interpreter: &'a Interpreter,
     /// Tensors with a Python object.
     objects: Vec<Tensor>,
@@ -308,11 +304,11 @@ struct PythonTensors<'a, M> {
     graph_roots: Vec<(u64, u64)>,
 }
 
-impl<'a, M: Memory> PythonTensors<'a, M> {
+impl<'a> PythonTensors<'a> {
     /// Decodes the candidates found by the scan. Returns `None` if the layout of tensors could not be determined.
     fn decode(
         scanned: &'a HeapCandidates,
-        classes: &'a Classes<'a, M>,
+        classes: &'a Classes<'a>,
         has_glibc_malloc: bool,
     ) -> Option<Self> {
         let interpreter = scanned.interpreter.as_ref()?;
@@ -529,11 +525,7 @@ fn cpp_candidate(tensor: Tensor) -> HolderCandidate {
 }
 
 /// Assigns the remaining blocks to tensors and storages without a Python object.
-fn assign_cpp<M: Memory>(
-    scanned: &HeapCandidates,
-    tensors: &Tensors<'_, M>,
-    assignment: &mut BlockAssignment,
-) {
+fn assign_cpp(scanned: &HeapCandidates, tensors: &Tensors<'_>, assignment: &mut BlockAssignment) {
     for &implementation in &scanned.implementations {
         if let Some(tensor) = tensors.of_impl(implementation)
             && tensor.data != 0

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::interpreter::PythonLayout;
 use super::reader::{AddressMap, Reader};
-use crate::collect::memory::{Memory, is_pointer};
+use crate::collect::memory::is_pointer;
 use crate::model::text::visible;
 
 const MAX_CACHED: usize = 50_000;
@@ -156,15 +156,15 @@ fn kind(flags: u64, names: &[String]) -> Kind {
 }
 
 #[derive(Debug)]
-pub struct Python<'a, M> {
-    pub reader: &'a Reader<'a, M>,
+pub struct Python<'a> {
+    pub reader: &'a Reader<'a>,
     pub layout: PythonLayout,
     types: RefCell<AddressMap<Option<Rc<TypeInfo>>>>,
     texts: RefCell<AddressMap<Option<Rc<str>>>>,
 }
 
-impl<'a, M: Memory> Python<'a, M> {
-    pub fn new(reader: &'a Reader<'a, M>, layout: PythonLayout) -> Self {
+impl<'a> Python<'a> {
+    pub fn new(reader: &'a Reader<'a>, layout: PythonLayout) -> Self {
         Self { reader, layout, types: RefCell::default(), texts: RefCell::default() }
     }
 

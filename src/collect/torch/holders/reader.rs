@@ -117,8 +117,8 @@ fn no_chunks() -> Vec<Chunk> {
 
 /// Memory of the target process, with a cache. Every method returns `None` if the memory is not readable.
 #[derive(Debug)]
-pub struct Reader<'a, M> {
-    memory: &'a M,
+pub struct Reader<'a> {
+    memory: &'a dyn Memory,
     pub budget: &'a Budget<'a>,
     /// Start and end address of each mapping, in ascending order.
     mappings: Vec<(u64, u64)>,
@@ -133,9 +133,9 @@ pub struct Reader<'a, M> {
     max_cached_bytes: usize,
 }
 
-impl<'a, M: Memory> Reader<'a, M> {
+impl<'a> Reader<'a> {
     pub fn new(
-        memory: &'a M,
+        memory: &'a dyn Memory,
         maps: &[Mapping],
         max_cached_bytes: usize,
         budget: &'a Budget<'a>,
@@ -174,7 +174,7 @@ impl<'a, M: Memory> Reader<'a, M> {
         *self.recent.borrow_mut() = no_chunks();
     }
 
-    pub fn memory(&self) -> &'a M {
+    pub fn memory(&self) -> &'a dyn Memory {
         self.memory
     }
 

@@ -72,7 +72,7 @@ pub struct Hits<T> {
 /// Scans all heaps for the wanted words. Scans small heaps first, because the largest ones usually contain tensor data
 /// in host memory. With more than one thread, only the calling thread checks the budget, and stops the others.
 pub fn scan<T: Copy + Send + Sync>(
-    memory: &(impl Memory + Sync),
+    memory: &(dyn Memory + Sync),
     maps: &[Mapping],
     present: &PresentPages,
     wanted: &AddressMap<T>,
@@ -121,7 +121,7 @@ pub fn scan<T: Copy + Send + Sync>(
 /// Reads consecutive pages. The read fails if the program has unmapped some of them meanwhile. In that case, splits
 /// the range until only unmapped pages are skipped.
 fn read_pages(
-    memory: &impl Memory,
+    memory: &dyn Memory,
     run: Range,
     buffer: &mut Vec<u8>,
     use_bytes: &mut impl FnMut(&[u8], u64),
@@ -205,6 +205,7 @@ mod tests {
     use crate::collect::torch::holders::limits::Options;
 
     /// Heaps in which every word is its own address.
+    #[derive(Debug)]
     struct Addresses(Vec<Mapping>);
 
     impl Memory for Addresses {
@@ -248,6 +249,7 @@ mod tests {
     }
 
     /// Memory in which the first page after 64 KiB is no longer mapped.
+    #[derive(Debug)]
     struct WithHole(Addresses);
 
     impl Memory for WithHole {

@@ -17,8 +17,8 @@ use super::interpreter::Interpreter;
 use super::python::{Kind, Python};
 use super::reader::{AddressMap, Reader};
 use crate::collect::memory::elf::Image;
+use crate::collect::memory::is_pointer;
 use crate::collect::memory::maps::{Mapping, images};
-use crate::collect::memory::{Memory, is_pointer};
 
 /// Number of sampled tensors that vote on the field offsets.
 const SAMPLES: usize = 256;
@@ -75,13 +75,13 @@ const DTYPES: &[(&str, u64)] = &[
 
 /// Class names of C++ objects, cached by vtable.
 #[derive(Debug)]
-pub struct Classes<'a, M> {
-    pub reader: &'a Reader<'a, M>,
+pub struct Classes<'a> {
+    pub reader: &'a Reader<'a>,
     names: RefCell<AddressMap<Option<Rc<str>>>>,
 }
 
-impl<'a, M: Memory> Classes<'a, M> {
-    pub fn new(reader: &'a Reader<'a, M>) -> Self {
+impl<'a> Classes<'a> {
+    pub fn new(reader: &'a Reader<'a>) -> Self {
         Self { reader, names: RefCell::default() }
     }
 
@@ -193,7 +193,7 @@ pub struct Storage {
 }
 
 /// Returns the types of Python tensors: `torch.Tensor`, its bases in C++, and all classes derived from them.
-pub fn tensor_types<M: Memory>(python: &Python<'_, M>, interpreter: &Interpreter) -> Vec<u64> {
+pub fn tensor_types(python: &Python<'_>, interpreter: &Interpreter) -> Vec<u64> {
     let find = || {
         let modules = interpreter.head.checked_add(python.layout.modules)?;
         let modules = python.reader.pointer(modules)?;
@@ -248,7 +248,7 @@ pub struct Vtables {
 }
 
 /// Returns the vtables exported by PyTorch's libraries.
-pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
+pub fn vtables(reader: &Reader<'_>, maps: &[Mapping]) -> Vtables {
     let is_torch = |map: &Mapping| {
         let name = map.file_name();
         name.starts_with("libc10") || name.starts_with("libtorch")
@@ -265,7 +265,7 @@ pub fn vtables<M: Memory>(reader: &Reader<'_, M>, maps: &[Mapping]) -> Vtables {
 }
 
 /// Determines the tensor offsets by vote. Returns `None` if there is no two-thirds majority.
-pub fn calibrate<M: Memory>(classes: &Classes<'_, M>, candidates: &[u64]) -> Option<Layout> {
+pub fn calibrate(classes: &Classes<'_>, candidates: &[u64]) -> Option<Layout> {
     let mut votes: BTreeMap<TensorLayout, usize> = BTreeMap::new();
     let mut gradients: BTreeMap<usize, usize> = BTreeMap::new();
     let step = (candidates.len() / SAMPLES).max(1);
@@ -294,10 +294,7 @@ fn majority<T: Copy + Ord>(votes: &BTreeMap<T, usize>) -> Option<T> {
 }
 
 /// Returns the offsets suggested by one tensor, and the address of its AutogradMeta, if it has one.
-fn layout_of<M: Memory>(
-    classes: &Classes<'_, M>,
-    object: u64,
-) -> Option<(TensorLayout, Option<u64>)> {
+fn layout_of(classes: &Classes<'_>, object: u64) -> Option<(TensorLayout, Option<u64>)> {
     let head = classes.reader.words(object, 5)?;
     for object_impl in [2, 3] {
         if !classes.is_impl(head[object_impl]) {
@@ -325,7 +322,7 @@ fn layout_of<M: Memory>(
 }
 
 /// Returns the index of `grad_` in an AutogradMeta that has a gradient or a `grad_fn`.
-fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> {
+fn gradient_of(classes: &Classes<'_>, meta: u64) -> Option<usize> {
     let words = classes.reader.words(meta, 9)?;
     (1..9).find_map(|index| {
         let class = classes.of(words[index])?;
@@ -340,12 +337,12 @@ fn gradient_of<M: Memory>(classes: &Classes<'_, M>, meta: u64) -> Option<usize> 
 
 /// Decoder for a process's tensors, for use once their offsets are known.
 #[derive(Debug)]
-pub struct Tensors<'a, M> {
-    pub classes: &'a Classes<'a, M>,
+pub struct Tensors<'a> {
+    pub classes: &'a Classes<'a>,
     pub layout: Layout,
 }
 
-impl<M: Memory> Tensors<'_, M> {
+impl Tensors<'_> {
     /// Decodes a candidate for a Python tensor, or returns `None` if its TensorImpl does not point back to it.
     pub fn of_object(&self, object: u64) -> Option<Tensor> {
         let at = object.checked_add(8 * self.layout.tensor.object_impl as u64)?;
@@ -406,7 +403,7 @@ impl<M: Memory> Tensors<'_, M> {
     }
 }
 
-fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) -> Option<Storage> {
+fn read_storage(classes: &Classes<'_>, storage: u64, data: usize) -> Option<Storage> {
     if classes.of(storage).as_deref() != Some(STORAGE_CLASS) {
         return None;
     }
@@ -419,8 +416,8 @@ fn read_storage<M: Memory>(classes: &Classes<'_, M>, storage: u64, data: usize) 
 
 /// Decodes tensor storages without known offsets. Of the two known layouts, uses the one that yields more addresses for
 /// which `is_block` returns true.
-pub fn storages_by_vote<M: Memory>(
-    classes: &Classes<'_, M>,
+pub fn storages_by_vote(
+    classes: &Classes<'_>,
     candidates: &[u64],
     is_block: impl Fn(u64) -> bool,
 ) -> Vec<Storage> {

@@ -18,7 +18,7 @@ use super::python::{Kind, Python};
 use super::reader::AddressMap;
 use super::tensors::{Tensor, Tensors};
 use super::wanted::WantedTensors;
-use crate::collect::memory::{Memory, is_pointer};
+use crate::collect::memory::is_pointer;
 use crate::model::holders::HolderClass;
 
 /// Number of distinct path costs. More expensive paths get the highest cost.
@@ -156,9 +156,9 @@ impl Graph {
 }
 
 #[derive(Debug)]
-pub struct Names<'a, M> {
-    python: &'a Python<'a, M>,
-    tensors: &'a Tensors<'a, M>,
+pub struct Names<'a> {
+    python: &'a Python<'a>,
+    tensors: &'a Tensors<'a>,
     graph: Graph,
     roots: Vec<Root>,
 }
@@ -171,8 +171,8 @@ struct Root {
     is_shown: bool,
 }
 
-impl<'a, M: Memory> Names<'a, M> {
-    pub fn new(python: &'a Python<'a, M>, tensors: &'a Tensors<'a, M>, max_bytes: usize) -> Self {
+impl<'a> Names<'a> {
+    pub fn new(python: &'a Python<'a>, tensors: &'a Tensors<'a>, max_bytes: usize) -> Self {
         Self {
             python,
             tensors,

@@ -2,7 +2,6 @@
 //! of several names a tensor gets.
 
 use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
-use crate::collect::memory::Memory;
 use crate::collect::torch::holders::python::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
 
@@ -25,7 +24,7 @@ impl Parent {
     }
 }
 
-impl<M: Memory> Names<'_, M> {
+impl Names<'_> {
     /// Adds a reference, unless its target cannot lead to a tensor.
     fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
         // Skip modules, which are already roots. Following `import torch` would give PyTorch's objects the same low

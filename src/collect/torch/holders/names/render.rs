@@ -3,11 +3,10 @@
 use std::rc::Rc;
 
 use super::{MAX_NAME, NamedPath, Names, Step};
-use crate::collect::memory::Memory;
 use crate::collect::torch::holders::python::Kind;
 use crate::model::text::visible;
 
-impl<M: Memory> Names<'_, M> {
+impl Names<'_> {
     /// Returns the path to a Python tensor, with its name.
     pub fn path_of(&self, object: u64) -> Option<NamedPath> {
         let &index = self.graph.index.get(&object)?;
