@@ -11,7 +11,6 @@ mod needle;
 #[path = "src/diagnose/shared_rules.rs"]
 mod shared_rules;
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -31,8 +30,7 @@ fn main() -> io::Result<()> {
         println!("cargo::rerun-if-changed={source}");
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let cards = fs::File::create(out.join("cards.jsonl.gz"))?;
-    let mut cards = GzEncoder::new(cards, Compression::best());
+    let mut cards = packed(&out.join("cards.jsonl.gz"))?;
     writeln!(cards, "{}", tables(&root.join("assets"))?)?;
     for file in &files_in(&root.join("assets/cards"), "md")? {
         let card = json_of_card(&fs::read_to_string(file)?);
@@ -53,7 +51,7 @@ fn tables(assets: &Path) -> io::Result<String> {
     Ok(serde_json::to_string(&text.parse::<toml::Table>().map_err(io::Error::other)?)?)
 }
 
-/// Embeds the workloads and the remedies as JSON.
+/// Embeds the remedies and the workloads.
 fn embed_workloads(root: &Path, out: &Path) -> io::Result<()> {
     let json = |file: &Path| -> io::Result<String> {
         println!("cargo::rerun-if-changed={}", file.display());
@@ -61,15 +59,18 @@ fn embed_workloads(root: &Path, out: &Path) -> io::Result<()> {
         let table = table.map_err(|e| io::Error::other(format!("{}: {e}", file.display())))?;
         Ok(serde_json::to_string(&table)?)
     };
-    let mut list = String::from("&[\n");
+    let mut lines = packed(&out.join("workloads.jsonl.gz"))?;
+    writeln!(lines, "{}", json(&root.join("assets/remedies.toml"))?)?;
     for file in files_in(&root.join("assets/workloads"), "toml")? {
         let id = file.file_stem().unwrap_or_default().to_string_lossy();
-        let _ = writeln!(list, "    ({id:?}, {:?}),", json(&file)?);
+        writeln!(lines, "[{id:?},{}]", json(&file)?)?;
     }
-    list.push(']');
-    fs::write(out.join("workloads.rs"), list)?;
-    let remedies = json(&root.join("assets/remedies.toml"))?;
-    fs::write(out.join("remedies.rs"), format!("{remedies:?}"))
+    lines.finish()?;
+    Ok(())
+}
+
+fn packed(file: &Path) -> io::Result<GzEncoder<fs::File>> {
+    Ok(GzEncoder::new(fs::File::create(file)?, Compression::best()))
 }
 
 /// Returns the files with an extension in a folder, sorted. New files in it lead to another build.

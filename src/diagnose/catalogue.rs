@@ -14,6 +14,12 @@ use super::workload::Workloads;
 /// The tables, and the card files in `assets/cards` sorted by ID, as compressed JSON, one per line.
 const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cards.jsonl.gz"));
 
+pub(super) fn unpacked(lines: &[u8]) -> String {
+    let mut text = String::new();
+    let _ = GzDecoder::new(lines).read_to_string(&mut text);
+    text
+}
+
 #[derive(Debug)]
 pub struct Catalogue {
     pub cards: Vec<Card>,
@@ -27,8 +33,7 @@ impl Catalogue {
         static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
         // Skip cards that do not parse, so that the others remain usable. The tests report such cards.
         CATALOGUE.get_or_init(|| {
-            let mut lines = String::new();
-            let _ = GzDecoder::new(EMBEDDED).read_to_string(&mut lines);
+            let lines = unpacked(EMBEDDED);
             let (tables, cards) = lines.split_once('\n').unwrap_or_default();
             let cards = cards.lines().filter_map(|line| serde_json::from_str(line).ok());
             Self::of(cards.collect(), serde_json::from_str(tables).unwrap_or_default()).0

@@ -11,15 +11,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::card::{CardError, FixRule, from_toml};
+use super::catalogue::unpacked;
 use super::fields::FieldMap;
 use super::signature::Pattern;
 use super::{current_settings, template, values, windows_shell};
 use crate::model::incident::{Fix, FixKind};
 
-/// Files in `assets/workloads` as (ID, JSON), sorted by ID.
-const EMBEDDED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/workloads.rs"));
-/// `assets/remedies.toml` as JSON.
-const REMEDIES: &str = include!(concat!(env!("OUT_DIR"), "/remedies.rs"));
+/// `assets/remedies.toml` as JSON, and a line `[ID, JSON]` for each file in `assets/workloads`, sorted by ID. Compressed.
+const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/workloads.jsonl.gz"));
 /// Command in cards that is replaced with the failed program's command.
 pub(super) const SCRIPT: &str = "python train.py";
 /// Placeholder in a fix for a value that cannot be computed from the log.
@@ -204,13 +203,15 @@ impl Workloads {
     fn read() -> (Self, Vec<String>) {
         let mut all = Vec::new();
         let mut errors = Vec::new();
-        for (id, json) in EMBEDDED {
-            match serde_json::from_str::<Workload>(json) {
-                Ok(workload) => all.push(Workload { id: (*id).to_owned(), ..workload }),
-                Err(error) => errors.push(format!("{id}: {error}")),
+        let lines = unpacked(EMBEDDED);
+        let (remedies, workloads) = lines.split_once('\n').unwrap_or_default();
+        for line in workloads.lines() {
+            match serde_json::from_str::<(String, Workload)>(line) {
+                Ok((id, workload)) => all.push(Workload { id, ..workload }),
+                Err(error) => errors.push(format!("{line}: {error}")),
             }
         }
-        let remedies = serde_json::from_str(REMEDIES);
+        let remedies = serde_json::from_str(remedies);
         let remedies = remedies.unwrap_or_else(|error| {
             errors.push(format!("remedies: {error}"));
             RemedyFile::default()
