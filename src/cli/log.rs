@@ -4,10 +4,13 @@
 //! level. gputop truncates the file at startup if it is larger than 1 MiB, and runs without a log if the file is not
 //! writable, such as in a read-only home directory.
 
+use std::env;
 use std::fs::File;
 use std::sync::Mutex;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::prelude::*;
 
 use crate::user_files::{self, Base, directory};
 
@@ -17,12 +20,10 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Starts logging to the log file. Call it at most once per process.
 pub fn start() {
     let Some(file) = open() else { return };
-    let level = EnvFilter::try_from_env(LEVEL_VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(level)
-        .with_ansi(false)
-        .with_writer(Mutex::new(file))
-        .try_init();
+    let levels = env::var(LEVEL_VARIABLE).ok().and_then(|levels| levels.parse::<Targets>().ok());
+    let levels = levels.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines = fmt::layer().with_ansi(false).with_writer(Mutex::new(file));
+    let _ = tracing_subscriber::registry().with(lines.with_filter(levels)).try_init();
 }
 
 fn open() -> Option<File> {
