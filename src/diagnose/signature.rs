@@ -31,12 +31,14 @@ pub struct Pattern {
     /// The pattern as written in the card. It is expanded only when the expression is compiled, because most patterns
     /// are never used.
     written: String,
+    /// Literals of which every match contains at least one. Searching for them avoids most compilations.
+    needles: OnceLock<Option<Vec<Vec<u8>>>>,
     compiled: OnceLock<Option<Regex>>,
 }
 
 impl From<String> for Pattern {
     fn from(written: String) -> Self {
-        Self { written, compiled: OnceLock::new() }
+        Self { written, needles: OnceLock::new(), compiled: OnceLock::new() }
     }
 }
 
@@ -45,7 +47,7 @@ impl Pattern {
     /// with its unit.
     #[must_use]
     pub fn new(written: &str) -> Self {
-        Self { written: written.to_owned(), compiled: OnceLock::new() }
+        Self::from(written.to_owned())
     }
 
     /// Compiles the expression and returns the compiler's error, if any.
@@ -58,14 +60,24 @@ impl Pattern {
         self.compiled.get_or_init(compiled).as_ref()
     }
 
+    /// Returns false if no literal of the expression is in the text. The expression then cannot match.
+    fn may_match(&self, text: &str) -> bool {
+        let needles = self.needles.get_or_init(|| needles(&expanded(&self.written)));
+        let contains = |needle: &Vec<u8>| memmem::find(text.as_bytes(), needle).is_some();
+        needles.as_ref().is_none_or(|all| all.iter().any(contains))
+    }
+
     #[must_use]
     pub fn is_in(&self, text: &str) -> bool {
-        self.regex().is_some_and(|r| r.is_match(text.as_bytes()))
+        self.may_match(text) && self.regex().is_some_and(|r| r.is_match(text.as_bytes()))
     }
 
     /// Returns the fields of the pattern's first match.
     #[must_use]
     pub fn groups(&self, text: &str) -> Option<FieldMap> {
+        if !self.may_match(text) {
+            return None;
+        }
         let captures = self.regex()?.captures(text.as_bytes())?;
         Some(named(self.regex()?, &captures).0)
     }
