@@ -356,7 +356,9 @@ impl<'a> LogReader<'a> {
         }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let mut frames = traceback::frames_before(flow, lines, one.start);
-        if !frames.is_empty() && !frames.iter().any(Frame::is_users) {
+        if frames.is_empty() {
+            frames = traceback::frames_after(flow, lines, one.start);
+        } else if !frames.iter().any(Frame::is_users) {
             frames.splice(0..0, traceback::frames_of_next_exception(flow, lines, one.start));
         }
         let carried = |writer: &str| {

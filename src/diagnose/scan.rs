@@ -480,6 +480,8 @@ pub const ANCHORS: &[&str] = &[
     "the model expects",
     "unexpected inference",
     "unexpected shape for input",
+    "mat1 and mat2 shapes",
+    "Error occurred when executing",
     "supports batching but",
     "specified max-batch",
     "greater than the derived",

@@ -7,6 +7,18 @@
 //!   File "…/site-packages/torch/_tensor.py", line 492, in backward
 //! KeyError: 'labels'                         <- exception and message
 //! ```
+//!
+//! IPython and notebooks print the name of the exception first, and several source lines for each frame. An arrow marks
+//! the line:
+//!
+//! ```text
+//! KeyError                                  Traceback (most recent call last)
+//! Cell In[13], line 1
+//! ----> 1 loss = step(batch)
+//! File ~/train.py:57, in step(batch)
+//!      56 model.train()
+//! ---> 57 return model(batch["labels"])
+//! ```
 
 use std::sync::Arc;
 
@@ -66,6 +78,7 @@ impl Traceback {
 pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut others = 0;
+    let mut marked = None;
     let mut next = None;
     for index in flow.lines_back_from(at).take(MAX_LINES) {
         let line = &lines[index];
@@ -74,9 +87,15 @@ pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
             frame.code = after.filter(|l| l.is_code).map(|l| l.text.trim().to_owned());
             frames.push(frame);
             others = 0;
-        } else if line.text.starts_with("Traceback (most recent") {
+        } else if let Some(mut frame) = notebook_frame(&line.text) {
+            frame.mark(marked.take());
+            frames.push(frame);
+            others = 0;
+        } else if let Some(line) = marked_line(&line.text) {
+            marked = Some(line);
+        } else if is_header(&line.text) {
             break;
-        } else if !line.is_code {
+        } else if !line.is_code && !is_numbered(&line.text) {
             // Tolerate a few other lines, because messages, assertions and progress bars can be printed between the
             // frames.
             others += 1;
@@ -101,20 +120,55 @@ const MAX_LINK_DISTANCE: usize = 6;
 /// first exception, only this traceback shows the user's line.
 #[must_use]
 pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
-    let after = flow.lines().filter(|(_, start)| *start > at).map(|(index, _)| &lines[index]);
-    let mut after = after.take(MAX_LINES).peekable();
-    let is_link = |line: &&LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
-    let mut frames = Vec::new();
-    if !after.by_ref().take(MAX_LINK_DISTANCE).any(|line| is_link(&line)) {
-        return frames;
+    let mut after = lines_after(flow, lines, at);
+    let is_link = |line: &LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
+    match after.by_ref().take(MAX_LINK_DISTANCE).any(is_link) {
+        true => frames_in(after),
+        false => Vec::new(),
     }
-    while let Some(line) = after.next() {
+}
+
+/// Returns the frames that follow the message at byte `at`, outermost first: in a notebook, whose header contains the
+/// name of the exception, and in VS Code's debugger, which prints the innermost frame first.
+#[must_use]
+pub fn frames_after(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
+    let mut before = flow.lines_back_from(at).map(|index| lines[index].text.trim_start());
+    if before.next().is_some_and(is_header) {
+        return frames_in(lines_after(flow, lines, at));
+    }
+    if !before.next().is_some_and(|line| line.starts_with("Exception has occurred: ")) {
+        return Vec::new();
+    }
+    let mut frames = frames_in(lines_after(flow, lines, at));
+    frames.reverse();
+    frames
+}
+
+fn lines_after<'a>(
+    flow: &'a Flow,
+    lines: &'a [LogLine],
+    at: usize,
+) -> impl Iterator<Item = &'a LogLine> {
+    let after = flow.lines().filter(move |(_, start)| *start > at);
+    after.map(|(index, _)| &lines[index]).take(MAX_LINES)
+}
+
+/// Returns the frames of a traceback up to its exception, in the order of the lines.
+fn frames_in<'a>(lines: impl Iterator<Item = &'a LogLine>) -> Vec<Frame> {
+    let mut lines = lines.peekable();
+    let mut frames: Vec<Frame> = Vec::new();
+    while let Some(line) = lines.next() {
         if let Some(mut frame) = frame(&line.text) {
-            let code = after.peek().filter(|l| l.is_code);
+            let code = lines.peek().filter(|l| l.is_code);
             frame.code = code.map(|l| l.text.trim().to_owned());
             frames.push(frame);
-        } else if !frames.is_empty() && exception(&line.text).is_some() {
-            break;
+        } else if let Some(frame) = notebook_frame(&line.text) {
+            frames.push(frame);
+        } else if let Some(last) = frames.last_mut() {
+            last.mark(marked_line(&line.text));
+            if exception(&line.text).is_some() {
+                break;
+            }
         }
     }
     frames
@@ -144,9 +198,14 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
             open = Some(started(line));
         }
         let Some(traceback) = &mut open else { continue };
+        if let Some(last) = traceback.frames.last_mut() {
+            last.mark(marked_line(&line.text));
+        }
         if let Some(mut frame) = frame(&line.text) {
             let after = places.get(n + 1).map(|&(i, _)| &lines[i]);
             frame.code = after.filter(|l| l.is_code).map(|l| l.text.trim().to_owned());
+            traceback.frames.push(frame);
+        } else if let Some(frame) = notebook_frame(&line.text) {
             traceback.frames.push(frame);
         } else if let Some((exception, message)) =
             exception(&line.text).filter(|_| !traceback.frames.is_empty())
@@ -161,11 +220,17 @@ pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     found
 }
 
-/// Returns true if a traceback starts on this line. SGLang prints `Scheduler hit an exception: Traceback (…`.
+/// Returns true if a traceback starts on this line. SGLang prints `Scheduler hit an exception: Traceback (…`, and
+/// notebooks the name of the exception and blanks.
 fn is_header(line: &str) -> bool {
     let header = "Traceback (most recent call last)";
     let line = line.trim_start();
+    let is_notebook = || {
+        let name = line.trim_end().strip_suffix(header);
+        name.is_some_and(|name| name.ends_with("  ") && exception(name.trim_end()).is_some())
+    };
     line.starts_with(header)
+        || is_notebook()
         || line
             .split_once(": ")
             .is_some_and(|(before, rest)| before.ends_with("exception") && rest.starts_with(header))
@@ -193,6 +258,58 @@ fn frame(line: &str) -> Option<Frame> {
         code: None,
         source: None,
     })
+}
+
+impl Frame {
+    /// Sets the line that an arrow marks, unless the frame has one.
+    fn mark(&mut self, marked: Option<(u32, &str)>) {
+        let Some((line, code)) = marked.filter(|_| self.code.is_none()) else { return };
+        self.line = line;
+        self.code = Some(code.to_owned());
+    }
+}
+
+/// Parses a frame of IPython: `File ~/train.py:57, in step(batch)`, `Cell In[13], line 1`, and before IPython 8
+/// `~/train.py in step(batch)`, `<ipython-input-13-0b3c> in <module>`.
+fn notebook_frame(line: &str) -> Option<Frame> {
+    let of = |file: &str, line: u32, function: &str| {
+        // IPython prints a method with its class, unlike other tracebacks.
+        let name = function.split('(').next().unwrap_or_default();
+        let name = name.rsplit('.').next().unwrap_or_default();
+        Frame { file: file.to_owned(), line, function: name.to_owned(), code: None, source: None }
+    };
+    let line = line.trim_end();
+    if let Some(cell) = line.strip_prefix("Cell ").or(Some(line)).filter(|l| l.starts_with("In")) {
+        let (cell, rest) = cell.strip_prefix("Input ").unwrap_or(cell).split_once(']')?;
+        let number = cell.strip_prefix("In")?.trim_start().strip_prefix('[')?;
+        let is_place = rest.starts_with(", line ") || rest.starts_with(", in ");
+        let is_cell = is_place && number.bytes().all(|b| b.is_ascii_digit());
+        let place = rest.strip_prefix(", line ").and_then(|n| n.parse().ok()).unwrap_or(0);
+        return is_cell.then(|| of(&format!("In[{number}]"), place, ""));
+    }
+    if let Some((file, rest)) = line.strip_prefix("File ").and_then(|l| l.rsplit_once(", in ")) {
+        let (file, number) = file.rsplit_once(':')?;
+        return Some(of(file, number.parse().ok()?, rest));
+    }
+    let (file, function) = line.split_once(" in ")?;
+    if let Some(cell) = file.strip_prefix("<ipython-input-") {
+        let number = cell.split('-').next()?;
+        return Some(of(&format!("In[{number}]"), 0, function));
+    }
+    let is_path = file.starts_with(['/', '~']) && file.ends_with(".py") && !file.contains(' ');
+    is_path.then(|| of(file, 0, function))
+}
+
+/// Parses the source line that an arrow marks: `---> 57 loss.backward()`.
+fn marked_line(line: &str) -> Option<(u32, &str)> {
+    let rest = line.trim_start().strip_prefix('-')?.trim_start_matches('-').strip_prefix("> ")?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((rest[..digits].parse().ok()?, rest[digits..].trim()))
+}
+
+/// Returns true for a source line that is not marked: `     56 model.train()`.
+fn is_numbered(line: &str) -> bool {
+    line.starts_with(' ') && line.trim_start().starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Parses an exception: `KeyError: 'labels'`. The name must be unindented and end like the name of an exception.
@@ -253,6 +370,49 @@ KeyError: 'labels'
         assert_eq!(frames[0].code.as_deref(), Some("loss.backward()"));
         let last = flow.text.find("KeyError").expect("part of the log");
         assert_eq!(frames_of_next_exception(flow, &lines, last), []);
+    }
+
+    #[test]
+    fn reads_the_frames_of_notebooks_and_debuggers() {
+        let older = "\
+KeyError                                  Traceback (most recent call last)
+<ipython-input-13-94186933> in <cell line: 3>()
+      2 model.train()
+----> 3 loss = step(batch)
+
+/home/ana/train.py in step(batch, scale)
+     56     model.train()
+---> 57     return model(batch['labels'])
+
+KeyError: 'labels'
+";
+        let newer = older
+            .replace("<ipython-input-13-94186933> in <cell line: 3>()", "Cell In[13], line 3")
+            .replace("/home/ana/train.py in ", "File /home/ana/train.py:57, in Run.");
+        for log in [older, &newer] {
+            let lines = lines(log.as_bytes(), 1);
+            let flow = &flows(&lines)[0];
+            let end = flow.text.rfind("KeyError").expect("part of the log");
+            let frames = frames_before(flow, &lines, end);
+            let places: Vec<_> = frames.iter().map(|f| (f.file.as_str(), f.line)).collect();
+            assert_eq!(places, [("In[13]", 3), ("/home/ana/train.py", 57)], "{log}");
+            assert_eq!(frames[1].function, "step");
+            assert_eq!(frames[1].code.as_deref(), Some("return model(batch['labels'])"));
+            assert_eq!(frames_after(flow, &lines, 0), frames);
+            assert_eq!(all(flow, &lines)[0].frames, frames);
+        }
+        let debugger = "\
+Exception has occurred: RuntimeError
+CUDA out of memory.
+  File \"/home/ana/net.py\", line 8, in forward
+    return x @ x.T
+  File \"/home/ana/train.py\", line 57, in step
+    loss = model(x)
+";
+        let lines = lines(debugger.as_bytes(), 1);
+        let flow = &flows(&lines)[0];
+        let frames = frames_after(flow, &lines, flow.text.find("CUDA").expect("part of the log"));
+        assert_eq!(frames.iter().map(|f| f.line).collect::<Vec<_>>(), [57, 8]);
     }
 
     #[test]

@@ -512,3 +512,40 @@ fn the_head_of_a_notebook_traceback_is_enough() {
     );
     assert_eq!(incident.id, "oom-capacity");
 }
+
+#[test]
+fn ranks_that_never_exchanged_anything_try_without_direct_copies() {
+    let rank = |rank: u32| {
+        format!(
+            "[rank{rank}]:[E1104 09:41:20.118 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600043 milliseconds before timing out.\n\
+             [rank{rank}]:[E1104 09:41:20.219 ProcessGroupNCCL.cpp:1834] [PG ID 0 PG GUID 0 Rank {rank}] failure detected by watchdog at work sequence id: 1 PG status: last enqueued work: 212, last completed work: -1\n"
+        )
+    };
+    let launcher = "[INFO] [launch.py:319:sigkill_handler] Killing subprocess 4021\n";
+    let log = [rank(0), rank(1), launcher.to_owned()].concat();
+    check(&log, "NCCL_P2P_DISABLE=1", &[]);
+    let causes = first(&log).causes;
+    let failed = causes.iter().find(|cause| cause.id == "rank-died");
+    assert!(failed.is_none_or(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
+}
+
+#[test]
+fn memory_that_the_message_does_not_name_is_looked_for_first() {
+    let log = "Exception has occurred: RuntimeError\n\
+        CUDA out of memory. Tried to allocate 16.00 MiB (GPU 0; 8.00 GiB total capacity; 4.25 GiB already allocated; 20.00 MiB free; 4.50 GiB reserved in total by PyTorch)\n  \
+        File \"/home/ana/net.py\", line 8, in forward\n    return x @ x.T\n";
+    check(log, "nvidia-smi", &[]);
+}
+
+#[test]
+fn a_notebook_shows_where_results_are_collected() {
+    let log = "OutOfMemoryError                          Traceback (most recent call last)\n\
+        Cell In[9], line 1\n\
+        ----> 1 result = trainer.predict(test_set)\n\n\
+        File /opt/venv/lib/python3.11/site-packages/transformers/trainer.py:3140, in Trainer.evaluation_loop(self, dataloader)\n   \
+           3139     logits = self.preprocess_logits_for_metrics(logits, labels)\n\
+        -> 3140 preds_host = nested_concat(preds_host, logits, padding_index=-100)\n";
+    check(log, "preprocess_logits_for_metrics", &[]);
+    let place = first(log).at.expect("a place");
+    assert!(place.starts_with("In[9]:1 "), "{place}");
+}
