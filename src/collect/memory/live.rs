@@ -66,6 +66,19 @@ impl Live {
     }
 }
 
+/// Makes room for a read. A build for size turns `Vec::resize` into a loop over single bytes, which takes as long as the
+/// read itself.
+fn append_zeros(bytes: &mut Vec<u8>, count: usize) {
+    const ZEROS: &[u8] = &[0; 4096];
+    bytes.reserve(count);
+    let mut left = count;
+    while left > 0 {
+        let part = left.min(ZEROS.len());
+        bytes.extend_from_slice(&ZEROS[..part]);
+        left -= part;
+    }
+}
+
 impl Memory for Live {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         for batch in ranges.chunks(MAX_RANGES) {
@@ -77,7 +90,7 @@ impl Memory for Live {
                 .collect();
             let wanted: usize = remote.iter().map(|range| range.len).sum();
             let start = into.len();
-            into.resize(start + wanted, 0);
+            append_zeros(into, wanted);
             let read = self.read_some(&remote, &mut into[start..]);
             into.truncate(start + read.as_ref().copied().unwrap_or_default());
             if read? < wanted {
