@@ -223,6 +223,7 @@ impl<'a> LogReader<'a> {
 
     #[must_use]
     pub fn finish(mut self) -> LogFindings {
+        self.scanner.open_short_text();
         for excerpt in self.scanner.finish() {
             self.add(excerpt);
         }

@@ -14,6 +14,8 @@ const CONTEXT_BEFORE: usize = 12 * 1024;
 const CONTEXT_AFTER: usize = 6 * 1024;
 /// Maximum size of an excerpt with several anchors, in bytes.
 const MAX_EXCERPT: usize = 256 * 1024;
+/// Maximum size in bytes of a text that is read whole although it contains no anchor.
+const MAX_SHORT: u64 = 16 << 10;
 const MAX_ANCHORS_PER_SEARCH: usize = 64;
 /// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
@@ -559,6 +561,15 @@ impl Scanner {
         done
     }
 
+    /// Makes a short text without any anchor an excerpt, because people paste the lines of an error without those around
+    /// them.
+    pub fn open_short_text(&mut self) {
+        let is_unread = self.open.is_none() && self.returned == 0;
+        if is_unread && self.bytes == self.buffer.len() as u64 && self.bytes <= MAX_SHORT {
+            self.open = Some((0, self.buffer.len()));
+        }
+    }
+
     /// Marks the end of the log and returns the last excerpt, if one is open.
     pub fn finish(&mut self) -> Vec<Excerpt> {
         let mut done = Vec::new();
@@ -768,6 +779,18 @@ mod tests {
         let mut searchers = searchers().iter();
         let is_vector = |searcher: &Searcher| matches!(searcher, Searcher::Vector(_));
         assert!(!cfg!(target_arch = "x86_64") || searchers.all(is_vector));
+    }
+
+    #[test]
+    fn a_short_text_is_read_whole_and_a_long_one_is_not() {
+        let read = |text: &str| {
+            let mut scanner = Scanner::default();
+            assert!(scanner.push(text.as_bytes()).is_empty());
+            scanner.open_short_text();
+            scanner.finish().pop().map(|excerpt| excerpt.bytes.len())
+        };
+        assert_eq!(read("step 1\nweights differ\n"), Some(22));
+        assert_eq!(read(&"step 1\n".repeat(10_000)), None);
     }
 
     #[test]
