@@ -93,7 +93,7 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
     let before = slice(text, line.max(at.start.saturating_sub(MAX_BESIDE)), at.start);
     let after_end = line_end(text, at.end).min(at.end + MAX_BESIDE);
     let after = slice(text, at.end, after_end);
-    let before = without_test_name(before);
+    let before = without_traceback(without_test_name(before));
     if CODE.iter().any(|c| before.contains(c))
         || is_comment(before)
         || is_inline_code(before)
@@ -111,6 +111,14 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
         return false;
     }
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
+}
+
+/// Removes a traceback that lost its line breaks, because its source code is not a document about the error.
+fn without_traceback(before: &str) -> &str {
+    match before.matches("File \"").count() {
+        0 | 1 => before,
+        _ => before.rsplit(' ').next().unwrap_or_default(),
+    }
 }
 
 /// Removes the name of the test from a line of pytest's summary: `FAILED tests/a.py::test_b - RuntimeError: …`.
@@ -235,6 +243,7 @@ mod tests {
             "| train-0 | Failed | CUDA error: out of memory |",
             "job,7,failed,CUDA error: out of memory",
             "tcp://10.0.0.1:29500: CUDA error: out of memory",
+            "File \"a.py\", line 2, in f return g() File \"b.py\", line 7, in g raise E(text) RuntimeError: CUDA error: out of memory",
         ] {
             assert!(printed(line, words), "{line}");
         }
