@@ -11,3 +11,13 @@ pub mod record;
 pub mod remote;
 pub mod replay;
 pub mod stream;
+
+use std::io;
+
+/// Names an error of zstd. The library is built for size, without its own texts.
+pub fn named_zstd_error(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::Other => io::Error::new(io::ErrorKind::InvalidData, "invalid zstd data"),
+        _ => error,
+    }
+}

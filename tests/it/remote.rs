@@ -183,7 +183,7 @@ fn non_agent_is_reported_with_its_last_output() {
         ),
         (
             "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",
-            "cannot record: the received data is damaged: Unknown frame descriptor",
+            "cannot record: the received data is damaged: invalid zstd data",
         ),
     ] {
         fake_machine::run(&fake, ["record", via]).assert_refused(2, sentence);

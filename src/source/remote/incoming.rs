@@ -9,6 +9,7 @@ use zstd::stream::read::Decoder;
 use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::escape_json_strings;
 use crate::protocol::{Line, Update};
+use crate::source::named_zstd_error;
 
 /// Capacity of a line buffer, which is allocated before a line is read and freed afterwards. The buffer is large enough
 /// to get its own memory mapping. On the shared heap, freed buffers would be split into small allocations during
@@ -42,7 +43,8 @@ impl<R: BufRead> Incoming<R> {
     pub(super) fn next(&mut self) -> Result<Option<Update>, StreamError> {
         loop {
             let mut line = Vec::with_capacity(LINE_CAPACITY);
-            let read = (&mut self.text).take(MAX_LINE).read_until(b'\n', &mut line)?;
+            let read = (&mut self.text).take(MAX_LINE).read_until(b'\n', &mut line);
+            let read = read.map_err(named_zstd_error)?;
             if read == 0 {
                 return Ok(None);
             }
