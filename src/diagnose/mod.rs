@@ -21,6 +21,7 @@ pub mod hook_report;
 pub mod live;
 pub mod log;
 mod needle;
+mod notebook_cell;
 mod own_process;
 pub mod predicted_fixes;
 mod printed_error;

@@ -49,7 +49,7 @@ fn command(posix: &str) -> Option<String> {
 }
 
 /// Splits an assignment from the start of a command: its name, its value without quotes, and the command after it.
-fn assignment(command: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn assignment(command: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = command.split_once('=')?;
     let is_name = |c: u8| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_';
     if name.is_empty() || !name.bytes().all(is_name) {

@@ -14,7 +14,7 @@ use super::card::{CardError, FixRule, from_toml};
 use super::catalogue::unpacked;
 use super::fields::FieldMap;
 use super::signature::Pattern;
-use super::{current_settings, template, values, windows_shell};
+use super::{current_settings, notebook_cell, template, values, windows_shell};
 use crate::model::incident::{Fix, FixKind};
 
 /// `assets/remedies.toml` as JSON, and a line `[ID, JSON]` for each file in `assets/workloads`, sorted by ID. Compressed.
@@ -102,6 +102,9 @@ pub struct Workload {
     /// True if commands in fixes have to be translated from a POSIX shell to cmd.exe.
     #[serde(default)]
     windows_shell: bool,
+    /// True if the program runs in the cells of a notebook.
+    #[serde(default)]
+    cells: bool,
     /// Place for a server's options if this scheduler or container engine starts the server.
     #[serde(default)]
     arguments: Option<String>,
@@ -500,6 +503,10 @@ impl<'a> Setting<'a> {
                     ..Fix::default()
                 }
             }
+        };
+        let fix = match self.around.iter().any(|w| w.cells) {
+            true => notebook_cell::translated(fix),
+            false => fix,
         };
         let fix = match self.around.iter().any(|w| w.windows_shell) {
             true => windows_shell::translated(fix)?,

@@ -549,3 +549,12 @@ fn a_notebook_shows_where_results_are_collected() {
     let place = first(log).at.expect("a place");
     assert!(place.starts_with("In[9]:1 "), "{place}");
 }
+
+#[test]
+fn a_notebook_sets_variables_in_a_cell() {
+    let log = "OutOfMemoryError                          Traceback (most recent call last)\n\
+        Cell In[9], line 4\n\
+        ----> 4 loss.backward()\n\n\
+        OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.74 GiB of which 1.12 GiB is free. Process 4211 has 13.62 GiB memory in use. Of the allocated memory 9.10 GiB is allocated by PyTorch, and 4.20 GiB is reserved by PyTorch but unallocated.\n";
+    check(log, "%env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", &["python YOUR_SCRIPT.py"]);
+}
