@@ -13,11 +13,11 @@
 
 #[path = "overhead/busy.rs"]
 mod busy;
-#[path = "../tests/it/fake_nvml.rs"]
+#[path = "../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
 #[path = "overhead/table.rs"]
 mod table;
-#[path = "../tests/it/terminal.rs"]
+#[path = "../tests/it/support/terminal.rs"]
 mod terminal;
 
 use std::io::{Read, Write};

@@ -14,9 +14,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
-#[path = "../tests/it/disconnect_day.rs"]
+#[path = "../tests/it/support/disconnect_day.rs"]
 mod disconnect_day;
-#[path = "../tests/it/fake_hosts.rs"]
+#[path = "../tests/it/support/fake_hosts.rs"]
 mod fake_hosts;
 #[path = "overhead/keys.rs"]
 mod keys;
@@ -24,9 +24,9 @@ mod keys;
 mod measure;
 #[path = "overhead/table.rs"]
 mod table;
-#[path = "../tests/it/terminal.rs"]
+#[path = "../tests/it/support/terminal.rs"]
 mod terminal;
-#[path = "../tests/it/training_day.rs"]
+#[path = "../tests/it/support/training_day.rs"]
 mod training_day;
 
 use std::fs;

@@ -20,7 +20,7 @@ use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-#[path = "../tests/it/training_day.rs"]
+#[path = "../tests/it/support/training_day.rs"]
 mod training_day;
 
 const MIN_SECONDS: usize = 60;

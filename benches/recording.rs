@@ -21,9 +21,9 @@ use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
 use gputop::source::stream::Source;
 
-#[path = "../tests/it/training_day.rs"]
+#[path = "../tests/it/support/training_day.rs"]
 mod training_day;
-#[path = "../tests/it/training_model.rs"]
+#[path = "../tests/it/support/training_model.rs"]
 mod training_model;
 
 const JUMPS: usize = 200;

@@ -12,7 +12,7 @@ use gputop::protocol::Line;
 use gputop::source::record::Recorder;
 use gputop::source::replay::Recording;
 
-#[path = "../tests/it/training_day.rs"]
+#[path = "../tests/it/support/training_day.rs"]
 mod training_day;
 
 fn main() {

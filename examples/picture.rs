@@ -3,7 +3,7 @@
 
 #[path = "../tests/it/pictures/list.rs"]
 mod list;
-#[path = "../tests/it/screen_fixture.rs"]
+#[path = "../tests/it/support/screen_fixture.rs"]
 mod screen_fixture;
 
 fn main() -> std::io::Result<()> {

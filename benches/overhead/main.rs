@@ -20,9 +20,9 @@ mod scene;
 mod table;
 
 // Modules shared with the tests.
-#[path = "../../tests/it/fake_nvml.rs"]
+#[path = "../../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
-#[path = "../../tests/it/terminal.rs"]
+#[path = "../../tests/it/support/terminal.rs"]
 mod terminal;
 
 use std::path::PathBuf;

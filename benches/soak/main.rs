@@ -18,15 +18,15 @@ mod usage;
 #[allow(dead_code)]
 mod busy;
 // Modules shared with the tests.
-#[path = "../../tests/it/fake_machine.rs"]
+#[path = "../../tests/it/support/fake_machine.rs"]
 #[allow(dead_code)]
 mod fake_machine;
-#[path = "../../tests/it/fake_nvml.rs"]
+#[path = "../../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
-#[path = "../../tests/it/sshd.rs"]
+#[path = "../../tests/it/support/sshd.rs"]
 #[allow(dead_code)]
 mod sshd;
-#[path = "../../tests/it/terminal.rs"]
+#[path = "../../tests/it/support/terminal.rs"]
 mod terminal;
 
 use std::collections::VecDeque;

@@ -22,11 +22,11 @@
 mod compare;
 mod differential;
 mod failed_allocation;
-#[path = "../it/fake_nvml.rs"]
+#[path = "../it/support/fake_nvml.rs"]
 mod fake_nvml;
 mod harness;
 mod holders;
-#[path = "../it/holders_truth.rs"]
+#[path = "../it/support/holders_truth.rs"]
 mod holders_truth;
 mod idle;
 mod journal;

@@ -13,9 +13,9 @@ use gputop::model::units::Pid;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
-use crate::fake_machine::{Guarded, wait_until};
+use crate::support::fake_machine::{Guarded, wait_until};
+use crate::support::torch_target::Target;
 use crate::torch_live::{allocated_bytes, dump_path};
-use crate::torch_target::Target;
 
 const PROC: &str = "/proc";
 

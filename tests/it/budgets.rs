@@ -18,11 +18,11 @@ use gputop::tui::filter::Filter;
 use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;
 
-use crate::fake_machine::{Guarded, dashboard, gputop};
-use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::recording::minute_of;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{Guarded, dashboard, gputop};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::{Launch, Terminal};
 
 const MIB: u64 = 1 << 20;
 /// Factor for a debug build, and for a busy machine.

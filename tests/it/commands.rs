@@ -14,12 +14,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::fake_machine::{
+use crate::support::fake_machine::{
     Guarded, INTERVAL, RealProcess, command, is_host, on_gpu, run, wait_until,
 };
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::shows;
-use crate::terminal::Launch;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::shows;
+use crate::support::terminal::Launch;
 
 fn busy(process: &RealProcess, used: &str) -> String {
     let gpus = "[[gpu]]\nsm = 97\npower = 131400\n\
@@ -37,7 +37,7 @@ fn once_prints_every_gpu_and_process_as_a_table() {
     screen.process(once.out.replace('\n', "\r\n").as_bytes());
     let screen = screen.screen();
     assert!(
-        crate::screen_tables::gpu_shows(
+        crate::support::screen_tables::gpu_shows(
             screen,
             "0",
             &[("USED", "22.1"), ("SM%", "97"), ("W", "131")]
@@ -45,7 +45,7 @@ fn once_prints_every_gpu_and_process_as_a_table() {
         "{}",
         once.out
     );
-    assert!(crate::screen_tables::gpu_shows(screen, "1", &[("SM%", "–"), ("W", "–")]));
+    assert!(crate::support::screen_tables::gpu_shows(screen, "1", &[("SM%", "–"), ("W", "–")]));
     assert!(shows(screen, process.pid(), &[("VRAM", "21.5"), ("GPU", "0")]));
     // Piped output has no colours and no trailing spaces.
     assert!(!once.out.contains('\x1b'), "{:?}", once.out);
@@ -118,7 +118,7 @@ fn closed_stdout_is_an_error() {
         let gputop = env!("CARGO_BIN_EXE_gputop");
         shell.args(["-c", &format!("exec {gputop} {args} >&-")]);
         shell.envs(fake.env()).env("XDG_CONFIG_HOME", "/dev/null");
-        let output = shell.env("XDG_STATE_HOME", crate::fake_machine::STATE).output();
+        let output = shell.env("XDG_STATE_HOME", crate::support::fake_machine::STATE).output();
         let output = output.unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args}: {message}");

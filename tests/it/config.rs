@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::fake_machine::{Outcome, dashboard, gputop, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::gpu_shows;
-use crate::terminal::Launch;
+use crate::support::fake_machine::{Outcome, dashboard, gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::gpu_shows;
+use crate::support::terminal::Launch;
 
 /// A configuration home with a `config.toml`.
 struct Home(tempfile::TempDir);

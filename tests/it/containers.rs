@@ -17,11 +17,11 @@ use gputop::protocol::Update;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::Value;
 
-use crate::fake_machine::{RealProcess, dashboard, has, is_host, run, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Member, TestApp};
-use crate::screen_tables::shows;
-use crate::torch_target::Target;
+use crate::support::fake_machine::{RealProcess, dashboard, has, is_host, run, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::many_processes::{Member, TestApp};
+use crate::support::screen_tables::shows;
+use crate::support::torch_target::Target;
 
 fn in_docker(process: &mut Process) {
     process.container = Reading::Value("5f0a8b7c6d5e".into());

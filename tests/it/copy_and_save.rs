@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::shows;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::shows;
+use crate::support::terminal::{Launch, Terminal};
 
 /// Starts the dashboard in `folder`, on a machine with one GPU that `process` uses.
 fn start(process: &RealProcess, folder: &Path) -> (FakeNvml, Terminal) {

@@ -3,10 +3,10 @@
 use gputop::tui::action::{ACTIONS, Scope};
 use gputop::tui::keymap::{Keymap, show_key};
 
-use crate::fake_machine::{INTERVAL, RealProcess, dashboard, is_host, on_gpu, run};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::{self, gpu_shows, shows};
-use crate::terminal::Terminal;
+use crate::support::fake_machine::{INTERVAL, RealProcess, dashboard, is_host, on_gpu, run};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::{self, gpu_shows, shows};
+use crate::support::terminal::Terminal;
 
 const ENTER: &str = "\r";
 const ESC: &str = "\x1b";
@@ -543,7 +543,7 @@ fn pcie_throughput_is_read_only_while_a_gpu_screen_is_open() {
     terminal.send(ESC);
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
     // The worker is notified before its next tick, and makes no such calls from then on.
-    let ticks = |calls: &crate::fake_nvml::Calls| calls.on("memory", 1);
+    let ticks = |calls: &crate::support::fake_nvml::Calls| calls.on("memory", 1);
     let closed = ticks(&fake.calls());
     let after = fake.wait_calls("two ticks", |calls| ticks(calls) >= closed + 2);
     // Longer than the period of these calls.

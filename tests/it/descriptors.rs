@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::fake_machine::{INTERVAL, RealProcess, gputop, is_host, on_gpu, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Launch;
+use crate::support::fake_machine::{INTERVAL, RealProcess, gputop, is_host, on_gpu, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::Launch;
 
 const HARD_LIMIT: usize = 256;
 const PROCESSES: usize = 300;
@@ -73,7 +73,7 @@ fn a_child_gets_the_original_limit_back() {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut child = crate::fake_machine::Guarded(shell.spawn().unwrap());
+    let mut child = crate::support::fake_machine::Guarded(shell.spawn().unwrap());
     let read = || fs::read_to_string(&seen).unwrap_or_default();
     wait_until("ssh to be started", || read().contains("open files"));
     let text = read();

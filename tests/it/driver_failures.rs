@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fake_machine::{RealProcess, dashboard, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::fake_nvml::scenario::Call;
-use crate::screen_tables::{self, gpu_shows, shows};
-use crate::terminal::Terminal;
+use crate::support::fake_machine::{RealProcess, dashboard, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::fake_nvml::scenario::Call;
+use crate::support::screen_tables::{self, gpu_shows, shows};
+use crate::support::terminal::Terminal;
 
 const ENTER: &str = "\r";
 

@@ -17,11 +17,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::commands::{events, frames};
-use crate::fake_machine::{
+use crate::support::fake_machine::{
     Guarded, RealProcess, command, dashboard, is_host, on_gpu, run, wait_until,
 };
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::shows;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::shows;
 
 /// An interval so long that no tick detects anything during a test.
 const LONG_INTERVAL: &str = "30s";

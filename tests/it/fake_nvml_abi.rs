@@ -17,7 +17,7 @@ use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as nvml;
 
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_nvml::FakeNvml;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

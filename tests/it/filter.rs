@@ -9,7 +9,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::GpuUuid;
 use gputop::protocol::Update;
 
-use crate::many_processes::{Member, TestApp, frame};
+use crate::support::many_processes::{Member, TestApp, frame};
 
 fn members() -> Vec<Member> {
     vec![
@@ -69,7 +69,7 @@ fn state_terms_select_failed_processes() {
         ..Exit::default()
     };
     desk.update(Update::Event(Event {
-        process: Some(crate::many_processes::key(500)),
+        process: Some(crate::support::many_processes::key(500)),
         observation: Observation::Exit(exit),
         ..Event::default()
     }));

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fake_machine::{RealProcess, dashboard, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::shows;
+use crate::support::fake_machine::{RealProcess, dashboard, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::shows;
 
 /// Maximum size of a frame at 80x24.
 const MAX_FRAME_BYTES: usize = 4 << 10;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use gputop::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, Period};
 use gputop::model::reading::Reason;
 
-use crate::fake_machine::run;
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_machine::run;
+use crate::support::fake_nvml::FakeNvml;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -4,10 +4,10 @@ use gputop::model::process::{Parent, Process, RunState};
 use gputop::model::units::{Percent, Pid};
 use ratatui::crossterm::event::KeyCode;
 
-use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Member, TestApp};
-use crate::screen_tables::shows;
+use crate::support::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::many_processes::{Member, TestApp};
+use crate::support::screen_tables::shows;
 
 fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
     let parent = Parent { pid: Pid(pid), name: name.into() };

@@ -8,9 +8,9 @@ use gputop::tui::view::View;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::fake_machine::dashboard;
-use crate::fake_nvml::FakeNvml;
-use crate::screen_fixture::{DEMO, app_at, openable, screen};
+use crate::support::fake_machine::dashboard;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_fixture::{DEMO, app_at, openable, screen};
 
 /// Draws a screen with its help.
 fn help_of(app: &mut App, id: &str, (width, height): (u16, u16)) -> String {

@@ -20,10 +20,10 @@ use gputop::tui::app::{App, Recording};
 use gputop::tui::past_frames::PastFrames;
 use gputop::tui::return_point::ReturnPoint;
 
-use crate::many_processes::{Member, TestApp, frame};
-use crate::screen_fixture;
-use crate::terminal::Launch;
-use crate::training_day::{self, Day};
+use crate::support::many_processes::{Member, TestApp, frame};
+use crate::support::screen_fixture;
+use crate::support::terminal::Launch;
+use crate::support::training_day::{self, Day};
 
 const MAX_BYTES: usize = 40 << 20;
 

@@ -15,7 +15,7 @@ use gputop::collect::torch::Failure;
 use gputop::collect::torch::holders::{Maximums, Options, read_recorded};
 use gputop::model::holders::{HolderClass, Holders};
 
-use crate::holders_truth::{Truth, listed};
+use crate::support::holders_truth::{Truth, listed};
 
 /// Maximum number of reads of one reading of a small dump. An intact dump takes a tenth.
 const MAX_READS: usize = 2_000_000;

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use gputop::model::event::Observation;
 
 use crate::commands::{events, frames};
-use crate::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::python;
 use crate::run::text;
+use crate::support::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::python;
 
 /// A fake torch package with everything that the hook uses.
 pub const FRAMEWORKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hook");

@@ -22,9 +22,9 @@ use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::{self, gpu_shows, shows};
+use crate::support::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::{self, gpu_shows, shows};
 
 /// Bytes that must never reach a terminal, and how gputop shows them.
 const HOSTILE_TEXTS: &[(&[u8], &str)] = &[

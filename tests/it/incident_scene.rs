@@ -19,17 +19,17 @@ use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
 use serde_json::Value;
 
-use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::python;
-use crate::python_target::PythonTarget;
 use crate::recording::{PAUSED, frame, start};
-use crate::screen_fixture::DEMO;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::python;
+use crate::support::python_target::PythonTarget;
+use crate::support::screen_fixture::DEMO;
+use crate::support::terminal::{Launch, Terminal};
+use crate::support::torch_target::Target;
+use crate::support::training_day;
+use crate::support::training_model::Trainer;
 use crate::torch_live::{allocated_bytes, dump_path};
-use crate::torch_target::Target;
-use crate::training_day;
-use crate::training_model::Trainer;
 
 /// Offset from `allocated_bytes` to `num_ooms` in torch 2.6: five arrays and `num_alloc_retries`.
 const NUM_OOMS_OFFSET: u64 = 5 * 96 + 8;

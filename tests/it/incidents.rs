@@ -15,9 +15,9 @@ use gputop::model::units::{Mono, UnixMillis};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fake_machine::{gputop, wait_until};
 use crate::run::{piped_with, text};
 use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
+use crate::support::fake_machine::{gputop, wait_until};
 
 /// A user with an empty state directory.
 pub struct User(pub TempDir);
@@ -354,7 +354,7 @@ fn unwritable_home_prints_one_line() {
 fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     let user = User::new();
     // Runs on a terminal, because no file can be written under this limit, not even a log.
-    let terminal = crate::terminal::Launch::shell(&format!(
+    let terminal = crate::support::terminal::Launch::shell(&format!(
         "ulimit -f 0; {} run -- sh -c \"echo '{OOM}'; exit 3\"; echo code $?",
         env!("CARGO_BIN_EXE_gputop")
     ))

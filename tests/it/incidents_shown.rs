@@ -28,12 +28,12 @@ use gputop::tui::view::View;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::fake_machine::{dashboard, wait_until};
-use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
-use crate::many_processes::key;
 use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
-use crate::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
+use crate::support::fake_machine::{dashboard, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::many_processes::key;
+use crate::support::screen_fixture::{DEMO, app_at, diagnose, draw, lines_until};
 
 /// Returns an app with the recording's GPUs and an incident of that day with this severity.
 fn app_with(severity: Severity) -> App {

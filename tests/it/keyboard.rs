@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::fake_machine::dashboard;
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_machine::dashboard;
+use crate::support::fake_nvml::FakeNvml;
 
 const CTRL_C: &str = "\x03";
 /// Generous for a debug build on a busy machine. Earlier versions first handled every key of the paste.

@@ -4,9 +4,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::fake_machine::{RealProcess, gputop, has, is_host, on_gpu, run};
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Launch;
+use crate::support::fake_machine::{RealProcess, gputop, has, is_host, on_gpu, run};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::Launch;
 
 const BUSY: &str = "[[gpu]]\nreserved = \"1 GiB\"\nused = \"64 GiB\"\ncontext = \"63 GiB\"\nsm = 97\ntemperature = 67\n";
 

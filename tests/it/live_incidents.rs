@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Terminal;
+use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::Terminal;
 
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
     torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of \

@@ -19,10 +19,10 @@ use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, report_finished};
-use crate::fake_machine::{
+use crate::support::fake_machine::{
     Guarded, RealProcess, command, dashboard, has, is_host, on_gpu, wait_until,
 };
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_nvml::FakeNvml;
 
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    \
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \

@@ -18,20 +18,10 @@ mod dashboard;
 #[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
-mod disconnect_day;
-#[cfg(target_os = "linux")]
 mod driver_failures;
 #[cfg(target_os = "linux")]
 mod exits;
 mod explain;
-#[cfg(target_os = "linux")]
-mod fake_hosts;
-#[cfg(target_os = "linux")]
-mod fake_machine;
-#[cfg(target_os = "linux")]
-mod fake_nvidia_smi;
-#[cfg(target_os = "linux")]
-mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
 mod filter;
@@ -42,15 +32,12 @@ mod frame_bytes;
 mod gpu_figures;
 mod groups;
 #[cfg(target_os = "linux")]
-mod heap_bytes;
-#[cfg(target_os = "linux")]
 mod help;
 #[cfg(target_os = "linux")]
 mod history;
 mod holders;
 #[cfg(target_os = "linux")]
 mod holders_dump;
-mod holders_truth;
 #[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]
@@ -71,22 +58,16 @@ mod live_incidents;
 #[cfg(target_os = "linux")]
 mod logs;
 mod many_hosts;
-mod many_processes;
 mod memory_screen;
 mod menus;
 #[cfg(target_os = "linux")]
 mod mouse;
-mod namespace;
 mod pictures;
 #[cfg(target_os = "linux")]
 mod probe;
 mod process_limits;
 #[cfg(target_os = "linux")]
 mod protocol;
-#[cfg(target_os = "linux")]
-mod python;
-#[cfg(target_os = "linux")]
-mod python_target;
 #[cfg(target_os = "linux")]
 mod recorded_hosts;
 mod recorded_maps;
@@ -107,9 +88,6 @@ mod remote_nvidia_smi;
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
-mod screen_fixture;
-#[cfg(target_os = "linux")]
-mod screen_tables;
 mod screens;
 #[cfg(all(target_os = "linux", feature = "serve"))]
 mod serve;
@@ -123,15 +101,12 @@ mod snapshot_shown;
 #[cfg(target_os = "linux")]
 mod ssh;
 #[cfg(target_os = "linux")]
-mod sshd;
-#[cfg(target_os = "linux")]
 mod summary;
-mod terminal;
+mod support;
 #[cfg(target_os = "linux")]
 mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
-mod test_network;
 mod themes;
 #[cfg(target_os = "linux")]
 mod tmux;
@@ -139,10 +114,6 @@ mod tmux;
 mod torch_dump;
 #[cfg(target_os = "linux")]
 mod torch_live;
-#[cfg(target_os = "linux")]
-mod torch_target;
-mod training_day;
-mod training_model;
 #[cfg(target_os = "linux")]
 mod unattributed;
 mod unknown_fields;

@@ -13,12 +13,12 @@ use gputop::tui::keymap::Keymap;
 use gputop::tui::theme::{Palette, Theme};
 use jiff::tz::TimeZone;
 
-use crate::disconnect_day::Telling;
-use crate::fake_hosts::Hosts;
-use crate::fake_machine::wait_until;
-use crate::heap_bytes::allocated_bytes;
-use crate::terminal::{Launch, Terminal};
-use crate::training_day::Day;
+use crate::support::disconnect_day::Telling;
+use crate::support::fake_hosts::Hosts;
+use crate::support::fake_machine::wait_until;
+use crate::support::heap_bytes::allocated_bytes;
+use crate::support::terminal::{Launch, Terminal};
+use crate::support::training_day::Day;
 
 fn dashboard(hosts: &Hosts) -> Terminal {
     let launch = Launch::gputop().args(hosts.targets());

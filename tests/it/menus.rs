@@ -6,8 +6,8 @@ use gputop::tui::effect::Effect;
 use gputop::tui::picture::text_of;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::many_processes::{Member, TestApp, frame};
-use crate::screen_fixture;
+use crate::support::many_processes::{Member, TestApp, frame};
+use crate::support::screen_fixture;
 
 fn test_app() -> TestApp {
     let members = [

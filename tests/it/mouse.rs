@@ -2,10 +2,10 @@
 
 use vt100::{MouseProtocolEncoding, MouseProtocolMode};
 
-use crate::fake_machine::{RealProcess, dashboard, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::{gpu_shows, shows};
-use crate::terminal::Terminal;
+use crate::support::fake_machine::{RealProcess, dashboard, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::{gpu_shows, shows};
+use crate::support::terminal::Terminal;
 
 /// Clicks the first occurrence of these words.
 #[track_caller]
@@ -111,7 +111,7 @@ fn click_chooses_in_menus_and_panes() {
     // A click selects a signal but never sends it.
     press(&terminal, &a.pid().to_string());
     terminal.wait_for(marked(a.pid().to_string()), "the cursor on a");
-    if crate::fake_machine::is_host() {
+    if crate::support::fake_machine::is_host() {
         terminal.send("x");
         press(terminal_with(&terminal, "Signal to"), "INT ");
         terminal.wait_text("Send INT to");

@@ -10,8 +10,8 @@ use gputop::diagnose::{LogReader, diagnose};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fake_machine::{Guarded, Outcome, command, wait_until};
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_machine::{Guarded, Outcome, command, wait_until};
+use crate::support::fake_nvml::FakeNvml;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -434,9 +434,10 @@ fn bad_input_is_one_sentence_and_exit_2() {
 }
 
 /// Returns a dashboard for this card.
-fn dashboard_of(card: &Card) -> crate::terminal::Launch {
+fn dashboard_of(card: &Card) -> crate::support::terminal::Launch {
     let envs = card.envs().into_iter();
-    crate::fake_machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
+    crate::support::fake_machine::dashboard(card.nvml())
+        .envs(envs.map(|(name, path)| (name, path.into())))
 }
 
 #[test]
@@ -488,7 +489,7 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     terminal.send("P");
     terminal.wait_text("cannot probe: gputop was started with --readonly");
     let envs = card.envs().into_iter();
-    let terminal = crate::terminal::Launch::gputop()
+    let terminal = crate::support::terminal::Launch::gputop()
         .args(["demo"])
         .envs(envs.map(|(name, path)| (name, path.into())))
         .start();
@@ -500,7 +501,7 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
 
 #[test]
 fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
-    let target = crate::torch_target::Target::start(&crate::torch_live::dump_path());
+    let target = crate::support::torch_target::Target::start(&crate::torch_live::dump_path());
     let pid = target.pid().to_string();
     let card = Card::with(
         "used_mib = 1024",
@@ -533,7 +534,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
 
 #[test]
 fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthetic() {
-    let process = crate::fake_machine::RealProcess::start("train.py");
+    let process = crate::support::fake_machine::RealProcess::start("train.py");
     let pid = process.pid().to_string();
     let card = Card::new("");
     let mut args = LONG_LIMIT.to_vec();

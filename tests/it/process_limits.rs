@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gputop::protocol::Update;
 use ratatui::crossterm::event::KeyCode;
 
-use crate::many_processes::{Member, TestApp, frame};
+use crate::support::many_processes::{Member, TestApp, frame};
 
 fn throng(count: u32) -> Vec<Member> {
     let member = |i: u32| {

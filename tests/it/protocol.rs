@@ -27,11 +27,11 @@ use gputop::source::remote::greeting::{PROTOCOL, greeting};
 use gputop::source::remote::limits::WINDOW_LOG;
 use serde_json::Value;
 
-use crate::fake_machine::{Guarded, RealProcess, command, is_host, on_gpu};
-use crate::fake_nvml::FakeNvml;
 use crate::run_explained::OOM;
+use crate::support::fake_machine::{Guarded, RealProcess, command, is_host, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::torch_target::Target;
 use crate::torch_live::dump_path;
-use crate::torch_target::Target;
 use crate::wire;
 
 /// Returns the folders of all versions, with their numbers.

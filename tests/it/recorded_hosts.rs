@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::fake_machine::{Guarded, gputop, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::gpu_shows;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{Guarded, gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::gpu_shows;
+use crate::support::terminal::{Launch, Terminal};
 
 /// Two hosts with distinct names.
 struct TwoHosts {

@@ -14,8 +14,8 @@ use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 
 use crate::recording::{PAUSED, ReplayClient, frame, minute_of, start};
-use crate::training_day::{self, Day};
-use crate::training_model::Trainer;
+use crate::support::training_day::{self, Day};
+use crate::support::training_model::Trainer;
 
 type PoolKey = (ProcessKey, u32);
 
@@ -209,7 +209,7 @@ fn zstdcat_yields_maps_as_lines_that_say_what_they_hold() {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_map_of_a_live_process_plays_as_it_was_read() {
-    use crate::torch_target::Target;
+    use crate::support::torch_target::Target;
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
     let target = Target::start(&dump);
     let mut attached = Attached::open(Path::new("/proc"), target.pid()).unwrap();
@@ -281,10 +281,10 @@ mod by_command {
     use gputop::protocol::Update;
 
     use crate::commands::{self, recorded};
-    use crate::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};
-    use crate::fake_nvml::FakeNvml;
-    use crate::terminal::Launch;
-    use crate::torch_target::Target;
+    use crate::support::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};
+    use crate::support::fake_nvml::FakeNvml;
+    use crate::support::terminal::Launch;
+    use crate::support::torch_target::Target;
 
     fn maps(file: &Path) -> Vec<PoolMap> {
         let maps = recorded(file).into_iter().filter_map(|update| match update {

@@ -20,7 +20,7 @@ use gputop::source::replay::{OpenError, Options, Recording, play};
 use gputop::source::stream::Source;
 use proptest::prelude::*;
 
-use crate::training_day::{self, Day};
+use crate::support::training_day::{self, Day};
 
 pub const PAUSED: Options = Options { paused: true, speed: 1.0, repeat: false, start: Millis(0) };
 

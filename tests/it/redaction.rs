@@ -9,13 +9,13 @@ use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::{self, Style};
 use gputop::redact;
 
-use crate::fake_machine::{
-    Guarded, RealProcess, command, dashboard, gputop, is_host, on_gpu, wait_until,
-};
-use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::run::{piped, text};
 use crate::run_explained::{EXPLAINED, OOM};
+use crate::support::fake_machine::{
+    Guarded, RealProcess, command, dashboard, gputop, is_host, on_gpu, wait_until,
+};
+use crate::support::fake_nvml::FakeNvml;
 
 const TABLE: &str = include_str!("../data/redaction.txt");
 

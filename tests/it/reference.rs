@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use gputop::tui::action::ACTIONS;
 
-use crate::fake_machine::{self, gputop};
+use crate::support::fake_machine::{self, gputop};
 
 fn generate(args: &[&str]) -> String {
     let output = gputop([&["generate"], args].concat()).output().unwrap();

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fake_machine::{
+use crate::support::fake_machine::{
     self, Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until,
 };
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::gpu_shows;
-use crate::terminal::Terminal;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::gpu_shows;
+use crate::support::terminal::Terminal;
 
 const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
 const F9: &str = "\x1b[20~";

@@ -14,13 +14,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
-use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
-use crate::fake_nvml::FakeNvml;
 use crate::remote_incidents::RemoteHost;
 use crate::run_explained::{EXPLAINED, OOM};
-use crate::sshd;
-use crate::terminal::Terminal;
-use crate::training_day::Random;
+use crate::support::fake_machine::{Guarded, gputop, is_host, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::sshd;
+use crate::support::terminal::Terminal;
+use crate::support::training_day::Random;
 
 /// Observer of the program besides the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
-use crate::fake_nvml::FakeNvml;
 use crate::incidents::{User, run_in};
 use crate::run_explained::{EXPLAINED, OOM, OOM_KILLED};
-use crate::sshd::{self, Sshd};
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{Guarded, gputop, is_host, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::sshd::{self, Sshd};
+use crate::support::terminal::{Launch, Terminal};
 
 /// The remote user and the local one.
 pub struct RemoteHost {

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
-use crate::fake_machine::{self, RealProcess, is_host, wait_until};
-use crate::fake_nvidia_smi::NvidiaSmi;
-use crate::fake_nvml::FakeNvml;
-use crate::namespace;
-use crate::screen_tables::{gpu_shows, shows};
-use crate::sshd::{self, Sshd};
-use crate::terminal::Terminal;
+use crate::support::fake_machine::{self, RealProcess, is_host, wait_until};
+use crate::support::fake_nvidia_smi::NvidiaSmi;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::namespace;
+use crate::support::screen_tables::{gpu_shows, shows};
+use crate::support::sshd::{self, Sshd};
+use crate::support::terminal::Terminal;
 
 /// A host with an `nvidia-smi` and no gputop.
 fn host() -> (Sshd, NvidiaSmi) {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fake_machine::{Guarded, STATE, gputop, has, wait_until};
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{Guarded, STATE, gputop, has, wait_until};
+use crate::support::terminal::{Launch, Terminal};
 
 /// Starts the command as the leader of its terminal, as an interactive shell does.
 fn on_terminal<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Launch {

@@ -7,9 +7,9 @@ use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use crate::explain::long_named_xid;
-use crate::fake_machine::gputop;
 use crate::run::{in_a_script, output, piped, script, text};
-use crate::terminal::Launch;
+use crate::support::fake_machine::gputop;
+use crate::support::terminal::Launch;
 
 pub const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
                    of 23.69 GiB of which 1.06 GiB is free. Process 418 has 22.60 GiB memory in use. Of the allocated \

@@ -15,8 +15,8 @@ use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 
-use crate::many_processes::{Member, TestApp};
-use crate::screen_fixture::{DEMO, app_at, draw, openable};
+use crate::support::many_processes::{Member, TestApp};
+use crate::support::screen_fixture::{DEMO, app_at, draw, openable};
 
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
 const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 50)];

@@ -13,14 +13,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::fake_machine::{
-    Guarded, INTERVAL, RealProcess, command, has, is_host, on_gpu, run, wait_until,
-};
-use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::run_explained::OOM;
+use crate::support::fake_machine::{
+    Guarded, INTERVAL, RealProcess, command, has, is_host, on_gpu, run, wait_until,
+};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::torch_target::Target;
 use crate::torch_live::dump_path;
-use crate::torch_target::Target;
 
 /// A running exporter and its port.
 pub struct Exporter {

@@ -9,11 +9,11 @@ use gputop::model::signal::{SIGNALS, Signal, Signalled};
 use gputop::model::units::StartTicks;
 use gputop::protocol::{Request, Update};
 
-use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::many_processes::{Member, TestApp, frame, key};
-use crate::screen_tables::shows;
-use crate::terminal::Launch;
+use crate::support::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::many_processes::{Member, TestApp, frame, key};
+use crate::support::screen_tables::shows;
+use crate::support::terminal::Launch;
 
 const F9: &str = "\x1b[20~";
 const ESC: &str = "\x1b";

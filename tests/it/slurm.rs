@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fake_machine::{self, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Launch;
+use crate::support::fake_machine::{self, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::Launch;
 
 /// munged, slurmctld and one slurmd per node, with their own files. A process with this environment uses this Slurm.
 struct Slurm {

@@ -15,7 +15,7 @@ use gputop::model::units::Bytes;
 use gputop::snapshot::{self, Action, DeviceAnalysis, Snapshot, SnapshotError};
 use proptest::prelude::*;
 
-use crate::fake_machine::gputop;
+use crate::support::fake_machine::gputop;
 
 const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
 const OLD: &[u8] = include_bytes!("../data/snapshots/torch-2.0/native.pickle");

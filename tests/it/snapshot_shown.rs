@@ -15,7 +15,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 
-use crate::terminal::Launch;
+use crate::support::terminal::Launch;
 
 const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
 const HOOK: &[u8] = include_bytes!("../data/snapshots/torch-2.15/hook.pickle");

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fake_machine::{gputop, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::gpu_shows;
-use crate::sshd::{self, Sshd};
-use crate::terminal::Terminal;
-use crate::test_network;
+use crate::support::fake_machine::{gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::gpu_shows;
+use crate::support::sshd::{self, Sshd};
+use crate::support::terminal::Terminal;
+use crate::support::test_network;
 
 fn wait_sm(terminal: &Terminal, sm: &str) {
     let shown = |screen: &vt100::Screen| gpu_shows(screen, "0", &[("SM%", sm)]);

@@ -7,9 +7,9 @@ use std::process::{Output, Stdio};
 use gputop::source::record::Recorder;
 use serde_json::Value;
 
-use crate::fake_machine::{Guarded, command, gputop, wait_until};
-use crate::fake_nvml::FakeNvml;
-use crate::training_day::{self, Day};
+use crate::support::fake_machine::{Guarded, command, gputop, wait_until};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::training_day::{self, Day};
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/demo.gpt.zst")

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::terminal::Launch;
+use crate::support::terminal::Launch;
 
 #[test]
 fn output_and_exit_are_seen() {

@@ -11,12 +11,12 @@ use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::Signal;
 
-use crate::fake_machine::{
+use crate::support::fake_machine::{
     Guarded, INTERVAL, RealProcess, command, dashboard, gputop, on_gpu, wait_until,
 };
-use crate::fake_nvml::FakeNvml;
-use crate::screen_tables::gpu_shows;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::screen_tables::gpu_shows;
+use crate::support::terminal::{Launch, Terminal};
 
 fn wait_overview(terminal: &Terminal) {
     let drawn = |screen: &vt100::Screen| screen.alternate_screen() && gpu_shows(screen, "0", &[]);
@@ -498,7 +498,9 @@ fn a_frame_of_an_unchanged_overview_is_small() {
     let fake = FakeNvml::new(&scenario);
     let terminal = dashboard(&fake).size(24, 80).start();
     terminal.wait_for(
-        |s| crate::screen_tables::processes(s).iter().any(|row| row.cell("SM%/5s") == "11"),
+        |s| {
+            crate::support::screen_tables::processes(s).iter().any(|row| row.cell("SM%/5s") == "11")
+        },
         "the figures that come last",
     );
     let settled = terminal.bytes_written();

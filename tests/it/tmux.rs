@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::fake_machine::{INTERVAL, RealProcess, on_gpu};
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::{Launch, Terminal};
+use crate::support::fake_machine::{INTERVAL, RealProcess, on_gpu};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::{Launch, Terminal};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Interval for polling a pane, since tmux cannot announce changes.

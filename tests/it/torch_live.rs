@@ -1,4 +1,4 @@
-//! Reading live processes: one that holds the memory of a dump ([`torch_target`](super::torch_target)), and others that
+//! Reading live processes: one that holds the memory of a dump ([`torch_target`](crate::support::torch_target)), and others that
 //! have no PyTorch, cannot be read, are stopped, run another program, or die.
 
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::{Bytes, Pid, StartTicks};
 use nix::sys::signal::{Signal, kill};
 
-use super::torch_target::Target;
+use crate::support::torch_target::Target;
 
 const PROC: &str = "/proc";
 const NOBODY: u32 = 65_534;

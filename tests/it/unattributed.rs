@@ -8,8 +8,10 @@ use nix::libc;
 use nix::unistd::ForkResult;
 use serde_json::Value;
 
-use crate::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until};
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_machine::{
+    Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until,
+};
+use crate::support::fake_nvml::FakeNvml;
 
 fn unattributed_parts(fake: &FakeNvml) -> Vec<Value> {
     let outcome = run(fake, ["once", "--json"]);

@@ -16,10 +16,10 @@ use gputop::cli::Cli;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fake_machine::command;
-use crate::fake_nvml::FakeNvml;
 use crate::run_explained::OOM;
-use crate::terminal::Launch;
+use crate::support::fake_machine::command;
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::terminal::Launch;
 
 /// Writes the clipboard (OSC 52), resets the terminal (RIS), starts a sequence with a C1 byte, and reorders text.
 const HOSTILE: &str = "\x1b]52;c;eA==\x07\x1bc\u{9b}31m\u{202e}\u{2066}\u{7f}";

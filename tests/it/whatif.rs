@@ -5,10 +5,10 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::fake_machine::{command, gputop};
-use crate::fake_nvml::FakeNvml;
+use crate::support::fake_machine::{command, gputop};
+use crate::support::fake_nvml::FakeNvml;
+use crate::support::torch_target::Target;
 use crate::torch_live::dump_path;
-use crate::torch_target::Target;
 
 const NATIVE: &str = "torch-2.15/native.pickle";
 

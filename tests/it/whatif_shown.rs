@@ -18,7 +18,7 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 
-use crate::terminal::Launch;
+use crate::support::terminal::Launch;
 
 const SETTINGS: [(&str, &str); 4] = [
     ("default", ""),

@@ -25,10 +25,10 @@ use gputop::source::remote::{self, Connection, Target};
 use gputop::source::stream::stream;
 use proptest::prelude::*;
 
-use crate::fake_hosts;
-use crate::fake_machine::wait_until;
-use crate::training_day::{self, Day};
-use crate::training_model::Trainer;
+use crate::support::fake_hosts;
+use crate::support::fake_machine::wait_until;
+use crate::support::training_day::{self, Day};
+use crate::support::training_model::Trainer;
 
 /// Input for an agent, as if every frame had arrived as soon as it was sent.
 const ALL_ARRIVED: &str = "{\"frames\":1000000}\n{\"later\":1}\nnot JSON\n";

@@ -13,7 +13,7 @@ use gputop::tui::view::View;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use crate::screen_fixture;
+use super::screen_fixture;
 
 struct Picture {
     name: &'static str,

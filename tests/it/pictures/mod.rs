@@ -2,6 +2,8 @@
 
 mod list;
 
+use crate::support::screen_fixture;
+
 #[test]
 fn the_pictures_are_what_the_program_draws() {
     for (path, drawn) in list::all() {

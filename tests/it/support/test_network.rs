@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::namespace;
+use super::namespace;
 
 /// Returns true if this process has its own network. Otherwise runs the test of this name again in one.
 pub fn is_own(test: &str) -> bool {

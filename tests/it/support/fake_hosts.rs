@@ -20,7 +20,7 @@ use gputop::source::stream::{Feed, stream};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
-use crate::training_day::{self, Day};
+use super::training_day::{self, Day};
 
 pub struct Hosts {
     folder: tempfile::TempDir,

@@ -11,8 +11,8 @@ use gputop::model::process::Process;
 use gputop::model::units::{Bytes, Millis};
 use gputop::protocol::Update;
 
-use crate::fake_hosts;
-use crate::training_day::{self, Day};
+use super::fake_hosts;
+use super::training_day::{self, Day};
 
 /// Number of frames in an hour, and in the ten minutes after the day.
 pub const AN_HOUR: u32 = 20;

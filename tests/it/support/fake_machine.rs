@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Launch;
+use super::fake_nvml::FakeNvml;
+use super::terminal::Launch;
 
 /// Short, so that tests do not wait long. Expensive calls are scheduled in seconds, independent of this interval.
 pub const INTERVAL: &str = "200ms";

@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 // Checks a scenario before the library gets it, since the library can only ignore a bad one.
-#[path = "../fake_nvml/scenario/mod.rs"]
+#[path = "../../fake_nvml/scenario/mod.rs"]
 #[allow(unused_imports)]
 pub mod scenario;
 

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::fake_machine::wait_until;
-use crate::fake_nvml::FakeNvml;
-use crate::terminal::Launch;
+use super::fake_machine::wait_until;
+use super::fake_nvml::FakeNvml;
+use super::terminal::Launch;
 
 const SSHD: &str = "/usr/sbin/sshd";
 

@@ -19,7 +19,7 @@ use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
+pub const DEMO: &[u8] = include_bytes!("../../../assets/demo.gpt.zst");
 
 /// Returns the app at `seconds` after the start of a recording, as if it had watched from the start. `live` hides that
 /// it is a recording.

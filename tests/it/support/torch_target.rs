@@ -44,7 +44,7 @@ impl Target {
     fn try_start(dump: &Path, adjust: &impl Fn(&mut Command)) -> Option<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "torch_target::child", "--ignored", "--nocapture"])
+            .args(["--exact", "support::torch_target::child", "--ignored", "--nocapture"])
             .env("GPUTOP_TEST_DUMP", dump)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());

@@ -10,7 +10,7 @@ use gputop::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Bytes, Mono};
 
-use crate::training_day::{self, Random};
+use super::training_day::{self, Random};
 
 const MIB: u64 = 1 << 20;
 const LAYERS: usize = 24;

@@ -1,4 +1,4 @@
-//! A Python program with the memory of a dump: like [`torch_target`](crate::torch_target), but with a Python stack to
+//! A Python program with the memory of a dump: like [`torch_target`](super::torch_target), but with a Python stack to
 //! read.
 //!
 //! The program `train.py` maps the memory of a plan and waits in a function `step`. For each line `ADDRESS VALUE` that
@@ -15,7 +15,7 @@ use gputop::collect::memory::dump::Dump;
 use gputop::model::units::Pid;
 use serde_json::json;
 
-use crate::fake_machine::Guarded;
+use super::fake_machine::Guarded;
 
 const PAGE: u64 = 4_096;
 

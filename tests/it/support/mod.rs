@@ -1,0 +1,32 @@
+//! What the tests share: terminals, hosts, libraries and programs that stand in for real ones, and their data.
+
+#[cfg(target_os = "linux")]
+pub mod disconnect_day;
+#[cfg(target_os = "linux")]
+pub mod fake_hosts;
+#[cfg(target_os = "linux")]
+pub mod fake_machine;
+#[cfg(target_os = "linux")]
+pub mod fake_nvidia_smi;
+#[cfg(target_os = "linux")]
+pub mod fake_nvml;
+#[cfg(target_os = "linux")]
+pub mod heap_bytes;
+pub mod holders_truth;
+pub mod many_processes;
+pub mod namespace;
+#[cfg(target_os = "linux")]
+pub mod python;
+#[cfg(target_os = "linux")]
+pub mod python_target;
+pub mod screen_fixture;
+#[cfg(target_os = "linux")]
+pub mod screen_tables;
+#[cfg(target_os = "linux")]
+pub mod sshd;
+pub mod terminal;
+pub mod test_network;
+#[cfg(target_os = "linux")]
+pub mod torch_target;
+pub mod training_day;
+pub mod training_model;
