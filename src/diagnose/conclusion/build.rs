@@ -29,32 +29,7 @@ pub(super) fn incident(
 ) -> Incident {
     let card = diagnosis.card(item);
     let sighting = item.sighting;
-    let mut found = sighting.found.clone();
-    if item.card != sighting.card {
-        diagnosis.catalogue.signatures.read_around(item.card, &sighting.context, &mut found);
-    }
-    let place = own_frame(&sighting.frames);
-    if let Some(frame) = place {
-        found.insert("python_file".into(), base_name(&frame.file).into());
-        found.insert("python_line".into(), frame.line.into());
-    }
-    if let Some(rank) = diagnosis.rank(item) {
-        found.entry("rank").or_insert_with(|| rank.into());
-    }
-    if let Some(rank) = comparison.and_then(|c| c.odd_rank)
-        && diagnosis.rank(item) != Some(rank)
-    {
-        found.insert("lagging_rank".into(), rank.into());
-    }
-    let bytes = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
-    if let (Some(requested), Some(free)) = (bytes("requested_bytes"), bytes("free_bytes"))
-        && requested > free
-    {
-        found.insert("missing_bytes".into(), (requested - free).into());
-    }
-    if let Some(package) = evidence::kernel_package(&sighting.frames) {
-        found.insert("kernel_package".into(), package.into());
-    }
+    let mut found = details(diagnosis, item, comparison);
     let exception = Some(card)
         .filter(|card| card.family == "server" && !found.contains_key("engine_error"))
         .and_then(|_| grouping::engine_exception(diagnosis, item));
@@ -94,7 +69,7 @@ pub(super) fn incident(
             rank: diagnosis.rank(item),
         }),
         quote: sighting.quote.clone(),
-        at: place.map(|frame| at(frame, is_asynchronous(card))),
+        at: own_frame(&sighting.frames).map(|frame| at(frame, is_asynchronous(card))),
         needs,
         ..filled(card, &found)
     };
@@ -103,6 +78,41 @@ pub(super) fn incident(
         fixes::adapted(incident, card, causes, &found, &setting, Some(&case), script);
     causes::lower_unseparated(&mut incident.causes);
     incident
+}
+
+/// Returns the details of the sighting's text, and those that follow from its stack, its rank and the other ranks.
+fn details(
+    diagnosis: &Diagnosis<'_>,
+    item: &Item<'_>,
+    comparison: Option<&RankComparison>,
+) -> FieldMap {
+    let sighting = item.sighting;
+    let mut found = sighting.found.clone();
+    if item.card != sighting.card {
+        diagnosis.catalogue.signatures.read_around(item.card, &sighting.context, &mut found);
+    }
+    if let Some(frame) = own_frame(&sighting.frames) {
+        found.insert("python_file".into(), base_name(&frame.file).into());
+        found.insert("python_line".into(), frame.line.into());
+    }
+    if let Some(rank) = diagnosis.rank(item) {
+        found.entry("rank").or_insert_with(|| rank.into());
+    }
+    if let Some(rank) = comparison.and_then(|c| c.odd_rank)
+        && diagnosis.rank(item) != Some(rank)
+    {
+        found.insert("lagging_rank".into(), rank.into());
+    }
+    let bytes = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
+    if let (Some(requested), Some(free)) = (bytes("requested_bytes"), bytes("free_bytes"))
+        && requested > free
+    {
+        found.insert("missing_bytes".into(), (requested - free).into());
+    }
+    if let Some(package) = evidence::kernel_package(&sighting.frames) {
+        found.insert("kernel_package".into(), package.into());
+    }
+    found
 }
 
 /// Returns the text that shows which program failed: the log line's prefix, the error message and the stack.
