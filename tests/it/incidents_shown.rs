@@ -274,7 +274,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
 #[test]
 fn incident_screen_draws_at_any_size() {
     let app = app_with(Severity::Note);
-    for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
+    for width in (0..=130).step_by(13).chain([40, 59, 60, 61, 200]) {
         for height in (0..=20).chain([24, 31, 60]) {
             for screen in ["overview", "incident", "incidents"] {
                 let buffer = draw(&app, screen, width, height);

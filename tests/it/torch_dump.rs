@@ -485,7 +485,7 @@ static WHOLE: LazyLock<[Dump; 4]> = LazyLock::new(|| {
 });
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn damaged_memory_never_panics_loops_or_reads_beyond_a_bound(

@@ -957,13 +957,13 @@ fn observations_beyond_the_limit_are_not_diagnosed() {
     sim.train(2);
     let noise = "step 1 loss 0.5 and more of that\n".repeat(300);
     let text = noise + &message("2.00 GiB", "1.00 GiB", "8.00 GiB");
-    for _ in 0..100 {
+    for _ in 0..40 {
         sim.writes(418, &text);
     }
     // At most one revision is published for each added text.
     assert!(sim.revisions.len() <= (256 << 10) / text.len() + 1, "{}", sim.revisions.len());
     sim.revisions.clear();
-    for number in 1..1_000 {
+    for number in 1..400 {
         let xid = Xid { number, ..Xid::default() };
         sim.event(None, Observation::Xid(xid));
     }

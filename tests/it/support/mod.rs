@@ -1,5 +1,6 @@
 //! What the tests share: terminals, hosts, libraries and programs that stand in for real ones, and their data.
 
+pub mod answers;
 #[cfg(target_os = "linux")]
 pub mod disconnect_day;
 #[cfg(target_os = "linux")]
