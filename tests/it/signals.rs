@@ -36,15 +36,17 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     let fake = on_one_gpu(&[&process, &other]);
     let terminal = dashboard(&fake).start();
     let pid = process.pid();
-    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
+    let user = user.map_or_else(String::new, |user| user.name);
+    // The driver lists a process before its command and user are known.
+    let facts = [("COMMAND", "train.py"), ("USER", &user)];
+    terminal.wait_for(|s| shows(s, pid, &facts), "the process");
     terminal.send("\t");
     terminal.send(F9);
     terminal.wait_text(&format!("Signal to {pid} train.py"));
     terminal.wait_text("▸ 15 TERM");
     terminal.send("\r");
     terminal.wait_text(&format!("Send TERM to {pid} train.py?"));
-    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
-    let user = user.map_or_else(String::new, |user| user.name);
     let asked = terminal.text();
     let line = asked.lines().find(|line| {
         let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "│").collect();
@@ -80,7 +82,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
     let mut processes = ["a.py", "b.py", "c.py"].map(RealProcess::start);
     let fake = on_one_gpu(&processes.each_ref());
     let terminal = dashboard(&fake).start();
-    terminal.wait_for(|s| shows(s, processes[2].pid(), &[]), "the processes");
+    terminal.wait_for(|s| shows(s, processes[2].pid(), &[("COMMAND", "c.py")]), "the processes");
     terminal.send("\t ");
     terminal.wait_text("1 tagged");
     // Tagging moved the cursor to b, so `j` moves it to c.
@@ -117,7 +119,7 @@ fn process_that_exits_during_confirmation_is_reported() {
     let fake = on_one_gpu(&[&process]);
     let terminal = dashboard(&fake).start();
     let pid = process.pid();
-    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.wait_for(|s| shows(s, pid, &[("COMMAND", "train.py")]), "the process");
     terminal.send("\tx\r");
     terminal.wait_text("Send TERM to");
     drop(process);
@@ -196,7 +198,7 @@ fn denied_signal_comes_with_a_fix() {
         .size(30, 120)
         .start();
     let pid = process.pid();
-    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.wait_for(|s| shows(s, pid, &[("COMMAND", "train.py")]), "the process");
     terminal.send("\tx\ry");
     terminal.wait_text(&format!(
         "TERM to {pid} denied: it belongs to another user. Run sudo kill -TERM {pid}"

@@ -108,6 +108,9 @@ impl TrackedProcess {
             Ok(stat) => {
                 apply(&mut self.process, &stat, reading.page_size);
                 self.process.cpu = self.cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
+                if let (Some(uid), Reading::Value(user)) = (self.uid, &mut self.process.user) {
+                    reading.users.update(uid, user);
+                }
                 if update_parent(&mut self.process, stat.parent) {
                     self.facts_due = now;
                 }

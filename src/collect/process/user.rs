@@ -46,6 +46,16 @@ impl UserNames {
         }
         self.known.get(&uid).cloned().unwrap_or_default()
     }
+
+    /// Replaces the ID in `shown` by the user's name if the name has arrived since.
+    pub fn update(&mut self, uid: u32, shown: &mut String) {
+        if let Some(lookup) = &mut self.lookup {
+            lookup.take_answers(Duration::ZERO, &mut self.known);
+        }
+        if let Some(name) = self.known.get(&uid).filter(|name| *name != shown) {
+            shown.clone_from(name);
+        }
+    }
 }
 
 impl Lookup {
@@ -101,5 +111,18 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(names.name(4_123_456_789), "4123456789");
+    }
+
+    #[test]
+    fn a_late_name_replaces_the_id() {
+        let mut lookup = Lookup::start().expect("a thread");
+        lookup.request(0);
+        let known = HashMap::from([(0, "0".to_owned())]);
+        let mut names = UserNames { known, lookup: Some(lookup) };
+        let mut shown = "0".to_owned();
+        while shown != "root" {
+            names.update(0, &mut shown);
+            thread::yield_now();
+        }
     }
 }
