@@ -449,17 +449,17 @@ fn checks_do_not_ask_for_lines_of_the_log() {
         assert!(evidence.into_iter().any(|one| one.contains("61.25")), "{:#?}", found.causes);
     }
     let mut asked = Vec::new();
-    for (example, found) in
-        answers().iter().flat_map(|(text, all)| all.iter().map(move |one| (text, one)))
-    {
-        let of_causes = found.causes.iter().filter_map(|cause| cause.needs.as_ref());
-        for check in found.needs.iter().chain(of_causes) {
-            let mut quoted = check.split('`').skip(1).step_by(2);
-            let is_line = (check.contains(" line") || check.contains(" log"))
-                && !check.contains("in the message");
-            let is_there = |words: &str| words.contains(' ') && example.contains(words);
-            if is_line && quoted.any(is_there) {
-                asked.push(format!("{}: {check}", found.id));
+    for (example, incidents) in answers() {
+        for found in incidents {
+            let of_causes = found.causes.iter().filter_map(|cause| cause.needs.as_ref());
+            for check in found.needs.iter().chain(of_causes) {
+                let mut quoted = check.split('`').skip(1).step_by(2);
+                let is_line = (check.contains(" line") || check.contains(" log"))
+                    && !check.contains("in the message");
+                let is_there = |words: &str| words.contains(' ') && example.contains(words);
+                if is_line && quoted.any(is_there) {
+                    asked.push(format!("{}: {check}", found.id));
+                }
             }
         }
     }

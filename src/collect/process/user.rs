@@ -115,14 +115,16 @@ mod tests {
 
     #[test]
     fn a_late_name_replaces_the_id() {
-        let mut lookup = Lookup::start().expect("a thread");
-        lookup.request(0);
-        let known = HashMap::from([(0, "0".to_owned())]);
+        let (request, _requests) = channel();
+        let (reply, answers) = channel();
+        let lookup = Lookup { request, answers, unanswered: 1 };
+        let known = HashMap::from([(7, "7".to_owned())]);
         let mut names = UserNames { known, lookup: Some(lookup) };
-        let mut shown = "0".to_owned();
-        while shown != "root" {
-            names.update(0, &mut shown);
-            thread::yield_now();
-        }
+        let mut shown = "7".to_owned();
+        names.update(7, &mut shown);
+        assert_eq!(shown, "7");
+        reply.send((7, "ana".to_owned())).expect("a receiver");
+        names.update(7, &mut shown);
+        assert_eq!(shown, "ana");
     }
 }

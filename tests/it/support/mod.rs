@@ -1,4 +1,4 @@
-//! What the tests share: terminals, hosts, libraries and programs that stand in for real ones, and their data.
+//! Fixtures of several tests: terminals, hosts, programs and libraries that replace real ones, and test data.
 
 pub mod answers;
 #[cfg(target_os = "linux")]
