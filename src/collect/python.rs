@@ -1,39 +1,32 @@
-//! Reads the Python stack of another process with the py-spy library.
+//! Reads the Python stack of another process without stopping it.
 //!
-//! By default, py-spy stops the process while it reads; gputop uses the non-blocking mode. A read in this mode may be
-//! inconsistent, so a thread's stack is accepted only if two consecutive reads are equal. The `python` thread attaches
-//! to a process once (about 10 ms) and remains attached while the process is watched. One read takes about 1 ms.
+//! The stack may change during a read, so a thread's stack is accepted only if two consecutive reads are equal. The
+//! `python` thread searches for the interpreter of a process once and keeps its address while the process is watched.
 //!
 //! A stack for an event (a failed allocation, a new memory maximum) is read immediately or not at all, because a stack
 //! taken more than a second later does not explain the event.
 
+mod stacks;
+
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
-use nix::errno::Errno;
-use py_spy::config::LockingStrategy;
-use py_spy::{Config, PythonSpy, StackTrace};
-
+use self::stacks::{PythonProcess, Thread};
 use super::clock::now_mono;
 use super::process::access::Access;
 use crate::model::stack::{StackThread, StackTrigger, hook_frames};
-use crate::model::text::visible;
-use crate::model::{Bytes, Millis, Missing, Mono, ProcessKey, PythonStack, Reason, StackFrame};
+use crate::model::{Bytes, Millis, Missing, Mono, ProcessKey, PythonStack, Reason};
 
 /// Maximum number of times that two reads are compared before the stack is reported as changing.
 const MAX_TRIES: usize = 5;
 const MAX_THREADS: usize = 16;
 const MAX_FRAMES: usize = 64;
-const MAX_TEXT: usize = 200;
 /// Maximum delay between an event and the read of its Python stack.
 const MAX_LAG: Millis = Millis(1_000);
-/// Maximum number of attached Python processes. Each needs a symbol table of several megabytes.
+/// Maximum number of processes whose interpreter is kept.
 const MAX_ATTACHED: usize = 32;
-/// Path of the /proc directory. Fixed, because py-spy always uses this path.
 const PROC: &str = "/proc";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,7 +91,7 @@ impl Python {
 /// it directly.
 #[derive(Default)]
 pub struct PythonReader {
-    attached: BTreeMap<ProcessKey, PythonSpy>,
+    attached: BTreeMap<ProcessKey, PythonProcess>,
 }
 
 impl PythonReader {
@@ -129,12 +122,13 @@ impl PythonReader {
         check(key)?;
         let attached = self.attached.remove(&key);
         let was_attached = attached.is_some();
-        let mut spy = attached.map_or_else(|| attach(key), Ok)?;
-        let mut read = read_stable(&mut spy, key);
+        let attach = || PythonProcess::attach(Path::new(PROC), key.pid);
+        let mut python = attached.map_or_else(attach, Ok)?;
+        let mut read = read_stable(&mut python);
         // Attach again, because after an exec the interpreter is at another address.
         if was_attached && read.as_ref().is_err_and(|failure| !failure.is_changing) {
-            spy = attach(key)?;
-            read = read_stable(&mut spy, key);
+            python = attach()?;
+            read = read_stable(&mut python);
         }
         // Check that the PID still belongs to this process. If not, the stack may be from another process.
         check(key)?;
@@ -142,7 +136,7 @@ impl PythonReader {
             if self.attached.len() >= MAX_ATTACHED {
                 self.attached.clear();
             }
-            self.attached.insert(key, spy);
+            self.attached.insert(key, python);
         }
         let StableThreads { at, mut threads, changing } = read.map_err(|failure| failure.why)?;
         threads.sort_by_key(|thread| !thread.is_main);
@@ -164,57 +158,6 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
     Access::new(Path::new(PROC)).check(key, "the Python stack")
 }
 
-fn config() -> Config {
-    Config {
-        blocking: LockingStrategy::NonBlocking,
-        // Prevent py-spy from searching the program's directories for `__init__.py`, because such a search may hang.
-        full_filenames: true,
-        ..Config::default()
-    }
-}
-
-fn attach(key: ProcessKey) -> Result<PythonSpy, Missing> {
-    guarded(|| {
-        let pid = py_spy::Pid::try_from(key.pid.0)?;
-        Ok(PythonSpy::new(pid, &config())?)
-    })
-}
-
-/// Calls py-spy, and converts both its errors and its panics to a reason. Inconsistent data may cause either.
-fn guarded<T>(
-    part: impl FnOnce() -> Result<T, Box<dyn Error + Send + Sync>>,
-) -> Result<T, Missing> {
-    match catch_unwind(AssertUnwindSafe(part)) {
-        Ok(result) => result.map_err(|error| missing(&*error)),
-        Err(_) => Err(Missing::new(Reason::Unknown, "py-spy failed on this process")),
-    }
-}
-
-fn missing(error: &(dyn Error + 'static)) -> Missing {
-    let mut causes = std::iter::successors(Some(error), |&error| error.source());
-    let process_error = causes.find_map(|error| {
-        let error = error.downcast_ref::<io::Error>()?;
-        // These errors mean that the process itself is not readable. Inconsistent data, in contrast, leads to reads of
-        // unmapped addresses, which fail with other errors.
-        let is_process_error = [Errno::EACCES, Errno::EPERM, Errno::ESRCH, Errno::ENOENT]
-            .iter()
-            .any(|errno| error.raw_os_error() == Some(*errno as i32));
-        is_process_error.then_some(error)
-    });
-    if let Some(error) = process_error {
-        return Access::new(Path::new(PROC)).missing("the Python stack", error);
-    }
-    let text = error.to_string();
-    if text.contains("Failed to find python version") {
-        return Missing::new(Reason::Unsupported, "no Python interpreter found in this process");
-    }
-    if text.starts_with("Unsupported version of Python") {
-        return Missing::new(Reason::Unsupported, visible(text.as_bytes(), MAX_TEXT));
-    }
-    let text = format!("cannot read the Python stack: {text}");
-    Missing::new(Reason::Unknown, visible(text.as_bytes(), MAX_TEXT))
-}
-
 /// Threads whose stacks are equal in two consecutive reads.
 struct StableThreads {
     at: Mono,
@@ -231,30 +174,19 @@ struct Failure {
 
 /// Reads stacks until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in
 /// the last try, provided that the main thread is among them.
-fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
+fn read_stable(python: &mut PythonProcess) -> Result<StableThreads, Failure> {
     let mut partial = None;
-    let mut before: Option<Vec<StackTrace>> = None;
-    let mut failed = None;
+    let mut before: Option<Vec<Thread>> = None;
     for _ in 0..=MAX_TRIES {
         // Retry a failed read, because it usually means inconsistent data.
-        let now = match guarded(|| Ok(spy.get_stack_traces()?)) {
-            Ok(traces) => traces,
-            Err(why) => {
-                (before, failed) = (None, Some(why));
-                continue;
-            }
-        };
-        failed = None;
-        if let Some(before) = &before {
+        let now = python.threads().map_err(|why| Failure { why, is_changing: false })?;
+        if let (Some(before), Some(now)) = (&before, &now) {
             let at = now_mono();
-            let is_stable = |trace: &&StackTrace| before.iter().any(|b| is_same_stack(b, trace));
-            let stable: Vec<_> = now.iter().filter(is_stable).collect();
-            let changing = now.len() - stable.len();
-            let read = StableThreads {
-                at,
-                threads: stable.iter().filter_map(|trace| thread(trace, key)).collect(),
-                changing,
-            };
+            let main = main_thread(now);
+            let stable = now.iter().filter(|thread| before.contains(thread));
+            let changing = now.len() - stable.clone().count();
+            let threads = stable.filter_map(|thread| shown(thread, thread.id == main)).collect();
+            let read = StableThreads { at, threads, changing };
             if changing == 0 {
                 return Ok(read);
             }
@@ -262,52 +194,32 @@ fn read_stable(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Fa
                 partial = Some(read);
             }
         }
-        before = Some(now);
+        before = now;
     }
     partial.ok_or_else(|| Failure {
-        is_changing: failed.is_none(),
-        why: failed
-            .unwrap_or_else(|| Missing::new(Reason::NotRead, "the stack changed in every read")),
+        is_changing: before.is_some(),
+        why: match before {
+            Some(_) => Missing::new(Reason::NotRead, "the stack changed in every read"),
+            None => Missing::new(Reason::Unknown, "cannot read the Python stack"),
+        },
     })
 }
 
-fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
-    a.thread_id == b.thread_id && a.frames == b.frames
+/// Returns the ID of the main thread: the one with its name or, if the `threading` module was not imported, the oldest.
+fn main_thread(threads: &[Thread]) -> u64 {
+    let named = threads.iter().find(|thread| thread.name == "MainThread");
+    named.or(threads.last()).map_or(0, |thread| thread.id)
 }
 
-/// Converts a thread's stack and removes the hook's frames. Returns `None` for the hook's own thread.
-fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
-    let name = trace.thread_name.as_deref().unwrap_or_default();
-    // Also compare the thread's name: in a container the thread IDs differ, and before Python 3.11 they are unknown.
-    let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
-    let hook = hook_frames(&trace.frames, |frame| &frame.filename);
-    let frames = &trace.frames[hook..];
+/// Removes the hook's frames from a stack. Returns `None` for the hook's own thread.
+fn shown(thread: &Thread, is_main: bool) -> Option<StackThread> {
+    let hook = hook_frames(&thread.frames, |frame| &frame.file);
+    let frames = &thread.frames[hook..];
     if hook > 0 && frames.is_empty() {
         return None;
     }
-    Some(StackThread {
-        name: visible(name.as_bytes(), MAX_TEXT),
-        is_main,
-        frames: frames.iter().take(MAX_FRAMES).map(frame).collect(),
-    })
-}
-
-fn frame(frame: &py_spy::Frame) -> StackFrame {
-    StackFrame {
-        function: visible(frame.name.as_bytes(), MAX_TEXT),
-        file: path(&frame.filename),
-        line: u32::try_from(frame.line).unwrap_or_default(),
-    }
-}
-
-/// Shortens a long path at its start, because the file name at its end is more informative.
-fn path(text: &str) -> String {
-    let beyond = text.chars().count().saturating_sub(MAX_TEXT - 1);
-    if beyond == 0 {
-        return visible(text.as_bytes(), MAX_TEXT);
-    }
-    let end: String = text.chars().skip(beyond).collect();
-    visible(format!("…{end}").as_bytes(), MAX_TEXT)
+    let frames = frames.iter().take(MAX_FRAMES).cloned().collect();
+    Some(StackThread { name: thread.name.clone(), is_main, frames })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const COMPLETE_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Installed {
     #[serde(skip)]
     pub name: String,
-    python: PathBuf,
+    pub python: PathBuf,
     environment: BTreeMap<String, String>,
 }
 

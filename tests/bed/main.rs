@@ -32,5 +32,6 @@ mod idle;
 mod journal;
 mod races;
 mod reader;
+mod stacks;
 mod unusual_targets;
 mod whatif;

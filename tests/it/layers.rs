@@ -145,7 +145,6 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
     ("nvml_wrapper_sys", &["collect/nvml/"]),
     ("cudarc", &["probe/child/"]),
-    ("py_spy", &["collect/python.rs", "collect/python/"]),
     ("unsafe", UNSAFE),
     ("unsafe_code", UNSAFE),
     ("libloading", &[]),

@@ -50,6 +50,11 @@ impl Live {
         }
     }
 
+    /// Returns an error if the process is not readable. Its mappings may be readable nonetheless.
+    pub fn check_access(&self) -> Result<(), MemoryError> {
+        self.read_some(&[RemoteIoVec { base: 0, len: 1 }], &mut [0]).map(drop)
+    }
+
     fn denied(&self) -> MemoryError {
         MemoryError::Denied(access::hint(&self.proc_root, self.pid).into())
     }
@@ -108,8 +113,7 @@ impl Memory for Live {
         // Read one byte to find out why the list of mappings is empty: the address space is hidden from this user, or
         // the process is a zombie.
         if maps.0.is_empty() {
-            let probe = [RemoteIoVec { base: 0, len: 1 }];
-            return Err(self.read_some(&probe, &mut [0]).err().unwrap_or_else(|| self.denied()));
+            return Err(self.check_access().err().unwrap_or_else(|| self.denied()));
         }
         Ok(maps.0.into_iter().map(Mapping::from).collect())
     }

@@ -40,6 +40,16 @@ pub struct PythonLayout {
     /// values.
     pub local_names: &'static [u64],
     pub code_name: u64,
+    pub code_file: u64,
+    /// Offset of the number of the function's first line.
+    pub code_line: u64,
+    pub code_line_table: u64,
+    /// Offset of the instructions, or `None` in Python 3.10 and earlier, where a frame contains the index of its
+    /// instruction instead of a pointer.
+    pub code_start: Option<u64>,
+    pub frame_instruction: u64,
+    /// Offset in PyThreadState of the ID by which the `threading` module knows the thread.
+    pub thread_id: u64,
     /// Offset of the frame in a generator object: a pointer in Python 3.10 and earlier, embedded since 3.11.
     pub generator_frame: u64,
     pub cached_keys: u64,
@@ -60,6 +70,12 @@ const UP_TO_3_10: PythonLayout = PythonLayout {
     frame_locals: 360,
     local_names: &[72, 88, 80],
     code_name: 112,
+    code_file: 104,
+    code_line: 40,
+    code_line_table: 120,
+    code_start: None,
+    frame_instruction: 104,
+    thread_id: 176,
     generator_frame: 16,
     cached_keys: 872,
     tuple_items: 24,
@@ -77,6 +93,12 @@ const FROM_3_11: PythonLayout = PythonLayout {
     frame_locals: 72,
     local_names: &[96],
     code_name: 120,
+    code_file: 112,
+    code_line: 72,
+    code_line_table: 136,
+    code_start: Some(184),
+    frame_instruction: 56,
+    thread_id: 152,
     generator_frame: 80,
     function_closure: 72,
     ..UP_TO_3_10
@@ -89,6 +111,9 @@ const FROM_3_12: PythonLayout = PythonLayout {
     c_frame: Some(0),
     previous_frame: 8,
     frame_code: 0,
+    code_line: 68,
+    code_start: Some(192),
+    thread_id: 136,
     generator_frame: 72,
     cached_keys: 880,
     ..FROM_3_11
@@ -102,13 +127,22 @@ const FROM_3_13: PythonLayout = PythonLayout {
     modules: 7_656,
     thread_frame: 72,
     c_frame: None,
+    code_start: Some(200),
+    thread_id: 152,
     ..FROM_3_12
 };
 
 const LAYOUTS: &[PythonLayout] = &[
     UP_TO_3_10,
     PythonLayout { minor: 9, modules: 856, cached_keys: 864, ..UP_TO_3_10 },
-    PythonLayout { minor: 10, modules: 856, frame_locals: 352, function_closure: 72, ..UP_TO_3_10 },
+    PythonLayout {
+        minor: 10,
+        modules: 856,
+        frame_locals: 352,
+        frame_instruction: 96,
+        function_closure: 72,
+        ..UP_TO_3_10
+    },
     FROM_3_11,
     FROM_3_12,
     FROM_3_13,
@@ -118,6 +152,7 @@ const LAYOUTS: &[PythonLayout] = &[
         next: 7_272,
         modules: 7_688,
         frame_locals: 80,
+        code_start: Some(208),
         tuple_items: 32,
         ..FROM_3_13
     },
@@ -127,6 +162,8 @@ const LAYOUTS: &[PythonLayout] = &[
         threads: 7_336,
         modules: 7_592,
         frame_locals: 80,
+        code_start: Some(208),
+        thread_id: 176,
         cached_keys: 888,
         tuple_items: 32,
         ..FROM_3_13
@@ -138,6 +175,7 @@ pub struct Interpreter {
     pub layout: PythonLayout,
     /// Address of the first PyInterpreterState.
     pub head: u64,
+    pub is_x86_64: bool,
 }
 
 /// Reason why the Python objects of a process cannot be read, as a phrase.
@@ -168,21 +206,23 @@ impl Interpreter {
         for base in bases {
             let Ok(image) = Image::read(reader.memory(), base) else { continue };
             let Ok(Some(runtime)) = image.symbol(reader.memory(), "_PyRuntime") else { continue };
-            if image.machine != X86_64 {
-                return Err(NoInterpreter::UnknownMachine);
-            }
             let version = image.symbol(reader.memory(), "Py_Version");
             let version = version.ok().flatten().and_then(|at| reader.int(at));
             let minor = version
                 .map(|version| version >> 16 & 0xff)
                 .or_else(|| minor_from_files(maps))
                 .ok_or(NoInterpreter::NotFound)?;
-            return Self::at(reader, runtime, minor);
+            return Self::at(reader, runtime, minor, image.machine == X86_64);
         }
         Err(NoInterpreter::NotFound)
     }
 
-    fn at(reader: &Reader<'_>, runtime: u64, minor: u32) -> Result<Self, NoInterpreter> {
+    fn at(
+        reader: &Reader<'_>,
+        runtime: u64,
+        minor: u32,
+        is_x86_64: bool,
+    ) -> Result<Self, NoInterpreter> {
         let layout = LAYOUTS.iter().find(|layout| layout.minor == minor);
         let mut layout = *layout.ok_or(NoInterpreter::UnknownVersion(minor))?;
         if minor >= 13 {
@@ -209,7 +249,7 @@ impl Interpreter {
         }
         let head = reader.word(runtime.wrapping_add(layout.head));
         let head = head.filter(|&head| is_pointer(head)).ok_or(NoInterpreter::NotFound)?;
-        Ok(Self { layout, head })
+        Ok(Self { layout, head, is_x86_64 })
     }
 }
 

@@ -34,11 +34,12 @@ use std::time::{Duration, Instant};
 
 use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
-use self::interpreter::Interpreter;
+pub use self::interpreter::{Interpreter, NoInterpreter};
 pub use self::limits::{Maximums, Options};
 use self::names::{NamedPath, Names};
-use self::python::Python;
-use self::reader::{AddressMap, Budget, Reader};
+pub use self::python::Python;
+use self::reader::AddressMap;
+pub use self::reader::{Budget, Reader};
 use self::scan::{PresentPages, scan};
 use self::tensors::{
     Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
@@ -223,7 +224,11 @@ fn scan_heaps(target: &Target<'_>, reader: &Reader<'_>, maps: &[Mapping]) -> Hea
     let Vtables { storages, implementations } = vtables(reader, maps);
     wanted.extend(storages.into_iter().map(|at| (at, WordMeaning::StorageVtable)));
     wanted.extend(implementations.into_iter().map(|at| (at, WordMeaning::ImplVtable)));
-    let interpreter = match Interpreter::locate(reader, maps) {
+    // Only the sizes of C++ objects on x86_64 are known.
+    let located = Interpreter::locate(reader, maps).and_then(|interpreter| {
+        interpreter.is_x86_64.then_some(interpreter).ok_or(NoInterpreter::UnknownMachine)
+    });
+    let interpreter = match located {
         Ok(interpreter) => Some(interpreter),
         Err(why) => {
             limits.add(format!("Variable names are not available: {why}."));

@@ -19,6 +19,9 @@ const MAX_BASES: usize = 12;
 const MAX_MEMBERS: u64 = 64;
 const ENTRIES_PER_READ: u64 = 2_048;
 
+/// Offset of the next thread in PyThreadState.
+const NEXT_THREAD: u64 = 8;
+
 const TYPE: u64 = 8;
 const TYPE_NAME: u64 = 24;
 const TYPE_BASIC_SIZE: usize = 4;
@@ -258,7 +261,7 @@ impl<'a> Python<'a> {
         if let Some(found) = self.texts.borrow().get(&object) {
             return found.clone();
         }
-        let found = self.read_text(object).map(Rc::from);
+        let found = self.read_text(object, MAX_TEXT).map(Rc::from);
         let mut texts = self.texts.borrow_mut();
         if texts.len() >= MAX_CACHED {
             texts.clear();
@@ -267,12 +270,13 @@ impl<'a> Python<'a> {
         found
     }
 
-    fn read_text(&self, object: u64) -> Option<String> {
+    /// Reads a Python `str` of at most `max_chars`, and escapes it for display.
+    pub fn read_text(&self, object: u64, max_chars: usize) -> Option<String> {
         if self.kind_of(object)? != Kind::Text {
             return None;
         }
         let chars = self.reader.word(object.checked_add(16)?)?;
-        let chars = usize::try_from(chars).ok()?.min(MAX_TEXT + 1);
+        let chars = usize::try_from(chars).ok()?.min(max_chars + 1);
         // The word contains bit fields: interned (2 bits), kind (3), compact (1), ascii (1).
         let state = self.reader.int(object.checked_add(32)?)?;
         let width = match state >> 2 & 7 {
@@ -308,7 +312,13 @@ impl<'a> Python<'a> {
                     .collect()
             }
         };
-        Some(visible(text.as_bytes(), MAX_TEXT))
+        Some(visible(text.as_bytes(), max_chars))
+    }
+
+    /// Reads a Python `bytes` object of at most `max_bytes`.
+    pub fn read_bytes(&self, object: u64, max_bytes: usize) -> Option<Vec<u8>> {
+        let len = usize::try_from(self.len(object)?).ok()?;
+        (len <= max_bytes).then(|| self.reader.bytes(object.checked_add(32)?, len))?
     }
 
     /// Reads a Python `int` of at most 60 bits.
@@ -564,8 +574,36 @@ impl<'a> Python<'a> {
         Some(())
     }
 
+    /// Returns the frames of a thread, innermost first, and true if there are more than `max`.
+    pub fn frames(&self, thread: u64, max: usize) -> (Vec<u64>, bool) {
+        let layout = &self.layout;
+        let word = |at: u64| self.reader.word(at).unwrap_or(0);
+        let mut frame = word(thread.wrapping_add(layout.thread_frame));
+        if let Some(in_c_frame) = layout.c_frame {
+            frame = word(frame.wrapping_add(in_c_frame));
+        }
+        let mut frames = Vec::new();
+        while is_pointer(frame) && frames.len() < max {
+            frames.push(frame);
+            frame = word(frame.wrapping_add(layout.previous_frame));
+        }
+        (frames, is_pointer(frame))
+    }
+
+    /// Returns the threads of an interpreter, newest first, and true if there are more than `max`.
+    pub fn threads(&self, interpreter: u64, max: usize) -> (Vec<u64>, bool) {
+        let word = |at: u64| self.reader.word(at).unwrap_or(0);
+        let mut thread = word(interpreter.wrapping_add(self.layout.threads));
+        let mut threads = Vec::new();
+        while is_pointer(thread) && threads.len() < max {
+            threads.push(thread);
+            thread = word(thread.wrapping_add(NEXT_THREAD));
+        }
+        (threads, is_pointer(thread))
+    }
+
     /// Returns a frame's code object, or `None` for a frame of the interpreter itself.
-    fn frame_code(&self, frame: u64) -> Option<u64> {
+    pub fn frame_code(&self, frame: u64) -> Option<u64> {
         let code = self.reader.word(frame.checked_add(self.layout.frame_code)?)? & !7;
         (self.kind_of(code)? == Kind::Code).then_some(code)
     }

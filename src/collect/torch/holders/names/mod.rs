@@ -282,14 +282,9 @@ impl<'a> Names<'a> {
                 python.reader.budget.limits.add_end(sentence);
                 break;
             }
-            let mut thread = python.reader.word(state.wrapping_add(layout.threads)).unwrap_or(0);
-            let mut threads = Vec::new();
             let max = python.reader.budget.options.maximums.threads;
-            while is_pointer(thread) && threads.len() < max {
-                threads.push(thread);
-                thread = python.reader.word(thread.wrapping_add(8)).unwrap_or(0);
-            }
-            if is_pointer(thread) {
+            let (threads, are_more) = python.threads(state, max);
+            if are_more {
                 let sentence = format!("Only {max} threads were searched for local variables.");
                 python.reader.budget.limits.add_end(sentence);
             }
@@ -332,19 +327,10 @@ impl<'a> Names<'a> {
     /// Adds the local variables of all functions on a thread's stack. Those of the outermost function get the lowest
     /// cost, because they live longest.
     fn add_frames(&mut self, thread: u64, number: usize) {
-        let (python, layout) = (self.python, self.python.layout);
-        let first = thread.wrapping_add(layout.thread_frame);
-        let mut frame = python.reader.word(first).unwrap_or(0);
-        if let Some(in_c_frame) = layout.c_frame {
-            frame = python.reader.word(frame.wrapping_add(in_c_frame)).unwrap_or(0);
-        }
-        let mut frames = Vec::new();
+        let python = self.python;
         let max = python.reader.budget.options.maximums.frames;
-        while is_pointer(frame) && frames.len() < max {
-            frames.push(frame);
-            frame = python.reader.word(frame.wrapping_add(layout.previous_frame)).unwrap_or(0);
-        }
-        if is_pointer(frame) {
+        let (frames, are_more) = python.frames(thread, max);
+        if are_more {
             let sentence =
                 format!("Only {max} frames of each thread were searched for local variables.");
             python.reader.budget.limits.add_end(sentence);
