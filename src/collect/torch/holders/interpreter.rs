@@ -132,7 +132,7 @@ const FROM_3_13: PythonLayout = PythonLayout {
     ..FROM_3_12
 };
 
-const LAYOUTS: &[PythonLayout] = &[
+pub const LAYOUTS: &[PythonLayout] = &[
     UP_TO_3_10,
     PythonLayout { minor: 9, modules: 856, cached_keys: 864, ..UP_TO_3_10 },
     PythonLayout {

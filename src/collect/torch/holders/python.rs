@@ -4,6 +4,7 @@
 //! dictionaries, lists and strings. The layouts are those of CPython 3.8 to 3.15 on x86_64.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 
 use super::interpreter::PythonLayout;
@@ -19,6 +20,8 @@ const MAX_BASES: usize = 12;
 const MAX_MEMBERS: u64 = 64;
 const ENTRIES_PER_READ: u64 = 2_048;
 
+/// Maximum number of times that the frames of a thread are read.
+const MAX_FRAME_READS: usize = 8;
 /// Offset of the next thread in PyThreadState.
 const NEXT_THREAD: u64 = 8;
 
@@ -575,9 +578,24 @@ impl<'a> Python<'a> {
     }
 
     /// Returns the frames of a thread, innermost first, and true if there are more than `max`.
+    ///
+    /// Until Python 3.10, a function that returns during a read cuts off all of its callers. Therefore, the frames are
+    /// read again until the outermost frame is the same in two consecutive reads.
     pub fn frames(&self, thread: u64, max: usize) -> (Vec<u64>, bool) {
+        let reader = self.reader.uncached();
+        let mut frames = self.read_frames(&reader, thread, max);
+        for _ in 1..MAX_FRAME_READS {
+            let before = mem::replace(&mut frames, self.read_frames(&reader, thread, max));
+            if before.0.last() == frames.0.last() {
+                break;
+            }
+        }
+        frames
+    }
+
+    fn read_frames(&self, reader: &Reader<'_>, thread: u64, max: usize) -> (Vec<u64>, bool) {
         let layout = &self.layout;
-        let word = |at: u64| self.reader.word(at).unwrap_or(0);
+        let word = |at: u64| reader.word(at).unwrap_or(0);
         let mut frame = word(thread.wrapping_add(layout.thread_frame));
         if let Some(in_c_frame) = layout.c_frame {
             frame = word(frame.wrapping_add(in_c_frame));
@@ -611,5 +629,70 @@ impl<'a> Python<'a> {
     pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
         let code = self.frame_code(frame)?;
         self.text(self.reader.pointer(code.checked_add(self.layout.code_name)?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::collect::memory::maps::Mapping;
+    use crate::collect::memory::{Memory, MemoryError, Range};
+    use crate::collect::torch::holders::interpreter::LAYOUTS;
+    use crate::collect::torch::holders::limits::Options;
+    use crate::collect::torch::holders::reader::Budget;
+
+    const THREAD: u64 = 0x10_0000;
+    const FRAMES: [u64; 3] = [0x20_0000, 0x30_0000, 0x40_0000];
+
+    /// A thread with three frames. At first, the innermost function returns while its frame is read.
+    #[derive(Debug)]
+    struct Returning {
+        layout: PythonLayout,
+        reads_while_returning: Cell<u32>,
+    }
+
+    impl Memory for Returning {
+        fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+            let at = ranges[0].address;
+            let callers = FRAMES.windows(2).find(|pair| pair[0] + self.layout.previous_frame == at);
+            let caller = callers.map_or(0, |pair| pair[1]);
+            let left = self.reads_while_returning.get();
+            let word = if at == THREAD + self.layout.thread_frame {
+                FRAMES[0]
+            } else if caller == FRAMES[1] && left > 0 {
+                self.reads_while_returning.set(left - 1);
+                0
+            } else {
+                caller
+            };
+            into.extend(word.to_le_bytes());
+            Ok(())
+        }
+
+        fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+            Ok(Vec::new())
+        }
+    }
+
+    fn frames_after(reads_while_returning: u32) -> Vec<u64> {
+        let layout = LAYOUTS[0];
+        let reads_while_returning = Cell::new(reads_while_returning);
+        let memory = Returning { layout, reads_while_returning };
+        let all = Mapping { start: 0x1000, end: 1 << 40, ..Mapping::default() };
+        let (clock, is_cancelled) = (|| Duration::ZERO, AtomicBool::new(false));
+        let options = Options::default();
+        let budget = Budget::new(&options, &clock, &is_cancelled);
+        let reader = Reader::new(&memory, &[all], 0, &budget);
+        Python::new(&reader, layout).frames(THREAD, 100).0
+    }
+
+    #[test]
+    fn callers_that_a_return_cut_off_are_read_again() {
+        assert_eq!(frames_after(0), FRAMES);
+        assert_eq!(frames_after(1), FRAMES);
     }
 }
