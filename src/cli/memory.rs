@@ -18,11 +18,12 @@ use serde::{Deserialize, Serialize};
 use super::allocator::{exit_code, save_dump};
 use super::settings::watch_argument;
 use super::{say, width, write_out};
+use crate::collect::cpython::limits::Options;
 use crate::collect::holders::read;
 use crate::collect::memory::dump::Recorder;
 use crate::collect::memory::live::Live;
 use crate::collect::torch::Failure;
-use crate::collect::torch::holders::{Options, read_recorded};
+use crate::collect::torch::holders::read_recorded;
 use crate::export::explanation::wrapped;
 use crate::export::holders::{
     advice_lines, difference_lines, estimates, sentence, state_text, tensors,

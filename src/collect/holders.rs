@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use super::cpython::limits::Options;
 use super::torch::Failure;
-use super::torch::holders::{Options, read_process};
+use super::torch::holders::read_process;
 use crate::model::{Holders, Missing, Pid, ProcessKey, Reason};
 use crate::redact;
 

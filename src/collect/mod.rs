@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod clock;
+pub mod cpython;
 pub mod driver;
 pub mod exits;
 pub mod holders;

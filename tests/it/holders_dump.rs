@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use gputop::collect::cpython::limits::{Maximums, Options};
 use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::Failure;
-use gputop::collect::torch::holders::{Maximums, Options, read_recorded};
+use gputop::collect::torch::holders::read_recorded;
 use gputop::model::holders::{HolderClass, Holders};
 
 use crate::support::holders_truth::{Truth, listed};

@@ -10,11 +10,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::collect::cpython::interpreter::{Interpreter, NoInterpreter};
+use crate::collect::cpython::limits::Options;
+use crate::collect::cpython::objects::Python;
+use crate::collect::cpython::reader::{Budget, Reader};
 use crate::collect::memory::live::Live;
 use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::{Memory, MemoryError};
 use crate::collect::torch::Failure;
-use crate::collect::torch::holders::{Budget, Interpreter, NoInterpreter, Options, Python, Reader};
 use crate::model::text::visible;
 use crate::model::{Missing, Pid, Reason, StackFrame};
 

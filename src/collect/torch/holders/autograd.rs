@@ -11,9 +11,9 @@
 
 use std::rc::Rc;
 
-use super::python::Python;
-use super::reader::AddressMap;
 use super::tensors::{Classes, Tensor, is_impl_class};
+use crate::collect::cpython::objects::Python;
+use crate::collect::cpython::reader::AddressMap;
 use crate::collect::memory::is_pointer;
 
 const MAX_NODES: usize = 1 << 18;

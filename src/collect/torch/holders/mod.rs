@@ -6,10 +6,10 @@
 //! always right; only the names may be incomplete.
 //!
 //! ```text
-//! maps ─► interpreter.rs: _PyRuntime, version ─► tensors.rs: types of tensors
+//! maps ─► cpython/interpreter.rs: _PyRuntime, version ─► tensors.rs: types of tensors
 //! heaps ─► scan.rs: words that equal a type or a vtable ─► tensors.rs: tensors, verified by the pointer back
 //! grad_fn ─► autograd.rs: tensors saved for backward
-//! sys.modules, frames ─► names.rs: `model.layers.3.weight`
+//! sys.modules, frames ─► names: `model.layers.3.weight`
 //! allocator ─► assignment.rs: one holder for each allocated block
 //! ```
 //!
@@ -17,11 +17,7 @@
 
 mod assignment;
 mod autograd;
-mod interpreter;
-mod limits;
 mod names;
-mod python;
-mod reader;
 mod scan;
 mod tensors;
 mod wanted;
@@ -34,12 +30,7 @@ use std::time::{Duration, Instant};
 
 use self::assignment::{BlockAssignment, Blocks, HolderCandidate};
 use self::autograd::{Autograd, SavedTensor};
-pub use self::interpreter::{Interpreter, NoInterpreter};
-pub use self::limits::{Maximums, Options};
 use self::names::{NamedPath, Names};
-pub use self::python::Python;
-use self::reader::AddressMap;
-pub use self::reader::{Budget, Reader};
 use self::scan::{PresentPages, scan};
 use self::tensors::{
     Classes, Tensor, Tensors, Vtables, calibrate, storages_by_vote, tensor_types, vtables,
@@ -47,6 +38,10 @@ use self::tensors::{
 use self::wanted::WantedTensors;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
+use crate::collect::cpython::interpreter::{Interpreter, NoInterpreter};
+use crate::collect::cpython::limits::Options;
+use crate::collect::cpython::objects::Python;
+use crate::collect::cpython::reader::{AddressMap, Budget, Reader};
 use crate::collect::memory::live::Live;
 use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::{Memory, MemoryError};

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::{io, iter, thread};
 
-use super::reader::{AddressMap, Budget};
+use crate::collect::cpython::reader::{AddressMap, Budget};
 use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, Range};
@@ -206,8 +206,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::collect::cpython::limits::Options;
     use crate::collect::memory::MemoryError;
-    use crate::collect::torch::holders::limits::Options;
 
     /// Heaps in which every word is its own address.
     #[derive(Debug)]

@@ -13,9 +13,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::interpreter::Interpreter;
-use super::python::{Kind, Python};
-use super::reader::{AddressMap, Reader};
+use crate::collect::cpython::interpreter::Interpreter;
+use crate::collect::cpython::objects::{Kind, Python};
+use crate::collect::cpython::reader::{AddressMap, Reader};
 use crate::collect::memory::elf::Image;
 use crate::collect::memory::is_pointer;
 use crate::collect::memory::maps::{Mapping, images};

@@ -1,7 +1,7 @@
 //! Tracks the tensors without a name, and decides when the search for names ends.
 
-use super::reader::AddressMap;
 use super::tensors::Tensor;
+use crate::collect::cpython::reader::AddressMap;
 
 /// Percentage of the live tensors' bytes that must have a name before the search may end early.
 const SUFFICIENT_PERCENT: u64 = 99;

@@ -13,11 +13,11 @@ mod references;
 mod render;
 
 use self::references::Parent;
-use super::interpreter::Interpreter;
-use super::python::{Kind, Python};
-use super::reader::AddressMap;
 use super::tensors::{Tensor, Tensors};
 use super::wanted::WantedTensors;
+use crate::collect::cpython::interpreter::Interpreter;
+use crate::collect::cpython::objects::{Kind, Python};
+use crate::collect::cpython::reader::AddressMap;
 use crate::collect::memory::is_pointer;
 use crate::model::holders::HolderClass;
 

@@ -2,7 +2,7 @@
 //! of several names a tensor gets.
 
 use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
-use crate::collect::torch::holders::python::{Kind, TypeInfo};
+use crate::collect::cpython::objects::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
 
 #[derive(Debug, Clone, Copy)]

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::{MAX_NAME, NamedPath, Names, Step};
-use crate::collect::torch::holders::python::Kind;
+use crate::collect::cpython::objects::Kind;
 use crate::model::text::visible;
 
 impl Names<'_> {

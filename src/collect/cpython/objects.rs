@@ -639,11 +639,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::collect::cpython::interpreter::LAYOUTS;
+    use crate::collect::cpython::limits::Options;
+    use crate::collect::cpython::reader::Budget;
     use crate::collect::memory::maps::Mapping;
     use crate::collect::memory::{Memory, MemoryError, Range};
-    use crate::collect::torch::holders::interpreter::LAYOUTS;
-    use crate::collect::torch::holders::limits::Options;
-    use crate::collect::torch::holders::reader::Budget;
 
     const THREAD: u64 = 0x10_0000;
     const FRAMES: [u64; 3] = [0x20_0000, 0x30_0000, 0x40_0000];
