@@ -53,11 +53,11 @@ enum StackCommand {
 
 /// Handle to the thread that reads Python stacks. The thread exits when the last handle is dropped.
 #[derive(Debug, Clone)]
-pub struct Python {
+pub struct PythonStacks {
     commands: Sender<StackCommand>,
 }
 
-impl Python {
+impl PythonStacks {
     /// Starts the stack reader's thread. The thread calls `answer` with each stack that a user requested, and with each
     /// stack for an event, if it was read in time.
     pub fn start(answer: impl Fn(ProcessKey, Stack) + Send + 'static) -> io::Result<Self> {

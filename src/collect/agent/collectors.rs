@@ -19,7 +19,7 @@ use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
 use crate::collect::probe;
 use crate::collect::process::detail;
-use crate::collect::python::{Python, StackRequest};
+use crate::collect::python::{PythonStacks, StackRequest};
 use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::stack::StackTrigger;
@@ -123,13 +123,13 @@ impl Collector for Probes {
 
 fn start_python(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
     let sections = context.sections.clone();
-    let python = Python::start(move |key, stack| {
+    let python = PythonStacks::start(move |key, stack| {
         let _ = sections.send(Section::Update(Update::Stacks(key, Arc::new(stack))));
     })?;
     Ok(Box::new(python))
 }
 
-impl Collector for Python {
+impl Collector for PythonStacks {
     fn watch(&self, processes: &[ProcessKey]) {
         Self::watch(self, processes.to_vec());
     }

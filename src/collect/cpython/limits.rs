@@ -1,4 +1,4 @@
-//! Limits for one read of the holders, and messages about the data that each limit excluded.
+//! Limits for one read of the Python objects of a process, and messages about the data that each limit excluded.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;

@@ -47,7 +47,7 @@ impl Hasher for AddressHasher {
 
 pub type AddressMap<V> = HashMap<u64, V, BuildHasherDefault<AddressHasher>>;
 
-/// Limits for one read of the holders, and the remaining time.
+/// Limits for one read, and the remaining time.
 pub struct Budget<'a> {
     pub options: Options,
     pub limits: Limits,
