@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 
-use self::stacks::{PythonProcess, Thread};
+use self::stacks::{PythonProcess, Thread, Threads};
 use super::clock::now_mono;
 use super::process::access::Access;
 use crate::model::stack::{StackThread, StackTrigger, hook_frames};
@@ -124,11 +124,11 @@ impl PythonReader {
         let was_attached = attached.is_some();
         let attach = || PythonProcess::attach(Path::new(PROC), key.pid);
         let mut python = attached.map_or_else(attach, Ok)?;
-        let mut read = read_stable(&mut python);
+        let mut read = read_stable(&python);
         // Attach again, because after an exec the interpreter is at another address.
         if was_attached && read.as_ref().is_err_and(|failure| !failure.is_changing) {
             python = attach()?;
-            read = read_stable(&mut python);
+            read = read_stable(&python);
         }
         // Check that the PID still belongs to this process. If not, the stack may be from another process.
         check(key)?;
@@ -138,7 +138,7 @@ impl PythonReader {
             }
             self.attached.insert(key, python);
         }
-        let StableThreads { at, mut threads, changing } = read.map_err(|failure| failure.why)?;
+        let StableThreads { at, mut threads, left_out } = read.map_err(|failure| failure.why)?;
         threads.sort_by_key(|thread| !thread.is_main);
         let beyond = threads.len().saturating_sub(MAX_THREADS);
         threads.truncate(MAX_THREADS);
@@ -149,7 +149,7 @@ impl PythonReader {
             lag: at.since(request.since),
             allocated: request.allocated,
             threads,
-            left_out: u32::try_from(changing + beyond).unwrap_or(u32::MAX),
+            left_out: u32::try_from(left_out + beyond).unwrap_or(u32::MAX),
         })
     }
 }
@@ -162,8 +162,8 @@ fn check(key: ProcessKey) -> Result<(), Missing> {
 struct StableThreads {
     at: Mono,
     threads: Vec<StackThread>,
-    /// Number of threads whose stacks differ between two reads.
-    changing: usize,
+    /// Number of threads whose stacks differ between two reads, or were not read.
+    left_out: usize,
 }
 
 struct Failure {
@@ -174,41 +174,35 @@ struct Failure {
 
 /// Reads stacks until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in
 /// the last try, provided that the main thread is among them.
-fn read_stable(python: &mut PythonProcess) -> Result<StableThreads, Failure> {
+fn read_stable(python: &PythonProcess) -> Result<StableThreads, Failure> {
     let mut partial = None;
-    let mut before: Option<Vec<Thread>> = None;
+    let mut before = Threads::default();
     for _ in 0..=MAX_TRIES {
-        // Retry a failed read, because it usually means inconsistent data.
         let now = python.threads().map_err(|why| Failure { why, is_changing: false })?;
-        if let (Some(before), Some(now)) = (&before, &now) {
-            let at = now_mono();
-            let main = main_thread(now);
-            let stable = now.iter().filter(|thread| before.contains(thread));
-            let changing = now.len() - stable.clone().count();
-            let threads = stable.filter_map(|thread| shown(thread, thread.id == main)).collect();
-            let read = StableThreads { at, threads, changing };
-            if changing == 0 {
-                return Ok(read);
-            }
-            if read.threads.iter().any(|thread| thread.is_main) {
-                partial = Some(read);
-            }
+        let stable: Vec<&Thread> =
+            now.threads.iter().filter(|thread| before.threads.contains(thread)).collect();
+        let changing = now.threads.len() - stable.len() + now.failed;
+        let is_main = |thread: &Thread| thread.id == now.main;
+        let shown = stable.into_iter().filter_map(|thread| shown(thread, is_main(thread)));
+        let threads: Vec<StackThread> = shown.collect();
+        let has_main = threads.iter().any(|thread| thread.is_main);
+        let left_out = changing + now.left_out;
+        let read = StableThreads { at: now_mono(), threads, left_out };
+        if changing == 0 && !now.threads.is_empty() {
+            return Ok(read);
+        }
+        if has_main {
+            partial = Some(read);
         }
         before = now;
     }
-    partial.ok_or_else(|| Failure {
-        is_changing: before.is_some(),
-        why: match before {
-            Some(_) => Missing::new(Reason::NotRead, "the stack changed in every read"),
-            None => Missing::new(Reason::Unknown, "cannot read the Python stack"),
-        },
-    })
-}
-
-/// Returns the ID of the main thread: the one with its name or, if the `threading` module was not imported, the oldest.
-fn main_thread(threads: &[Thread]) -> u64 {
-    let named = threads.iter().find(|thread| thread.name == "MainThread");
-    named.or(threads.last()).map_or(0, |thread| thread.id)
+    let is_changing = !before.threads.is_empty();
+    let why = if is_changing {
+        Missing::new(Reason::NotRead, "the stack changed in every read")
+    } else {
+        Missing::new(Reason::Unknown, "no part of the Python stack could be read")
+    };
+    partial.ok_or(Failure { why, is_changing })
 }
 
 /// Removes the hook's frames from a stack. Returns `None` for the hook's own thread.

@@ -130,10 +130,24 @@ def is_waiting(frames):
     return frames[0][1] == threading.__file__ and any(frame[0] == "wait" and frame[1] == __file__ for frame in frames)
 
 
+def start(target, name, arguments=()):
+    threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+    while not is_waiting(stacks()[name]):
+        time.sleep(0.01)
+
+
+def grow():
+    """Runs code in memory that the program did not have before."""
+    kept.append([str(number) * 10 for number in range(500_000)])
+    code = compile("def later():\n    wait()\n\n\nlater()", "later.py", "exec")
+    start(exec, "later", (code, {"wait": wait}))
+    return {}
+
+
+kept = []
 for kind in KINDS:
-    threading.Thread(target=kind, name=kind.__name__, daemon=True).start()
-while not all(is_waiting(stacks()[kind.__name__]) for kind in KINDS):
-    time.sleep(0.01)
+    start(kind, kind.__name__)
 print(json.dumps({"pid": os.getpid()}), flush=True)
 for line in sys.stdin:
-    print(json.dumps({"truth": stacks()}.get(line.strip())), flush=True)
+    answer = {"truth": stacks, "grow": grow}.get(line.strip())
+    print(json.dumps(answer and answer()), flush=True)

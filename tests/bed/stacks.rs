@@ -34,15 +34,16 @@ fn pythons() -> BTreeSet<PathBuf> {
 }
 
 fn is_supported(python: &Path) -> bool {
-    let check = "import sys; sys.exit(not (3, 8) <= sys.version_info < (3, 16))";
+    let check = "import sys, sysconfig; \
+                 is_free_threaded = sysconfig.get_config_var('Py_GIL_DISABLED'); \
+                 sys.exit(not (3, 8) <= sys.version_info < (3, 16) or bool(is_free_threaded))";
     Command::new(python).args(["-c", check]).status().is_ok_and(|status| status.success())
 }
 
-fn read(pid: u32) -> PythonStack {
+fn read(reader: &mut PythonReader, pid: u32) -> PythonStack {
     let start = Process::new(pid.cast_signed()).unwrap().stat().unwrap().starttime;
     let process = ProcessKey { pid: Pid(pid), start: StartTicks(start) };
-    let answer = PythonReader::default().take(StackRequest::by_user(process));
-    answer.unwrap().unwrap()
+    reader.take(StackRequest::by_user(process)).unwrap().unwrap()
 }
 
 fn frame(frame: &StackFrame) -> (String, String, u32) {
@@ -53,32 +54,40 @@ fn truth(target: &mut Harness) -> Stacks {
     serde_json::from_value(target.run("truth")).unwrap()
 }
 
+/// Compares all threads but the main one, which has run since it reported the others.
+fn compare(reader: &mut PythonReader, target: &mut Harness, python: &Path) -> usize {
+    let mut expected = truth(target);
+    let stack = read(reader, target.pid);
+    assert_eq!(stack.left_out, 0, "{}", python.display());
+    let mut found: Stacks = BTreeMap::new();
+    for thread in &stack.threads {
+        found.insert(thread.name.clone(), thread.frames.iter().map(frame).collect());
+    }
+    let main = found.remove("MainThread").unwrap();
+    assert_eq!(main.last().unwrap().0, "<module>", "{}", python.display());
+    expected.remove("MainThread");
+    for frames in expected.values_mut() {
+        frames.truncate(MAX_FRAMES);
+        for (_, file, _) in frames {
+            if file.len() > MAX_PATH {
+                *file = format!("…{}", &file[file.len() - (MAX_PATH - 1)..]);
+            }
+        }
+    }
+    assert_eq!(found, expected, "{}", python.display());
+    found.len()
+}
+
 #[test]
 fn stacks_are_those_that_python_reports() {
     for python in pythons() {
         let mut command = Command::new(&python);
         command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bed/stacks.py"));
         let mut target = Launch::with(command).start();
-        let mut expected = truth(&mut target);
-        let stack = read(target.pid);
-        let mut found: Stacks = BTreeMap::new();
-        for thread in &stack.threads {
-            let frames = thread.frames.iter().map(frame).collect();
-            found.insert(thread.name.clone(), frames);
-        }
-        // The main thread reports the others, so its own stack has changed since.
-        let main = found.remove("MainThread").unwrap();
-        assert_eq!(main.last().unwrap().0, "<module>", "{}", python.display());
-        expected.remove("MainThread");
-        for frames in expected.values_mut() {
-            frames.truncate(MAX_FRAMES);
-            for (_, file, _) in frames {
-                if file.len() > MAX_PATH {
-                    *file = format!("…{}", &file[file.len() - (MAX_PATH - 1)..]);
-                }
-            }
-        }
-        assert_eq!(found, expected, "{}", python.display());
-        println!("{}: {} threads", python.display(), found.len());
+        let mut reader = PythonReader::default();
+        let threads = compare(&mut reader, &mut target, &python);
+        target.run("grow");
+        assert_eq!(compare(&mut reader, &mut target, &python), threads + 1);
+        println!("{}: {threads} threads", python.display());
     }
 }

@@ -273,8 +273,13 @@ impl<'a> Python<'a> {
         found
     }
 
-    /// Reads a Python `str` of at most `max_chars`, and escapes it for display.
+    /// Reads a Python `str`, and escapes and shortens it for display.
     pub fn read_text(&self, object: u64, max_chars: usize) -> Option<String> {
+        Some(visible(self.raw_text(object, max_chars)?.as_bytes(), max_chars))
+    }
+
+    /// Reads the first characters of a Python `str`, one more than `max_chars` if it has more.
+    pub fn raw_text(&self, object: u64, max_chars: usize) -> Option<String> {
         if self.kind_of(object)? != Kind::Text {
             return None;
         }
@@ -300,7 +305,7 @@ impl<'a> Python<'a> {
             (false, false) => 72,
         };
         let bytes = self.reader.bytes(object.checked_add(header)?, chars * width)?;
-        let text: String = match width {
+        Some(match width {
             1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
             2 => {
                 let units = bytes.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
@@ -314,8 +319,7 @@ impl<'a> Python<'a> {
                     .map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER))
                     .collect()
             }
-        };
-        Some(visible(text.as_bytes(), max_chars))
+        })
     }
 
     /// Reads a Python `bytes` object of at most `max_bytes`.
@@ -455,7 +459,7 @@ impl<'a> Python<'a> {
                 let values = self.reader.pointer(object.checked_sub(32)?)?;
                 self.entries(keys?, values, visit)
             }
-            12 if word & 1 == 1 => self.entries(keys?, word + 1, visit),
+            12 if word & 1 == 1 => self.entries(keys?, word.checked_add(1)?, visit),
             13.. if word == 0 => {
                 let values = object.checked_add(class.basic_size)?;
                 let is_inline = class.flags & INLINE_VALUES != 0
@@ -581,49 +585,69 @@ impl<'a> Python<'a> {
     ///
     /// Until Python 3.10, a function that returns during a read cuts off all of its callers. Therefore, the frames are
     /// read again until the outermost frame is the same in two consecutive reads.
-    pub fn frames(&self, thread: u64, max: usize) -> (Vec<u64>, bool) {
+    pub fn frames(&self, thread: u64, max: usize) -> Option<(Vec<u64>, bool)> {
         let reader = self.reader.uncached();
+        let outermost = |frames: &Option<(Vec<u64>, bool)>| Some(*frames.as_ref()?.0.last()?);
         let mut frames = self.read_frames(&reader, thread, max);
         for _ in 1..MAX_FRAME_READS {
             let before = mem::replace(&mut frames, self.read_frames(&reader, thread, max));
-            if before.0.last() == frames.0.last() {
+            if frames.is_some() && outermost(&before) == outermost(&frames) {
                 break;
             }
         }
         frames
     }
 
-    fn read_frames(&self, reader: &Reader<'_>, thread: u64, max: usize) -> (Vec<u64>, bool) {
+    fn read_frames(
+        &self,
+        reader: &Reader<'_>,
+        thread: u64,
+        max: usize,
+    ) -> Option<(Vec<u64>, bool)> {
         let layout = &self.layout;
-        let word = |at: u64| reader.word(at).unwrap_or(0);
-        let mut frame = word(thread.wrapping_add(layout.thread_frame));
+        let mut frame = reader.word(thread.checked_add(layout.thread_frame)?)?;
         if let Some(in_c_frame) = layout.c_frame {
-            frame = word(frame.wrapping_add(in_c_frame));
+            frame = reader.word(frame.checked_add(in_c_frame)?)?;
         }
         let mut frames = Vec::new();
         while is_pointer(frame) && frames.len() < max {
             frames.push(frame);
-            frame = word(frame.wrapping_add(layout.previous_frame));
+            frame = reader.word(frame.checked_add(layout.previous_frame)?)?;
         }
-        (frames, is_pointer(frame))
+        Some((frames, is_pointer(frame)))
+    }
+
+    /// Returns the interpreters of a process, newest first, and true if there are more than `max`.
+    pub fn interpreters(&self, head: u64, max: usize) -> (Vec<u64>, bool) {
+        self.chain(head, self.layout.next, max)
     }
 
     /// Returns the threads of an interpreter, newest first, and true if there are more than `max`.
     pub fn threads(&self, interpreter: u64, max: usize) -> (Vec<u64>, bool) {
-        let word = |at: u64| self.reader.word(at).unwrap_or(0);
-        let mut thread = word(interpreter.wrapping_add(self.layout.threads));
-        let mut threads = Vec::new();
-        while is_pointer(thread) && threads.len() < max {
-            threads.push(thread);
-            thread = word(thread.wrapping_add(NEXT_THREAD));
+        let first = self.reader.word(interpreter.wrapping_add(self.layout.threads));
+        self.chain(first.unwrap_or(0), NEXT_THREAD, max)
+    }
+
+    /// Follows pointers at the offset `next`.
+    fn chain(&self, first: u64, next: u64, max: usize) -> (Vec<u64>, bool) {
+        let mut found = Vec::new();
+        let mut at = first;
+        while is_pointer(at) && found.len() < max {
+            found.push(at);
+            at = self.reader.word(at.wrapping_add(next)).unwrap_or(0);
         }
-        (threads, is_pointer(thread))
+        (found, is_pointer(at))
     }
 
     /// Returns a frame's code object, or `None` for a frame of the interpreter itself.
-    pub fn frame_code(&self, frame: u64) -> Option<u64> {
-        let code = self.reader.word(frame.checked_add(self.layout.frame_code)?)? & !7;
+    fn frame_code(&self, frame: u64) -> Option<u64> {
+        let code = self.frame_executable(frame)?;
         (self.kind_of(code)? == Kind::Code).then_some(code)
+    }
+
+    /// Returns the object that a frame executes, usually a code object.
+    pub fn frame_executable(&self, frame: u64) -> Option<u64> {
+        Some(self.reader.word(frame.checked_add(self.layout.frame_code)?)? & !7)
     }
 
     pub fn frame_function(&self, frame: u64) -> Option<Rc<str>> {
@@ -687,7 +711,7 @@ mod tests {
         let options = Options::default();
         let budget = Budget::new(&options, &clock, &is_cancelled);
         let reader = Reader::new(&memory, &[all], 0, &budget);
-        Python::new(&reader, layout).frames(THREAD, 100).0
+        Python::new(&reader, layout).frames(THREAD, 100).unwrap_or_default().0
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::collect::cpython::interpreter::{Interpreter, NoInterpreter};
 use crate::collect::cpython::limits::Options;
-use crate::collect::cpython::objects::Python;
+use crate::collect::cpython::objects::{Kind, Python};
 use crate::collect::cpython::reader::{Budget, Reader};
 use crate::collect::memory::live::Live;
 use crate::collect::memory::maps::Mapping;
@@ -21,9 +21,12 @@ use crate::collect::torch::Failure;
 use crate::model::text::visible;
 use crate::model::{Missing, Pid, Reason, StackFrame};
 
-/// Maximum number of threads and of frames per thread that are read. Fewer are shown.
+const MAX_INTERPRETERS: usize = 16;
+/// Maximum number of threads whose addresses are read, and whose stacks are read.
+const MAX_LISTED: usize = 1 << 16;
 const MAX_THREADS: usize = 512;
-const MAX_FRAMES: usize = 512;
+/// Maximum number of frames per thread. Fewer are shown.
+const MAX_FRAMES: usize = 128;
 const MAX_TEXT: usize = 200;
 const MAX_PATH: usize = 4_096;
 const MAX_TABLE_BYTES: usize = 1 << 20;
@@ -39,11 +42,22 @@ pub struct Thread {
     pub frames: Vec<StackFrame>,
 }
 
+/// The threads of a process at one read, newest first.
+#[derive(Debug, Default)]
+pub struct Threads {
+    pub threads: Vec<Thread>,
+    /// ID of the main thread, which may not be among the threads.
+    pub main: u64,
+    /// Number of threads whose stacks could not be read, usually because they changed during the read.
+    pub failed: usize,
+    /// Number of threads beyond the maximum, which are the newest.
+    pub left_out: usize,
+}
+
 /// A process with a Python interpreter.
 #[derive(Debug)]
 pub struct PythonProcess {
     memory: Live,
-    maps: Vec<Mapping>,
     interpreter: Interpreter,
 }
 
@@ -51,7 +65,7 @@ impl PythonProcess {
     pub fn attach(proc_root: &Path, pid: Pid) -> Result<Self, Missing> {
         let memory = Live::new(proc_root, pid);
         let maps = memory.maps().map_err(missing)?;
-        // Reading fails in a process that this user may not read, although its mappings are known.
+        // The mappings may be readable although the memory is not.
         memory.check_access().map_err(missing)?;
         let interpreter = with_reader(&memory, &maps, |reader| Interpreter::locate(reader, &maps));
         let interpreter = interpreter.map_err(|why| {
@@ -61,25 +75,18 @@ impl PythonProcess {
             };
             Missing::new(Reason::Unsupported, why)
         })?;
-        Ok(Self { memory, maps, interpreter })
+        Ok(Self { memory, interpreter })
     }
 
-    /// Returns all threads, newest first. Returns `None` if a part of a stack cannot be read, usually because it changed
-    /// during the read.
-    pub fn threads(&mut self) -> Result<Option<Vec<Thread>>, Missing> {
-        let read = with_reader(&self.memory, &self.maps, |reader| {
+    /// Reads the stacks once. A stack that changed during the read may be wrong.
+    pub fn threads(&self) -> Result<Threads, Missing> {
+        // The program may have mapped more memory since the previous read.
+        let maps = self.memory.maps().map_err(missing)?;
+        Ok(with_reader(&self.memory, &maps, |reader| {
             let python = Python::new(reader, self.interpreter.layout);
-            let names = thread_names(&python, &self.interpreter).unwrap_or_default();
-            let (threads, _) = python.threads(self.interpreter.head, MAX_THREADS);
-            let threads: Option<Vec<_>> =
-                threads.into_iter().map(|thread| read_thread(&python, thread, &names)).collect();
-            threads.filter(|threads| !threads.is_empty())
-        });
-        if read.is_none() {
-            // The program may have mapped more memory since.
-            self.maps = self.memory.maps().map_err(missing)?;
-        }
-        Ok(read)
+            let threads = read_threads(&python, self.interpreter.head);
+            if reader.budget.is_beyond(100) { Threads::default() } else { threads }
+        }))
     }
 }
 
@@ -95,37 +102,67 @@ fn with_reader<T>(memory: &Live, maps: &[Mapping], read: impl FnOnce(&Reader<'_>
     read(&Reader::new(memory, maps, MAX_CACHED_BYTES, &budget))
 }
 
-fn read_thread(python: &Python<'_>, thread: u64, names: &HashMap<u64, String>) -> Option<Thread> {
-    let id = python.reader.word(thread.checked_add(python.layout.thread_id)?)?;
-    let (frames, _) = python.frames(thread, MAX_FRAMES);
-    let frames = frames.into_iter().filter_map(|frame| read_frame(python, frame)).collect();
-    Some(Thread { id, name: names.get(&id).cloned().unwrap_or_default(), frames })
+fn read_threads(python: &Python<'_>, head: u64) -> Threads {
+    let mut addresses = Vec::new();
+    let mut names = HashMap::new();
+    let mut main = None;
+    // The main interpreter is the oldest one, and so is the main thread.
+    for interpreter in python.interpreters(head, MAX_INTERPRETERS).0 {
+        addresses.extend(python.threads(interpreter, MAX_LISTED).0);
+        let known = thread_names(python, interpreter).unwrap_or_default();
+        main = known.iter().find(|(_, name)| *name == "MainThread").map(|(id, _)| *id);
+        names.extend(known);
+    }
+    let oldest = addresses.last().and_then(|&thread| thread_id(python, thread));
+    let left_out = addresses.len().saturating_sub(MAX_THREADS);
+    let read = &addresses[left_out..];
+    let threads: Vec<_> =
+        read.iter().filter_map(|&thread| read_thread(python, thread, &names)).collect();
+    let failed = read.len() - threads.len();
+    Threads { threads, main: main.or(oldest).unwrap_or_default(), failed, left_out }
 }
 
-/// Returns the function, file and line of a frame, or `None` for a frame of the interpreter itself.
-fn read_frame(python: &Python<'_>, frame: u64) -> Option<StackFrame> {
+fn thread_id(python: &Python<'_>, thread: u64) -> Option<u64> {
+    python.reader.word(thread.checked_add(python.layout.thread_id)?)
+}
+
+fn read_thread(python: &Python<'_>, thread: u64, names: &HashMap<u64, String>) -> Option<Thread> {
+    let id = thread_id(python, thread)?;
+    let (frames, _) = python.frames(thread, MAX_FRAMES)?;
+    let frames = frames.into_iter().map(|frame| read_frame(python, frame));
+    let frames: Vec<Option<StackFrame>> = frames.collect::<Option<_>>()?;
+    let name = names.get(&id).cloned().unwrap_or_default();
+    Some(Thread { id, name, frames: frames.into_iter().flatten().collect() })
+}
+
+/// Returns the function, file and line of a frame, or `None` if they cannot be read. The inner value is `None` for a
+/// frame of the interpreter itself.
+fn read_frame(python: &Python<'_>, frame: u64) -> Option<Option<StackFrame>> {
     let (reader, layout) = (python.reader, &python.layout);
-    let code = python.frame_code(frame)?;
-    let object = |offset: u64| reader.pointer(code.checked_add(offset)?);
-    let file = python.read_text(object(layout.code_file)?, MAX_PATH)?;
-    // The interpreter has code of its own for calls from C.
-    if file == "<shim>" || file.is_empty() {
-        return None;
+    let code = python.frame_executable(frame)?;
+    if python.kind_of(code)? != Kind::Code {
+        return Some(None);
     }
-    // Since Python 3.11, the name after the function's is the qualified one, such as `Model.forward`.
+    let object = |offset: u64| reader.pointer(code.checked_add(offset)?);
+    let file = python.raw_text(object(layout.code_file)?, MAX_PATH)?;
+    // Python 3.12 and later have code of their own for calls from C (`_Py_MakeShimCode`).
+    if file == "<shim>" {
+        return Some(None);
+    }
+    // Since Python 3.11, `co_qualname`, such as `Model.forward`, follows `co_name`.
     let name = if layout.minor >= 11 { layout.code_name + 8 } else { layout.code_name };
-    Some(StackFrame {
+    Some(Some(StackFrame {
         function: python.read_text(object(name)?, MAX_TEXT)?,
         file: shortened(&file),
-        line: line(python, frame, code).unwrap_or_default(),
-    })
+        line: line(python, frame, code)?,
+    }))
 }
 
 /// Shortens a long path at its start, because the file name at its end is more informative.
 fn shortened(path: &str) -> String {
     let beyond = path.chars().count().saturating_sub(MAX_TEXT - 1);
     if beyond == 0 {
-        return path.to_owned();
+        return visible(path.as_bytes(), MAX_TEXT);
     }
     let end: String = path.chars().skip(beyond).collect();
     visible(format!("…{end}").as_bytes(), MAX_TEXT)
@@ -138,24 +175,26 @@ fn line(python: &Python<'_>, frame: u64, code: u64) -> Option<u32> {
     let table = reader.pointer(code.checked_add(layout.code_line_table)?)?;
     let table = python.read_bytes(table, MAX_TABLE_BYTES)?;
     let at = frame.checked_add(layout.frame_instruction)?;
-    let line = match layout.code_start {
-        Some(start) => {
-            let start = code.checked_add(start)?;
-            let offset = reader.word(at)?.wrapping_sub(start).cast_signed();
-            line_in_locations(&table, first, offset)
-        }
-        None => {
-            let offset = i64::from(reader.int(at)?.cast_signed());
-            match layout.minor {
-                10 => line_in_ranges(&table, first, offset * 2),
-                _ => line_in_increments(&table, first, offset),
-            }
-        }
+    let offset = match layout.code_start {
+        Some(start) => reader.word(at)?.wrapping_sub(code.checked_add(start)?).cast_signed(),
+        // Python 3.10 counts in code units of two bytes.
+        None if layout.minor == 10 => i64::from(reader.int(at)?.cast_signed()) * 2,
+        None => i64::from(reader.int(at)?.cast_signed()),
+    };
+    // The function has not begun.
+    if offset < 0 {
+        return u32::try_from(first).ok();
+    }
+    let line = match layout.minor {
+        11.. => line_in_locations(&table, first, offset)?,
+        10 => line_in_ranges(&table, first, offset)?,
+        _ => line_in_increments(&table, first, offset),
     };
     u32::try_from(line).ok()
 }
 
-/// Finds the line in `co_lnotab` of Python 3.9 and earlier: pairs of the increments of offset and line.
+/// Finds the line in `co_lnotab` of Python 3.9 and earlier: pairs of the increments of offset and line. The last line
+/// extends to the end of the code.
 fn line_in_increments(table: &[u8], first: i64, offset: i64) -> i64 {
     let (mut line, mut end) = (first, 0);
     for [bytes, lines] in table.as_chunks::<2>().0 {
@@ -169,23 +208,24 @@ fn line_in_increments(table: &[u8], first: i64, offset: i64) -> i64 {
 }
 
 /// Finds the line in `co_linetable` of Python 3.10 (PEP 626): pairs of the length of a range and the increment of the
-/// line. -128 means that the range has no line.
-fn line_in_ranges(table: &[u8], first: i64, offset: i64) -> i64 {
+/// line. -128 means that the range has no line. Returns `None` for an offset beyond the table.
+fn line_in_ranges(table: &[u8], first: i64, offset: i64) -> Option<i64> {
     let (mut line, mut end) = (first, 0);
     for [bytes, lines] in table.as_chunks::<2>().0 {
         end += i64::from(*bytes);
         let lines = lines.cast_signed();
         line += i64::from(if lines == i8::MIN { 0 } else { lines });
         if end > offset {
-            break;
+            return Some(line);
         }
     }
-    line
+    None
 }
 
-/// Finds the line in `co_linetable` of Python 3.11 and later (PEP 657, `Objects/locations.md` in CPython). An entry is
-/// one byte, of which three bits are the number of code units less one and four bits are the kind, and then numbers.
-fn line_in_locations(table: &[u8], first: i64, offset: i64) -> i64 {
+/// Finds the line in `co_linetable` of Python 3.11 and later (PEP 657, `Objects/locations.md` in CPython). Returns `None`
+/// for an offset beyond the table. An entry begins with one byte: the low three bits are the number of code units minus
+/// one, and the next four are the kind, which determines the fields that follow.
+fn line_in_locations(table: &[u8], first: i64, offset: i64) -> Option<i64> {
     let mut bytes = table.iter().copied();
     let (mut line, mut end) = (first, 0);
     while let Some(head) = bytes.next() {
@@ -210,16 +250,17 @@ fn line_in_locations(table: &[u8], first: i64, offset: i64) -> i64 {
             }
         }
         if end > offset {
-            break;
+            return Some(line);
         }
     }
-    line
+    None
 }
 
-/// Reads a number in groups of six bits, lowest first. Another group follows if bit 6 is set.
+/// Reads a number in groups of six bits, lowest first. Another group follows if bit 6 is set. CPython's numbers have 32
+/// bits; the maximum of six groups also keeps the sum of a damaged table within 64 bits.
 fn number(bytes: &mut impl Iterator<Item = u8>) -> i64 {
     let mut value = 0;
-    for group in 0..8 {
+    for group in 0..6 {
         let byte = bytes.next().unwrap_or_default();
         value |= i64::from(byte & 63) << (group * 6);
         if byte & 64 == 0 {
@@ -235,9 +276,9 @@ fn signed_number(bytes: &mut impl Iterator<Item = u8>) -> i64 {
     if value & 1 == 1 { -(value >> 1) } else { value >> 1 }
 }
 
-/// Returns the names in `threading._active` by thread ID.
-fn thread_names(python: &Python<'_>, interpreter: &Interpreter) -> Option<HashMap<u64, String>> {
-    let modules = interpreter.head.checked_add(python.layout.modules)?;
+/// Returns the names in `threading._active` of an interpreter by thread ID.
+fn thread_names(python: &Python<'_>, interpreter: u64) -> Option<HashMap<u64, String>> {
+    let modules = interpreter.checked_add(python.layout.modules)?;
     let module = python.value_of(python.reader.pointer(modules)?, "threading")?;
     let active = attribute(python, module, "_active")?;
     let mut threads = Vec::new();
@@ -274,8 +315,8 @@ mod tests {
         let lines = [-1, 0, 7, 8, 21, 22, 90].map(|at| line_in_increments(&increments, 5, at));
         assert_eq!(lines, [5, 6, 6, 7, 7, 6, 6]);
         let ranges = [8, 1, 4, 0x80, 10, 1, 6, 0xff];
-        let lines = [0, 7, 8, 12, 21, 22].map(|at| line_in_ranges(&ranges, 5, at));
-        assert_eq!(lines, [6, 6, 6, 7, 7, 6]);
+        let lines = [0, 7, 8, 12, 21, 22, 28].map(|at| line_in_ranges(&ranges, 5, at));
+        assert_eq!(lines, [Some(6), Some(6), Some(6), Some(7), Some(7), Some(6), None]);
         // One unit at line +0, two at +1, one without a line, two at -2 and one at +70.
         let locations = [
             0x80,
@@ -293,8 +334,17 @@ mod tests {
             1,
             9,
         ];
-        let lines = [0, 2, 5, 6, 8, 11, 12].map(|at| line_in_locations(&locations, 5, at));
-        assert_eq!(lines, [5, 6, 6, 6, 4, 4, 74]);
-        assert_eq!(line_in_locations(&[0x80 | 14 << 3], 5, 0), 5);
+        let lines = [0, 2, 5, 6, 8, 11, 12, 14].map(|at| line_in_locations(&locations, 5, at));
+        assert_eq!(lines[..4], [Some(5), Some(6), Some(6), Some(6)]);
+        assert_eq!(lines[4..], [Some(4), Some(4), Some(74), None]);
+    }
+
+    #[test]
+    fn damaged_tables_give_any_line_without_overflow() {
+        assert_eq!(line_in_locations(&[0x80 | 14 << 3], 5, 0), Some(5));
+        let mut largest = vec![0x80 | 13 << 3, 0x7e];
+        largest.extend([0x7f; 6]);
+        let table = largest.repeat(MAX_TABLE_BYTES / largest.len());
+        assert_eq!(line_in_locations(&table, i64::from(u32::MAX), i64::MAX), None);
     }
 }

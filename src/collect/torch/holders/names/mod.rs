@@ -18,7 +18,6 @@ use super::wanted::WantedTensors;
 use crate::collect::cpython::interpreter::Interpreter;
 use crate::collect::cpython::objects::{Kind, Python};
 use crate::collect::cpython::reader::AddressMap;
-use crate::collect::memory::is_pointer;
 use crate::model::holders::HolderClass;
 
 /// Number of distinct path costs. More expensive paths get the highest cost.
@@ -271,17 +270,13 @@ impl<'a> Names<'a> {
 
     fn add_roots(&mut self, interpreter: &Interpreter) {
         let (python, layout) = (self.python, self.python.layout);
-        let mut state = interpreter.head;
         let max = python.reader.budget.options.maximums.interpreters;
-        for number in 0.. {
-            if !is_pointer(state) {
-                break;
-            }
-            if number == max {
-                let sentence = format!("Only {max} Python interpreters were searched.");
-                python.reader.budget.limits.add_end(sentence);
-                break;
-            }
+        let (interpreters, are_more) = python.interpreters(interpreter.head, max);
+        if are_more {
+            let sentence = format!("Only {max} Python interpreters were searched.");
+            python.reader.budget.limits.add_end(sentence);
+        }
+        for state in interpreters {
             let max = python.reader.budget.options.maximums.threads;
             let (threads, are_more) = python.threads(state, max);
             if are_more {
@@ -295,7 +290,6 @@ impl<'a> Names<'a> {
             if let Some(modules) = python.reader.pointer(state.wrapping_add(layout.modules)) {
                 self.add_modules(modules);
             }
-            state = python.reader.word(state.wrapping_add(layout.next)).unwrap_or(0);
         }
     }
 
@@ -329,7 +323,7 @@ impl<'a> Names<'a> {
     fn add_frames(&mut self, thread: u64, number: usize) {
         let python = self.python;
         let max = python.reader.budget.options.maximums.frames;
-        let (frames, are_more) = python.frames(thread, max);
+        let (frames, are_more) = python.frames(thread, max).unwrap_or_default();
         if are_more {
             let sentence =
                 format!("Only {max} frames of each thread were searched for local variables.");
