@@ -183,8 +183,8 @@ fn read_stable(python: &PythonProcess) -> Result<StableThreads, Failure> {
             now.threads.iter().filter(|thread| before.threads.contains(thread)).collect();
         let changing = now.threads.len() - stable.len() + now.failed;
         let is_main = |thread: &Thread| thread.id == now.main;
-        let shown = stable.into_iter().filter_map(|thread| shown(thread, is_main(thread)));
-        let threads: Vec<StackThread> = shown.collect();
+        let threads: Vec<StackThread> =
+            stable.into_iter().filter_map(|thread| shown(thread, is_main(thread))).collect();
         let has_main = threads.iter().any(|thread| thread.is_main);
         let left_out = changing + now.left_out;
         let read = StableThreads { at: now_mono(), threads, left_out };

@@ -175,6 +175,7 @@ pub struct Interpreter {
     pub layout: PythonLayout,
     /// Address of the first PyInterpreterState.
     pub head: u64,
+    /// CPython's own structures have the same offsets on aarch64 (py-spy uses one set for both), C++ objects may not.
     pub is_x86_64: bool,
 }
 

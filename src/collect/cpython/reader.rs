@@ -121,7 +121,7 @@ pub struct Reader<'a> {
     memory: &'a dyn Memory,
     pub budget: &'a Budget<'a>,
     /// Start and end address of each mapping, in ascending order.
-    mappings: Vec<(u64, u64)>,
+    mappings: Rc<[(u64, u64)]>,
     chunks: RefCell<AddressMap<Chunk>>,
     /// Recently used chunks, at their number modulo the length. A hit avoids the search for the mapping and the lookup
     /// in the hash map.

@@ -22,8 +22,9 @@ use crate::model::text::visible;
 use crate::model::{Missing, Pid, Reason, StackFrame};
 
 const MAX_INTERPRETERS: usize = 16;
-/// Maximum number of threads whose addresses are read, and whose stacks are read.
+/// Maximum number of threads whose addresses are read.
 const MAX_LISTED: usize = 1 << 16;
+/// Maximum number of threads whose stacks are read. Fewer are shown.
 const MAX_THREADS: usize = 512;
 /// Maximum number of frames per thread. Fewer are shown.
 const MAX_FRAMES: usize = 128;
