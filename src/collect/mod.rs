@@ -6,6 +6,7 @@
 //! it ([`redact`](crate::redact)).
 
 pub mod agent;
+pub mod candidates;
 pub mod clock;
 pub mod cpython;
 pub mod driver;

@@ -91,7 +91,9 @@ impl ActivityWatcher {
             }
             Update::Frame(frame) => self.idle(frame),
             Update::Event(event) => match (&event.observation, event.process) {
-                (Observation::Exit(exit), Some(key)) if self.reports_exits => {
+                (Observation::Exit(exit), Some(key))
+                    if self.reports_exits && !exit.is_candidate =>
+                {
                     vec![self.exit(key, exit, event.time)]
                 }
                 _ => Vec::new(),

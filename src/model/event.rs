@@ -38,6 +38,8 @@ pub struct Event {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Observation {
     Exit(Exit),
+    /// A process that has loaded CUDA but was not seen on a GPU, sent before the first other observation of it.
+    Candidate(Box<Process>),
     /// A GPU stopped responding, was lost, or came back.
     Health(HealthChange),
     Xid(Xid),
@@ -71,6 +73,9 @@ pub struct Exit {
     /// The last known state of the exited process, so that its table row can remain on screen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Box<Process>>,
+    /// True if the process had loaded CUDA but was not seen on a GPU. No table shows such a process.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_candidate: bool,
     pub gpus: Vec<GpuUuid>,
     /// Exit code of the process, or 128 plus the signal number if a signal killed it.
     pub status: Reading<i32>,

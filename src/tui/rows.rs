@@ -32,11 +32,14 @@ pub struct ExitedProcess {
 }
 
 impl ExitedProcess {
-    /// Returns the exited process, or `None` if the event is not an exit.
+    /// Returns the exited process, or `None` if the event is not an exit of a process that used a GPU.
     pub fn from_event(event: &Event) -> Option<Self> {
         let Observation::Exit(exit) = &event.observation else {
             return None;
         };
+        if exit.is_candidate {
+            return None;
+        }
         Some(Self {
             key: event.process?,
             exit: exit.clone(),

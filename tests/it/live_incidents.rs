@@ -1,15 +1,17 @@
 //! An unprepared run fails while dashboards are open. The tests follow it from its log to the banner, the explanation
 //! and the store, with the real program and a real process.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::support::fake_machine::{
+    Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until,
+};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::terminal::Terminal;
 
@@ -59,12 +61,16 @@ impl Run {
     }
 
     fn stored_incidents(&self) -> Vec<Value> {
-        let mut list = command(&self.fake, ["incidents", "list", "--json"]);
-        list.env("XDG_STATE_HOME", self.home.path());
-        let reported = list.stderr(Stdio::null()).output().unwrap().stdout;
-        let reported: Value = serde_json::from_slice(&reported).unwrap();
-        reported["incidents"].as_array().unwrap().clone()
+        stored_incidents(&self.fake, self.home.path())
     }
+}
+
+fn stored_incidents(fake: &FakeNvml, home: &Path) -> Vec<Value> {
+    let mut list = command(fake, ["incidents", "list", "--json"]);
+    list.env("XDG_STATE_HOME", home);
+    let reported = list.stderr(Stdio::null()).output().unwrap().stdout;
+    let reported: Value = serde_json::from_slice(&reported).unwrap();
+    reported["incidents"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -116,4 +122,60 @@ fn old_log_text_and_clean_exits_are_not_incidents() {
     terminal.send("d");
     terminal.wait_text("No incidents in this session");
     assert_eq!(run.stored_incidents(), [Value::Null; 0]);
+}
+
+/// A program that has loaded CUDA, but that the driver does not list yet.
+struct NewProgram {
+    process: Guarded,
+    log: PathBuf,
+}
+
+impl NewProgram {
+    /// Starts a shell with a library that has the name of CUDA's driver. It uses as much memory as the driver does, and
+    /// fails with `error` when its input ends.
+    fn start(home: &Path, name: &str, error: &str) -> Self {
+        let library = home.join("libcuda.so.1");
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let mut files = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+        fs::copy(files.find(|file| file.contains("libgcc_s")).unwrap(), &library).unwrap();
+        let log = home.join(name).with_extension("log");
+        let script =
+            "x=$(head -c 40000000 /dev/zero | tr '\\0' a); read line; printf %s \"$1\" >&2; exit 1";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, name, error]).env("LD_PRELOAD", library);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+        Self { process: Guarded(command.spawn().unwrap()), log }
+    }
+
+    /// Fails as soon as gputop follows the program's output.
+    fn fail(mut self, terminal: &Terminal) {
+        let open = PathBuf::from(format!("/proc/{}/fd", terminal.pid()));
+        wait_until("the log to be followed", || {
+            let mut files = fs::read_dir(&open).unwrap().flatten();
+            files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == self.log))
+        });
+        drop(self.process.0.stdin.take());
+        assert_eq!(self.process.0.wait().unwrap().code(), Some(1));
+    }
+}
+
+#[test]
+fn explains_a_program_that_fails_before_the_driver_lists_it() {
+    if !is_host() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let terminal = dashboard(&fake).env("XDG_STATE_HOME", home.path()).start();
+    terminal.wait_text("No process uses a GPU");
+    let key_error = OOM.replace("torch.OutOfMemoryError: CUDA out of memory.", "KeyError: 'label'");
+    let (key_error, _) = key_error.split_once(" Tried").unwrap();
+    NewProgram::start(home.path(), "typo.py", &format!("{key_error}\n")).fail(&terminal);
+    NewProgram::start(home.path(), "train.py", OOM).fail(&terminal);
+    terminal.wait_text("OUT OF MEMORY: GPU 0 lacked 962.56 MiB for 2.00 GiB");
+    // Neither program has a row.
+    assert!(terminal.text().contains("No process uses a GPU"), "{}", terminal.text());
+    let stored_incidents = stored_incidents(&fake, home.path());
+    assert_eq!(stored_incidents.len(), 1, "{stored_incidents:#?}");
+    assert_eq!(stored_incidents[0]["id"], "oom-capacity");
 }

@@ -146,6 +146,7 @@ fn frame_summary(frame: &Frame) -> String {
 fn kind_of(observation: &Observation) -> &'static str {
     match observation {
         Observation::Exit(_) => "exit",
+        Observation::Candidate(_) => "candidate",
         Observation::Health(_) => "health",
         Observation::Xid(_) => "xid",
         Observation::Ooms(_) => "ooms",

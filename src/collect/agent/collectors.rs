@@ -32,6 +32,9 @@ pub(super) trait Collector: Send + Sync {
     /// Sets the processes that compute on a GPU.
     fn watch(&self, _processes: &[ProcessKey]) {}
 
+    /// Sets the candidates: processes that have loaded CUDA, but do not use a GPU yet.
+    fn follow(&self, _candidates: &[ProcessKey]) {}
+
     /// Serves a request. Returns false if the request is for a different collector.
     fn serve(&self, _request: &Request, _agent: &Agent) -> bool {
         false
@@ -305,6 +308,10 @@ fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
 impl Collector for Logs {
     fn watch(&self, processes: &[ProcessKey]) {
         Self::watch(self, processes);
+    }
+
+    fn follow(&self, candidates: &[ProcessKey]) {
+        Self::follow(self, candidates);
     }
 
     fn serve(&self, request: &Request, agent: &Agent) -> bool {

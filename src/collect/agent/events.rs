@@ -29,7 +29,10 @@ impl Agent {
         let gpu = self.gpus.values().find(has_bus_id).map(|gpu| gpu.uuid.clone());
         let gpu = self.xids.line(XidReport { gpu, number: line.number, at: now_mono() });
         let pid = line.pid.get().filter(|_| self.hello.namespace == PidNamespace::Host);
-        let process = pid.and_then(|pid| self.last_seen.with_pid(pid, &self.processes.list));
+        let process = pid.and_then(|pid| {
+            let seen = self.last_seen.with_pid(pid, &self.processes.list);
+            seen.or_else(|| self.candidates.with_pid(pid))
+        });
         let xid = Xid { number: line.number, text: line.text.into(), pid: line.pid };
         self.announce(process, gpu, Observation::Xid(xid));
     }
@@ -56,8 +59,14 @@ impl Agent {
         let now = now_mono();
         let last_seen = self.last_seen.take(found.process, &self.processes.list, now);
         let Some((last, peak)) = last_seen else { return };
+        let candidate = self.candidates.remove(found.process).filter(|_| last.is_none());
+        let is_candidate = candidate.is_some();
+        if is_candidate && found.code.get() == Some(0) {
+            return self.follow_candidates();
+        }
         let exit = Exit {
-            last: last.map(Box::new),
+            last: last.or(candidate).map(Box::new),
+            is_candidate,
             gpus: peak.gpus,
             status: found.code,
             signal: found.signal,
@@ -69,6 +78,7 @@ impl Agent {
         for collector in &*self.collectors {
             collector.exited(found.process);
         }
+        self.follow_candidates();
     }
 
     pub(super) fn announce_ooms(&mut self, spike: AllocationSpike) {
@@ -118,6 +128,19 @@ impl Agent {
     }
 
     pub(super) fn announce(
+        &mut self,
+        process: Option<ProcessKey>,
+        gpu: Option<GpuUuid>,
+        observation: Observation,
+    ) {
+        for candidate in self.candidates.to_announce(process, &observation) {
+            let key = candidate.key;
+            self.publish_event(Some(key), None, Observation::Candidate(Box::new(candidate)));
+        }
+        self.publish_event(process, gpu, observation);
+    }
+
+    fn publish_event(
         &mut self,
         process: Option<ProcessKey>,
         gpu: Option<GpuUuid>,

@@ -12,6 +12,7 @@
 mod collectors;
 mod devices;
 mod events;
+mod followed_candidates;
 mod gpu_at_oom;
 mod kernel;
 mod last_seen;
@@ -29,6 +30,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use self::collectors::Collectors;
+use self::followed_candidates::FollowedCandidates;
 use self::gpu_at_oom::AtOom;
 use self::kernel::ReadRequest;
 use self::last_seen::LastSeen;
@@ -36,6 +38,7 @@ pub use self::start::start;
 use self::unattributed::{GpuContext, explain, needs_leftover_search};
 use self::workers::Workers;
 use self::xids::Xids;
+use super::candidates::{Candidate, CandidateFinder};
 use super::clock::{now_mono, now_wall};
 use super::exits::{ExitReport, ExitWatcher};
 use super::hook::{HookUpdate, ReportedPools, Traced};
@@ -91,6 +94,7 @@ pub enum Section {
     /// Observation that the agent numbers and publishes as an event.
     Observation(Option<ProcessKey>, Observation),
     Exit(ExitReport),
+    Candidate(Box<Candidate>),
     /// An Xid with this number, reported by the driver.
     Xid(Option<GpuUuid>, u64),
     Request(Request),
@@ -104,6 +108,9 @@ const FIRST_FRAME_TIMEOUT: Duration = Duration::from_millis(1_500);
 struct Agent {
     feed: Arc<Feed>,
     exits: ExitWatcher,
+    /// Thread that finds new programs with CUDA, which stops together with the agent.
+    _finder: CandidateFinder,
+    candidates: FollowedCandidates,
     /// Error if the kernel log cannot be read.
     log: Result<(), Missing>,
     xids: Xids,
@@ -113,6 +120,8 @@ struct Agent {
     reported: ReportedPools,
     /// Processes whose allocators are sampled: those that the driver lists.
     watched: Vec<ProcessKey>,
+    /// Candidates that the collectors were told to follow.
+    followed: Vec<ProcessKey>,
     /// Process and device ordinal of the pool whose memory map is shown on a screen.
     map_wanted: Option<(ProcessKey, u32)>,
     hello: Arc<Hello>,
@@ -216,6 +225,10 @@ impl Agent {
                 }
             }
             Section::Exit(ExitReport::Exit(exit)) => self.announce_exit(*exit),
+            Section::Candidate(candidate) => {
+                self.candidates.add(*candidate, &self.processes.list, now_mono());
+                self.follow_candidates();
+            }
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
             Section::Exit(ExitReport::Unwatched(count)) => self.feed.push(Update::Notice(format!(
                 "open-file limit {} reached: gputop may notice the exits of {count} processes up to 2 s late (see `gputop doctor`)",
@@ -249,7 +262,10 @@ impl Agent {
     }
 
     fn watch_exits(&mut self) {
-        let awaited = self.last_seen.awaited(&self.processes.list);
+        let mut awaited = self.last_seen.awaited(&self.processes.list);
+        awaited.extend(&self.followed);
+        awaited.sort_unstable();
+        awaited.dedup();
         if awaited != self.awaited {
             self.exits.watch(awaited.clone(), self.processes.at);
             self.awaited = awaited;
@@ -424,6 +440,19 @@ impl Agent {
                 collector.watch(&keys);
             }
             self.watched = keys;
+        }
+        self.candidates.retain(&self.watched, now_mono());
+        self.follow_candidates();
+    }
+
+    fn follow_candidates(&mut self) {
+        let keys = self.candidates.keys();
+        if keys != self.followed {
+            for collector in &*self.collectors {
+                collector.follow(&keys);
+            }
+            self.followed = keys;
+            self.watch_exits();
         }
     }
 

@@ -8,12 +8,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use super::collectors::{Collectors, Context, job_thread, start_collectors};
+use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
 use super::kernel::{Kernel, ReadRequest};
 use super::last_seen::LastSeen;
 use super::workers::Workers;
 use super::xids::Xids;
 use super::{Agent, Options, Section};
+use crate::collect::candidates::CandidateFinder;
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::exits::ExitWatcher;
 use crate::collect::exits::oom::OomCounterPaths;
@@ -46,11 +48,15 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
 
     let collectors =
         start_collectors(&Context { options: &options, sections: &sections, feed: &feed })?;
+    let finder = start_finder(&options, sections.clone())?;
     let exits = start_exits(&options, hello.namespace, sections.clone())?;
     let agent = Agent {
         feed,
         log: exits.log().clone(),
         exits,
+        _finder: finder,
+        candidates: FollowedCandidates::default(),
+        followed: Vec::new(),
         xids: Xids::default(),
         sampler: start_sampler(&options, hello.namespace, &collectors, sections.clone())?,
         collectors,
@@ -124,6 +130,13 @@ fn start_sampler(
         }
     });
     Ok(sampler)
+}
+
+fn start_finder(options: &Options, sections: Sender<Section>) -> io::Result<CandidateFinder> {
+    let files = options.container_files.clone();
+    CandidateFinder::start(&options.proc_root, files, move |candidate| {
+        let _ = sections.send(Section::Candidate(Box::new(candidate)));
+    })
 }
 
 fn start_exits(

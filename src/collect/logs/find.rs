@@ -28,6 +28,7 @@ use crate::collect::clock::{boot_time, now_mono};
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
+use crate::collect::process::own_program::is_gputop;
 use crate::collect::process::stat::{start_time, with_ancestors};
 use crate::model::event::LogOrigin;
 use crate::model::text::visible;
@@ -294,7 +295,7 @@ impl<'a> Process<'a> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
         // If the reader is a gputop process, consider only its stdout and stderr: its other files are not copies of its
         // input.
-        if self.is_gputop() {
+        if is_gputop(&self.dir) {
             descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
         let files = self.written(&descriptors);
@@ -323,12 +324,6 @@ impl<'a> Process<'a> {
             files.clear();
         }
         files
-    }
-
-    fn is_gputop(&self) -> bool {
-        let own = std::fs::metadata("/proc/self/exe").map(|m| FileId::of(&m));
-        let other = std::fs::metadata(self.dir.join("exe")).map(|m| FileId::of(&m));
-        matches!((own, other), (Ok(own), Ok(other)) if own == other)
     }
 
     /// Returns the log of GNU screen (`screen -L`), a file written by this process's ancestor, the screen process. The

@@ -59,8 +59,10 @@ struct LoggedProcess {
     is_being_found: bool,
     logs: Vec<LogId>,
     missing: Option<Missing>,
-    /// Time at which the driver stopped listing the process.
-    unlisted: Option<Mono>,
+    /// True if the process has loaded CUDA, but the driver does not list it yet.
+    is_candidate: bool,
+    /// Time at which to stop following the process, which the driver no longer lists.
+    forget_at: Option<Mono>,
     exited: bool,
     /// Reasons to send the end of the process's logs once the search has found them.
     tail_requests: Vec<LogTrigger>,
@@ -100,6 +102,13 @@ impl Logs {
     pub fn watch(&self, keys: &[ProcessKey]) {
         let keys = keys.to_vec();
         self.send(move |watcher| watcher.watch(&keys));
+    }
+
+    /// Sets the processes whose logs to follow although the driver does not list them yet. A process that is no longer
+    /// included is not followed any longer, unless the driver lists it.
+    pub fn follow(&self, candidates: &[ProcessKey]) {
+        let candidates = candidates.to_vec();
+        self.send(move |watcher| watcher.follow_candidates(&candidates));
     }
 
     /// Reports the last output of an exited process.
@@ -191,13 +200,27 @@ impl Watcher {
     fn watch(&mut self, keys: &[ProcessKey]) {
         let now = now_mono();
         for (key, watched) in &mut self.processes {
-            watched.unlisted = match keys.contains(key) {
-                true => None,
-                false => watched.unlisted.or(Some(now)),
-            };
+            if keys.contains(key) {
+                (watched.is_candidate, watched.forget_at) = (false, None);
+            } else if !watched.is_candidate {
+                watched.forget_at.get_or_insert(Mono(now.0 + UNLISTED_LIMIT.0));
+            }
         }
         for &key in keys {
             self.processes.entry(key).or_default();
+        }
+    }
+
+    fn follow_candidates(&mut self, candidates: &[ProcessKey]) {
+        let now = now_mono();
+        for (key, watched) in &mut self.processes {
+            if watched.is_candidate && !candidates.contains(key) {
+                (watched.is_candidate, watched.forget_at) = (false, Some(now));
+            }
+        }
+        for &key in candidates {
+            let candidate = || LoggedProcess { is_candidate: true, ..LoggedProcess::default() };
+            self.processes.entry(key).or_insert_with(candidate);
         }
     }
 
@@ -208,11 +231,11 @@ impl Watcher {
             if watched.is_being_found {
                 return true;
             }
-            if watched.exited && watched.unlisted.is_some() {
+            let Some(forget_at) = watched.forget_at else { return true };
+            if watched.exited {
                 return false;
             }
-            let is_old = |at| now.since(at) >= UNLISTED_LIMIT;
-            if !watched.unlisted.is_some_and(is_old) {
+            if now < forget_at {
                 return true;
             }
             for log in watched.logs.iter().filter_map(|id| logs.get(id)) {

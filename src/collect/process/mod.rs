@@ -19,6 +19,7 @@ mod facts;
 pub(in crate::collect) mod leftovers;
 pub(in crate::collect) mod nul_list;
 mod open_devices;
+pub(in crate::collect) mod own_program;
 mod run_command;
 mod signal;
 pub(in crate::collect) mod stat;
@@ -27,6 +28,7 @@ mod tracked_process;
 mod user;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub use self::detail::read as detail;
@@ -123,6 +125,11 @@ impl ProcessTable {
             process.open_gpus = self.open_gpus.gpus(process.key.pid, gpu_minors);
         }
         readout
+    }
+
+    /// Reads the facts of a process once, without watching it.
+    pub fn describe(&mut self, pid: Pid, now: Mono) -> io::Result<Process> {
+        Ok(TrackedProcess::open(pid, now, &mut self.reading)?.process().clone())
     }
 
     pub fn leftovers(&mut self, listed: &[Pid], now: Mono) -> Vec<Leftover> {

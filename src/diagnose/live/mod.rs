@@ -228,6 +228,10 @@ impl Observer {
         if let Observation::GpuAtOom(gpu) = &event.observation {
             return self.gpu_at_oom(event, gpu).into_iter().collect();
         }
+        if let Observation::Candidate(process) = &event.observation {
+            self.known.entry(process.key).or_insert_with(|| ProcessInfo::of(process));
+            return Vec::new();
+        }
         // If several ranks share the log, attribute it to the first rank.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),

@@ -1,0 +1,161 @@
+//! Candidates whose output gputop follows until they use a GPU, exit, or turn out to be launchers.
+
+use std::collections::BTreeMap;
+
+use crate::collect::candidates::Candidate;
+use crate::model::{Millis, Mono, Observation, Pid, Process, ProcessKey};
+
+/// Time for which a candidate is followed before it uses a GPU.
+const MAX_TIME: Millis = Millis(10 * 60 * 1_000);
+const MAX_CANDIDATES: usize = 256;
+
+#[derive(Debug, Default)]
+pub struct FollowedCandidates(BTreeMap<ProcessKey, FollowedCandidate>);
+
+#[derive(Debug)]
+struct FollowedCandidate {
+    process: Process,
+    found: Mono,
+    /// True if the reader of the agent's events knows the candidate.
+    is_announced: bool,
+}
+
+impl FollowedCandidates {
+    /// Adds a candidate. A candidate below another one, or below a process in `listed`, is only one of its workers,
+    /// such as a compiler of kernels, and is not followed. However, if the lower one has a rank and the upper one has
+    /// none, the upper one is a launcher such as torchrun. It is no longer followed, because its ranks share its log.
+    pub fn add(&mut self, candidate: Candidate, listed: &[Process], found: Mono) {
+        let Candidate { process, ancestors } = candidate;
+        let is_above = |one: &&Process| ancestors.contains(&one.key);
+        let followed = self.0.values().map(|followed| &followed.process);
+        let above: Vec<&Process> = followed.chain(listed).filter(is_above).collect();
+        let has_rank = |one: &Process| one.rank.get().is_some();
+        if !above.is_empty() && (!has_rank(&process) || above.iter().any(|one| has_rank(one))) {
+            return;
+        }
+        let launchers: Vec<ProcessKey> = above.iter().map(|launcher| launcher.key).collect();
+        launchers.iter().for_each(|launcher| drop(self.0.remove(launcher)));
+        if self.0.len() >= MAX_CANDIDATES {
+            let oldest = self.0.iter().min_by_key(|(_, followed)| followed.found);
+            let oldest = oldest.map(|(key, _)| *key);
+            oldest.map(|key| self.0.remove(&key));
+        }
+        let followed = FollowedCandidate { process, found, is_announced: false };
+        self.0.insert(followed.process.key, followed);
+    }
+
+    pub fn keys(&self) -> Vec<ProcessKey> {
+        self.0.keys().copied().collect()
+    }
+
+    /// Removes the processes in `watched`, which use a GPU, and candidates that have been followed for a long time.
+    pub fn retain(&mut self, watched: &[ProcessKey], now: Mono) {
+        self.0.retain(|key, followed| {
+            watched.binary_search(key).is_err() && now.since(followed.found) < MAX_TIME
+        });
+    }
+
+    pub fn remove(&mut self, key: ProcessKey) -> Option<Process> {
+        self.0.remove(&key).map(|followed| followed.process)
+    }
+
+    pub fn with_pid(&self, pid: Pid) -> Option<ProcessKey> {
+        self.0.keys().find(|key| key.pid == pid).copied()
+    }
+
+    /// Returns the candidates that an observation refers to and that were not returned before.
+    pub fn to_announce(
+        &mut self,
+        process: Option<ProcessKey>,
+        observation: &Observation,
+    ) -> Vec<Process> {
+        let writers = match observation {
+            Observation::Log(excerpt) => excerpt.writers.as_slice(),
+            _ => &[],
+        };
+        let mut new = Vec::new();
+        for key in process.iter().chain(writers) {
+            if let Some(followed) = self.0.get_mut(key)
+                && !std::mem::replace(&mut followed.is_announced, true)
+            {
+                new.push(followed.process.clone());
+            }
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Reading;
+    use crate::model::event::LogExcerpt;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey::new(pid, u64::from(pid) * 10)
+    }
+
+    fn process(pid: u32, rank: Option<u32>) -> Process {
+        let rank = rank.map_or(Reading::default(), Reading::Value);
+        Process { key: key(pid), rank, ..Process::default() }
+    }
+
+    fn candidate(pid: u32, rank: Option<u32>, ancestors: &[u32]) -> Candidate {
+        let ancestors = ancestors.iter().map(|pid| key(*pid)).collect();
+        Candidate { process: process(pid, rank), ancestors }
+    }
+
+    fn followed(found: Vec<Candidate>, listed: &[Process]) -> Vec<u32> {
+        let mut candidates = FollowedCandidates::default();
+        for candidate in found {
+            candidates.add(candidate, listed, Mono(0));
+        }
+        candidates.keys().iter().map(|key| key.pid.0).collect()
+    }
+
+    #[test]
+    fn follows_ranks_instead_of_their_launcher() {
+        let launcher = candidate(10, None, &[1]);
+        let ranks = [candidate(11, Some(0), &[10, 1]), candidate(12, Some(1), &[10, 1])];
+        assert_eq!(followed([launcher].into_iter().chain(ranks).collect(), &[]), [11, 12]);
+    }
+
+    #[test]
+    fn follows_programs_instead_of_their_workers() {
+        let found = vec![candidate(10, None, &[1]), candidate(11, None, &[10, 1])];
+        assert_eq!(followed(found, &[]), [10]);
+        let found = vec![candidate(10, Some(0), &[1]), candidate(11, Some(0), &[10, 1])];
+        assert_eq!(followed(found, &[]), [10]);
+        let found = vec![candidate(11, None, &[10, 1]), candidate(21, None, &[20, 1])];
+        assert_eq!(followed(found, &[process(10, None)]), [21]);
+    }
+
+    #[test]
+    fn keeps_the_newest_until_they_use_a_gpu_or_are_old() {
+        let mut candidates = FollowedCandidates::default();
+        for pid in 1..=300 {
+            candidates.add(candidate(pid, None, &[]), &[], Mono(u64::from(pid)));
+        }
+        let pids = |candidates: &FollowedCandidates| {
+            candidates.keys().iter().map(|key| key.pid.0).collect::<Vec<_>>()
+        };
+        assert_eq!(pids(&candidates), (45..=300).collect::<Vec<_>>());
+        candidates.retain(&[key(299)], Mono(297 + MAX_TIME.0));
+        assert_eq!(pids(&candidates), [298, 300]);
+    }
+
+    #[test]
+    fn announces_a_candidate_once_before_its_first_observation() {
+        let mut candidates = FollowedCandidates::default();
+        (1..=3).for_each(|pid| candidates.add(candidate(pid, None, &[]), &[], Mono(0)));
+        let log =
+            |writers| Observation::Log(Box::new(LogExcerpt { writers, ..Default::default() }));
+        let mut announced = |process, writers| {
+            let new = candidates.to_announce(process, &log(writers));
+            new.iter().map(|process| process.key.pid.0).collect::<Vec<_>>()
+        };
+        assert_eq!(announced(Some(key(1)), Vec::new()), [1]);
+        assert_eq!(announced(None, vec![key(1), key(2), key(9)]), [2]);
+        assert!(announced(Some(key(1)), Vec::new()).is_empty());
+    }
+}

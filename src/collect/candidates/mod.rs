@@ -1,0 +1,247 @@
+//! Finds programs that are about to use a GPU: new processes that load a library for CUDA.
+//!
+//! The driver lists a process only once it has a CUDA context, and gputop reads that list once a second. A program that
+//! fails in its first second on the GPU, such as at a wrong label in the first batch, is therefore often not listed in
+//! time. However, importing PyTorch takes a second or more and loads CUDA's libraries first. A process that has them
+//! mapped is a candidate: gputop follows its output and judges its exit, but shows it in no table.
+//!
+//! One thread looks at new processes four times a second. It reads one small file of each, and the list of mappings only
+//! after the address space has grown enough to contain a library of CUDA. The thread uses at most 0.1 % of a core. If
+//! that is not enough, it looks at the newest processes.
+
+mod cpu_budget;
+mod new_pids;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use memchr::memmem;
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use self::cpu_budget::CpuBudget;
+use self::new_pids::NewPids;
+use super::clock::now_mono;
+use super::process::ProcessTable;
+use super::process::container::Files;
+use super::process::own_program::is_gputop;
+use super::process::stat::{StatBuffer, StatFile, with_ancestors};
+use crate::model::process::RunState;
+use crate::model::stat_line::Stat;
+use crate::model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
+
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Age at which gputop stops looking at a process that has not loaded CUDA.
+const MAX_AGE: Millis = Millis(10 * 60 * 1_000);
+/// Maximum number of processes to look at.
+const MAX_PROCESSES: usize = 1_024;
+/// Growth of a process's address space after which its mappings are read again. The driver's library alone takes more:
+/// 28 MiB in version 535, and 96 MiB in version 580.
+const MIN_GROWTH: u64 = 16 << 20;
+/// Maximum size of the mappings to search. A process that has imported PyTorch has 150 KiB.
+const MAX_MAPS_BYTES: u64 = 4 << 20;
+
+/// Beginnings of the file names of CUDA's driver and runtime, and of the libraries of PyTorch, JAX and TensorFlow that
+/// load them. The last one is a device that every program with a CUDA context has mapped.
+const LIBRARIES: &[&str] = &[
+    "/libcuda.so",
+    "/libcudart",
+    "/libtorch_cuda",
+    "/libjax_common.so",
+    "/xla_extension.so",
+    "/xla_cuda_plugin.so",
+    "/libtensorflow_cc.so",
+    "/libtensorflow_framework.so",
+    "/_pywrap_tensorflow",
+    "/dev/nvidia-uvm",
+];
+
+/// A new process that has loaded a library for CUDA.
+#[derive(Debug)]
+pub struct Candidate {
+    pub process: Process,
+    pub ancestors: Vec<ProcessKey>,
+}
+
+/// Handle to the thread that looks for candidates. Dropping it stops the thread.
+#[derive(Debug)]
+pub struct CandidateFinder {
+    _stop: Sender<()>,
+}
+
+impl CandidateFinder {
+    /// Starts the thread, which calls `report` once for each candidate. Processes that are already running are not
+    /// looked at.
+    pub fn start(
+        proc_root: &Path,
+        files: Files,
+        report: impl Fn(Candidate) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let proc_root = proc_root.to_owned();
+        let look = move || {
+            let mut finder = Finder::new(proc_root, files);
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                finder.look(&report);
+            }
+        };
+        std::thread::Builder::new().name("candidates".into()).spawn(look)?;
+        Ok(Self { _stop: stop })
+    }
+}
+
+struct Finder {
+    proc_root: PathBuf,
+    new_pids: NewPids,
+    /// Processes that have not loaded CUDA yet, oldest first.
+    processes: Vec<NewProcess>,
+    table: ProcessTable,
+    budget: CpuBudget,
+    ticks_per_second: u64,
+    /// Time of the last look for new processes.
+    looked_at: Mono,
+    stat: StatBuffer,
+    maps: Vec<u8>,
+}
+
+struct NewProcess {
+    key: ProcessKey,
+    /// Address of the process's arguments, as in [`Stat`]. A changed address means that an exec happened.
+    arguments: u64,
+    /// Size of the address space when the mappings were last read.
+    searched_size: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Finding {
+    /// The process has not loaded CUDA.
+    Waiting,
+    Candidate,
+    /// The process has exited, is not readable, or is older than [`MAX_AGE`].
+    Over,
+}
+
+impl Finder {
+    fn new(proc_root: PathBuf, files: Files) -> Self {
+        Self {
+            new_pids: NewPids::new(&proc_root),
+            processes: Vec::new(),
+            // The namespace matters only for the PIDs of the driver.
+            table: ProcessTable::new(&proc_root, files, PidNamespace::Host),
+            budget: CpuBudget::new(),
+            ticks_per_second: procfs::ticks_per_second(),
+            looked_at: now_mono(),
+            stat: StatBuffer::new(),
+            maps: Vec::new(),
+            proc_root,
+        }
+    }
+
+    fn look(&mut self, report: &impl Fn(Candidate)) {
+        self.add_new_processes();
+        let mut older = std::mem::take(&mut self.processes);
+        let mut waiting = Vec::with_capacity(older.len());
+        while let Some(mut process) = older.pop() {
+            if !self.budget.has_time() {
+                older.push(process);
+                break;
+            }
+            match self.finding(&mut process) {
+                Finding::Waiting => waiting.push(process),
+                Finding::Candidate => self.candidate(process.key).into_iter().for_each(report),
+                Finding::Over => {}
+            }
+        }
+        older.extend(waiting.into_iter().rev());
+        self.processes = older;
+    }
+
+    fn add_new_processes(&mut self) {
+        let (before, now) = (self.looked_at, now_mono());
+        self.looked_at = now;
+        for pid in self.new_pids.take() {
+            // PIDs of threads and of exited processes are the most frequent, and this is the fastest way to skip them.
+            let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
+            if number.is_none_or(|number| pidfd_open(number, PidfdFlags::empty()).is_err()) {
+                continue;
+            }
+            let Ok(stat) = read_stat(&self.proc_root, pid, &mut self.stat) else { continue };
+            let key = ProcessKey { pid, start: stat.start };
+            // After the kernel started again at the lowest PID, most processes are older.
+            if self.started(key).0 + 1_000 >= before.0 {
+                self.processes.push(NewProcess { key, arguments: 0, searched_size: 0 });
+            }
+        }
+        let surplus = self.processes.len().saturating_sub(MAX_PROCESSES);
+        self.processes.drain(..surplus);
+    }
+
+    /// Returns the time at which a process started, in milliseconds since boot.
+    fn started(&self, key: ProcessKey) -> Mono {
+        Mono(key.start.0.saturating_mul(1_000) / self.ticks_per_second.max(1))
+    }
+
+    fn finding(&mut self, process: &mut NewProcess) -> Finding {
+        let pid = process.key.pid;
+        let Ok(stat) = read_stat(&self.proc_root, pid, &mut self.stat) else {
+            return Finding::Over;
+        };
+        let is_same = stat.start == process.key.start && stat.state != RunState::Zombie;
+        let (size, parent, arguments) = (stat.virtual_bytes, stat.parent, stat.arguments);
+        if !is_same || self.looked_at.since(self.started(process.key)) > MAX_AGE {
+            return Finding::Over;
+        }
+        if arguments != process.arguments {
+            process.arguments = arguments;
+            process.searched_size = 0;
+        }
+        if size < process.searched_size.saturating_add(MIN_GROWTH) {
+            return Finding::Waiting;
+        }
+        process.searched_size = size;
+        match self.has_cuda(pid) {
+            Err(_) => Finding::Over,
+            Ok(false) => Finding::Waiting,
+            // A forked child has its parent's libraries, such as a worker that loads data. It may still call exec.
+            Ok(true) if self.is_forked_copy(arguments, parent) => Finding::Waiting,
+            Ok(true) if is_gputop(&self.dir(pid)) => Finding::Over,
+            Ok(true) => Finding::Candidate,
+        }
+    }
+
+    fn dir(&self, pid: Pid) -> PathBuf {
+        self.proc_root.join(pid.to_string())
+    }
+
+    /// Returns true if a library of [`LIBRARIES`] is mapped. Requires permission to read the process.
+    fn has_cuda(&mut self, pid: Pid) -> io::Result<bool> {
+        let file = File::open(self.dir(pid).join("maps"))?;
+        self.maps.clear();
+        file.take(MAX_MAPS_BYTES).read_to_end(&mut self.maps)?;
+        let is_mapped = |library: &&str| memmem::find(&self.maps, library.as_bytes()).is_some();
+        Ok(LIBRARIES.iter().any(|library| is_mapped(library)))
+    }
+
+    /// Returns true if a process has the arguments of its parent, and therefore has not called exec.
+    fn is_forked_copy(&mut self, arguments: u64, parent: Pid) -> bool {
+        let parent = read_stat(&self.proc_root, parent, &mut self.stat);
+        parent.is_ok_and(|parent| arguments != 0 && parent.arguments == arguments)
+    }
+
+    /// Reads the facts of a candidate. Returns `None` if it has just exited.
+    fn candidate(&mut self, key: ProcessKey) -> Option<Candidate> {
+        let process = self.table.describe(key.pid, now_mono()).ok()?;
+        let ancestors = with_ancestors(&self.proc_root, key.pid);
+        let ancestors = ancestors.map(|(ancestor, _)| ancestor).filter(|one| *one != key).collect();
+        (process.key == key).then_some(Candidate { process, ancestors })
+    }
+}
+
+fn read_stat<'a>(proc_root: &Path, pid: Pid, buffer: &'a mut StatBuffer) -> io::Result<Stat<'a>> {
+    StatFile::of(proc_root, pid)?.read(buffer)
+}
+
+#[cfg(test)]
+mod tests;
