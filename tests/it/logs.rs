@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use gputop::collect::logs::{self, Logs, ProcessExcerpt, Settings};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogTrigger, Observation};
@@ -814,12 +814,12 @@ fn journal_process() -> (Guarded, std::os::unix::net::UnixStream) {
 }
 
 #[test]
-fn the_journal_of_a_service_is_followed() {
+fn the_journal_of_a_new_service_is_followed_from_its_start() {
     let dir = tempfile::tempdir().unwrap();
     let entries = dir.path().join("entries");
-    fs::write(&entries, "").unwrap();
+    fs::write(&entries, OOM).unwrap();
     let script = format!(
-        "echo \"$@\" > {}/args; exec tail -n 0 -f {}",
+        "echo \"$@\" > {}/args; exec tail -n +1 -f {}",
         dir.path().display(),
         entries.display()
     );
@@ -829,16 +829,15 @@ fn the_journal_of_a_service_is_followed() {
         settings.journalctl = program(dir.path(), "journalctl", &script);
     });
     followed.logs.watch(&[key]);
-    followed.wait_attached(key);
-    wait_until("the entry", || {
-        let mut file = File::options().append(true).open(&entries).unwrap();
-        file.write_all(OOM.as_bytes()).unwrap();
-        !followed.reported().is_empty()
-    });
     let reported = followed.wait_text("Tried to allocate");
     assert_eq!((reported.process, reported.excerpt.origin), (Some(key), LogOrigin::Journal));
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
-    assert_eq!(args.trim(), format!("-f -n 0 -o cat -q --no-pager _PID={}", key.pid));
+    let since = args.strip_prefix("-f -n all --since=@").unwrap();
+    let (since, options) = since.split_once(' ').unwrap();
+    assert_eq!(options.trim(), format!("-o cat -q --no-pager _PID={}", key.pid));
+    let since = Duration::from_secs(since.parse().unwrap());
+    let elapsed = SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    assert!(elapsed >= since && elapsed - since < Duration::from_secs(60), "{since:?}");
 }
 
 #[test]

@@ -466,6 +466,96 @@ def invalid_device():
     torch.ones(1, device="cuda:63")
 
 
+# -- In the first second on the GPU ----------------------------------------------------------------------------------
+
+
+def first_batch():
+    """A label outside the classes of the first batch."""
+    net, images = torch.nn.Linear(32, 10).cuda(), torch.ones(4, 32, device="cuda")
+    labels = torch.tensor([1, 2, 3, 11], device="cuda")
+    torch.nn.functional.cross_entropy(net(images), labels).backward()
+    torch.cuda.synchronize()
+
+
+def first_tokens():
+    """A tokenizer with more words than the embedding has rows."""
+    table = torch.nn.Embedding(100, 8).cuda()
+    print(table(torch.tensor([[5, 100]], device="cuda")).sum().item())
+
+
+def first_weights():
+    """A model of 4 TB."""
+    torch.nn.Linear(1 << 20, 1 << 20, device="cuda")
+
+
+def no_visible_gpu():
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    torch.nn.Linear(8, 8).cuda()
+
+
+def rank_without_gpu():
+    """More ranks than GPUs."""
+    torch.cuda.set_device(torch.cuda.device_count() + 3)
+
+
+def wrong_setting():
+    """A setting of the allocator that PyTorch does not know."""
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = "max_split_mb:128"
+    torch.ones(1, device="cuda")
+
+
+def other_machines_checkpoint():
+    """A checkpoint that was saved on a GPU with a higher number."""
+    import io
+
+    buffer, tensor = io.BytesIO(), torch.ones(1, device="cuda")
+    torch.save(tensor, buffer)
+    buffer = io.BytesIO(buffer.getvalue().replace(b"cuda:0", b"cuda:9"))
+    torch.load(buffer)
+
+
+def early_fork():
+    """Workers that inherit CUDA."""
+    torch.cuda.init()
+    loader = torch.utils.data.DataLoader(OnGpu(), num_workers=2)
+    next(iter(loader))
+
+
+class OnGpu(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, at):
+        return torch.ones(1, device="cuda") * at
+
+
+def sampled_nan():
+    """Probabilities of a model whose weights were never loaded."""
+    logits = torch.full((1, 50), float("nan"), device="cuda")
+    print(torch.multinomial(torch.softmax(logits, -1), 1).item())
+
+
+def wrong_index():
+    """Positions beyond the cache."""
+    cache = torch.zeros(16, 8, device="cuda")
+    cache.index_add_(0, torch.tensor([3, 16], device="cuda"), torch.ones(2, 8, device="cuda"))
+    torch.cuda.synchronize()
+
+
+def typo():
+    """No CUDA call at all."""
+    print({"input": 1}["label"])
+
+
+def wrong_argument():
+    import argparse
+
+    argparse.ArgumentParser("train.py").parse_args(["--learning-rate", "3"])
+
+
+# -- Not failures of the GPU -----------------------------------------------------------------------------------------
+
+
 def key_error():
     batch = {"input": torch.ones(1, device="cuda")}
     print(batch["labels"])

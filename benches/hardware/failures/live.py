@@ -1,11 +1,14 @@
 """Starts the programs of cases.py by hand with gputop watching from outside:
-live.py GPUTOP [--store DIR] [--modes file,tee,pane,null] [CASE …]
+live.py GPUTOP [--store DIR] [--early] [--modes file,tee,pane,null,journal] [CASE …]
 
-Each program runs once per mode: its output in a file, behind `tee`, in a tmux pane, and to /dev/null. Printed: the
-incidents found, how long after the end of the program, the first cause with its verdict, the first fix, and whether all
-of that is right. Without output, a cause other than the actual one must not be called likely. With --store, an earlier
-gputop watches already, with DIR as its XDG_STATE_HOME. Programs that fill the GPU run one after the other, the others
-side by side.
+Each program runs once per mode: its output in a file, behind `tee`, in a tmux pane, to /dev/null, and in the journal
+(only if named: it needs journald). Printed: the incidents found, how long after the end of the program, the first
+cause with its verdict, the first fix, and whether all of that is right. Without output, a cause other than the actual
+one must not be called likely. With --store, an earlier gputop watches already, with DIR as its XDG_STATE_HOME. Programs
+that fill the GPU run one after the other, the others side by side.
+
+Normally, each program uses the GPU for three seconds before its case begins. With --early, its case begins at once, 14
+programs start together, and those that fill the GPU are left out. A failure must then be explained within 2 s.
 """
 
 import concurrent.futures
@@ -13,6 +16,7 @@ import glob
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,11 +26,13 @@ import time
 import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BEGINS = (
-    "import os, runpy, sys, time; open(sys.argv[2], 'w').write(str(os.getpid())); "
-    "import torch; torch.empty(1, device='cuda'); time.sleep(3); "
-    f"sys.argv = ['cases.py', sys.argv[1]]; runpy.run_path({HERE + '/cases.py'!r}, run_name='__main__')"
-)
+PID = "import os, runpy, sys, time; open(sys.argv[2], 'w').write(str(os.getpid())); "
+WARM = "import torch; torch.empty(1, device='cuda'); time.sleep(3); "
+CASE = f"sys.argv = ['cases.py', sys.argv[1]]; runpy.run_path({HERE + '/cases.py'!r}, run_name='__main__')"
+IS_EARLY = "--early" in sys.argv
+# Programs that run side by side.
+TOGETHER = 14 if IS_EARLY else 8
+MAX_EARLY_DELAY = 2.0
 MODES = ("file", "tee", "pane", "null")
 # One after the other: they fill the card.
 ALONE = """activations large_buffer fragmentation leak other_process no_context first_step eval_no_grad eval_keeps_outputs
@@ -89,15 +95,30 @@ class Store:
         return [one for _, one in sorted(found, key=lambda pair: pair[0])], min((s for s, _ in found), default=None)
 
 
+def journal_stream(name):
+    """A connection to the journal, as systemd opens it for the output of a service."""
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stream.connect("/run/systemd/journal/stdout")
+    # Name, unit, priority, and whether lines begin with a priority and go to the system log, the kernel log, a console.
+    stream.sendall(f"{name}\n\n6\n0\n0\n0\n0\n".encode())
+    return stream
+
+
 def start(case, mode, folder):
     """The program and the file that will hold its PID."""
     own = f"{folder}/{case}-{mode}"
-    program = [sys.executable, "-c", BEGINS, case, own + ".pid"]
+    begins = PID + CASE if IS_EARLY else PID + WARM + CASE
+    program = [sys.executable, "-c", begins, case, own + ".pid"]
     log = own + ".log"
     if mode == "file":
         return subprocess.Popen(program, stdout=open(log, "w"), stderr=subprocess.STDOUT), own + ".pid"
     if mode == "null":
         return subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), own + ".pid"
+    if mode == "journal":
+        with journal_stream(case) as stream:
+            number = os.fstat(stream.fileno())
+            env = dict(os.environ, JOURNAL_STREAM=f"{number.st_dev}:{number.st_ino}")
+            return subprocess.Popen(program, stdout=stream, stderr=stream, env=env), own + ".pid"
     words = " ".join("'" + word.replace("'", "'\\''") + "'" for word in program)
     if mode == "tee":
         return subprocess.Popen(["sh", "-c", f"{words} 2>&1 | tee {log} >/dev/null"]), own + ".pid"
@@ -168,6 +189,8 @@ def tried(case, mode, store, folder):
     first = found[0]["causes"][0] if found and found[0].get("causes") else {"id": None, "verdict": None}
     fix = found[0]["fixes"][0]["change"].split("\n")[0] if found and found[0].get("fixes") else ""
     is_right = is_right and cause in (None, first["id"]) and len(ids) <= 1
+    if IS_EARLY and at:
+        is_right = is_right and at - ended <= MAX_EARLY_DELAY
     if mode == "null" and case not in SLOW and first["verdict"] == "likely":
         actual = run.CASES[case][1]
         is_right = is_right and (first["id"] == actual if actual else ids[0] != "oom-capacity")
@@ -180,7 +203,7 @@ def tried(case, mode, store, folder):
 
 
 def main():
-    words = sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != "--early"]
     gputop, given = os.path.abspath(words.pop(0)), None
     if words[:1] == ["--store"]:
         given, words = words[1], words[2:]
@@ -194,11 +217,13 @@ def main():
     modes = words.pop(1).split(",") if words[:1] == ["--modes"] else MODES
     words = words[1:] if modes is not MODES else words
     wanted = words or [*run.CASES, *SLOW]
+    if IS_EARLY:
+        wanted = [case for case in wanted if case not in ALONE and case not in SLOW and case not in SWALLOWED]
     is_here = lambda case: case not in run.NEEDS or importlib.util.find_spec(run.NEEDS[case])
     wanted = [case for case in wanted if is_here(case)]
     store, results = Store(state), []
     side_by_side = [(case, mode) for case in wanted if case not in ALONE and case not in SLOW for mode in modes]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
         tries = [pool.submit(tried, case, mode, store, folder) for case, mode in side_by_side]
         results += [one.result() for one in tries]
     for case in wanted:

@@ -250,7 +250,8 @@ impl<'a> Process<'a> {
     }
 
     fn journal(&self) -> Result<FoundLog, Missing> {
-        let journal = Journal::follow(self.settings, self.pid).map_err(|error| {
+        let since = self.young.unwrap_or_else(SystemTime::now);
+        let journal = Journal::follow(self.settings, self.pid, since).map_err(|error| {
             Missing::new(Reason::Unsupported, format!("cannot read the journal: {error}"))
         })?;
         Ok(FoundLog {

@@ -2,10 +2,11 @@
 //!
 //! systemd sets `JOURNAL_STREAM` to the socket of the journal (systemd.exec(5)). For such a process, gputop runs one
 //! `journalctl -f`, which uses no CPU while it waits. Polling the journal instead would open every journal file each
-//! time. Only entries written after `journalctl` started are shown.
+//! time. It is told a time rather than to show new entries only, because the process may fail before `journalctl` is ready.
 
 use std::io::{self, Read};
 use std::process::ChildStdout;
+use std::time::SystemTime;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
@@ -28,10 +29,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts to follow new output of the process in the journal.
-    pub fn follow(settings: &Settings, pid: Pid) -> io::Result<Self> {
+    /// Starts to follow the output of the process since a time, which is rounded down to a second.
+    pub fn follow(settings: &Settings, pid: Pid, since: SystemTime) -> io::Result<Self> {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = format!("--since=@{}", since.as_secs());
         let process = format!("_PID={pid}");
-        let args = ["-f", "-n", "0", "-o", "cat", "-q", "--no-pager", &process];
+        let args = ["-f", "-n", "all", &since, "-o", "cat", "-q", "--no-pager", &process];
         Self::of(start(&settings.journalctl, &args)?)
     }
 
