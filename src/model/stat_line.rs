@@ -17,8 +17,6 @@ pub struct Stat<'a> {
     /// User and system CPU time in clock ticks.
     pub cpu_ticks: u64,
     pub start: StartTicks,
-    /// Size of the address space in bytes. 0 for a zombie and for a kernel thread.
-    pub virtual_bytes: u64,
     pub rss_pages: u64,
     /// Address of the process's arguments. A different address means that the process called exec, because the kernel
     /// randomizes the address at each exec. 0 if this user is not permitted to see it.
@@ -41,9 +39,8 @@ impl<'a> Stat<'a> {
         let user = number(fields.nth(14 - 5)?)?;
         let system = number(fields.next()?)?;
         let start = number(fields.nth(22 - 16)?)?;
-        let virtual_bytes = number(fields.next()?).unwrap_or(0);
         // A kernel thread may report a negative size.
-        let rss_pages = number(fields.next()?).unwrap_or(0);
+        let rss_pages = number(fields.nth(24 - 23)?).unwrap_or(0);
         let arguments = fields.nth(48 - 25).and_then(number).unwrap_or(0);
         let wait_status = fields
             .nth(52 - 49)
@@ -57,7 +54,6 @@ impl<'a> Stat<'a> {
             parent,
             cpu_ticks: user.checked_add(system)?,
             start: StartTicks(start),
-            virtual_bytes,
             rss_pages,
             arguments,
             wait_status,
@@ -105,7 +101,6 @@ mod tests {
             parent: Pid(400),
             cpu_ticks: 300,
             start: StartTicks(98765),
-            virtual_bytes: 1_000_000,
             rss_pages: 2560,
             arguments: 7_000,
             wait_status: 1_792,

@@ -4,11 +4,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::support::cuda_program::{driver_in, shell};
 use crate::support::fake_machine::{
     Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until,
 };
@@ -131,20 +132,14 @@ struct NewProgram {
 }
 
 impl NewProgram {
-    /// Starts a shell with a library that has the name of CUDA's driver. It uses as much memory as the driver does, and
-    /// fails with `error` when its input ends.
+    /// Starts a program that fails with `error` when its input ends.
     fn start(home: &Path, name: &str, error: &str) -> Self {
-        let library = home.join("libcuda.so.1");
-        let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let mut files = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
-        fs::copy(files.find(|file| file.contains("libgcc_s")).unwrap(), &library).unwrap();
         let log = home.join(name).with_extension("log");
-        let script =
-            "x=$(head -c 40000000 /dev/zero | tr '\\0' a); read line; printf %s \"$1\" >&2; exit 1";
-        let mut command = Command::new("sh");
-        command.args(["-c", script, name, error]).env("LD_PRELOAD", library);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-        Self { process: Guarded(command.spawn().unwrap()), log }
+        let script = "read line; printf %s \"$1\" >&2; exit 1";
+        let process = shell(script, &[name, error], |command| {
+            command.env("LD_PRELOAD", driver_in(home)).stderr(File::create(&log).unwrap());
+        });
+        Self { process, log }
     }
 
     /// Fails as soon as gputop follows the program's output.

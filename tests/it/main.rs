@@ -5,6 +5,8 @@
 mod allocator_pause;
 #[cfg(target_os = "linux")]
 mod budgets;
+#[cfg(target_os = "linux")]
+mod candidates;
 mod cards;
 #[cfg(target_os = "linux")]
 mod commands;

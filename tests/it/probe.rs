@@ -10,6 +10,7 @@ use gputop::diagnose::{LogReader, diagnose};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::cuda_program::library;
 use crate::support::fake_machine::{Guarded, Outcome, command, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 
@@ -113,19 +114,6 @@ impl Card {
             assert_eq!(held, 0, "{pid} still held it when it ended");
         }
     }
-}
-
-/// Returns the path of the library that cargo built beside gputop.
-fn library() -> PathBuf {
-    let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
-    let library = gputop.with_file_name("examples/libfake_cuda.so");
-    assert!(
-        library.exists(),
-        "{} is not there: `cargo test` builds it, `cargo test --test it` does not; \
-         run `cargo build --example fake_cuda` once",
-        library.display()
-    );
-    library
 }
 
 fn is_alive(pid: u32) -> bool {

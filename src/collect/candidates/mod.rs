@@ -6,8 +6,8 @@
 //! mapped is a candidate: gputop follows its output and judges its exit, but shows it in no table.
 //!
 //! One thread looks at new processes four times a second. It reads one small file of each, and the list of mappings only
-//! after the address space has grown enough to contain a library of CUDA. The thread uses at most 0.1 % of a core. If
-//! that is not enough, it looks at the newest processes.
+//! after it has grown enough to contain a library of CUDA. The thread uses at most 0.1 % of a core over time. If that is
+//! not enough, it looks at the newest processes.
 
 mod cpu_budget;
 mod new_pids;
@@ -28,8 +28,7 @@ use super::process::ProcessTable;
 use super::process::container::Files;
 use super::process::own_program::is_gputop;
 use super::process::stat::{StatBuffer, StatFile, with_ancestors};
-use crate::model::process::RunState;
-use crate::model::stat_line::Stat;
+use super::process::statm::mapped_pages;
 use crate::model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
 
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -37,7 +36,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const MAX_AGE: Millis = Millis(10 * 60 * 1_000);
 /// Maximum number of processes to look at.
 const MAX_PROCESSES: usize = 1_024;
-/// Growth of a process's address space after which its mappings are read again. The driver's library alone takes more:
+/// Growth of a process's read-only memory after which its mappings are searched. The driver's library alone takes more:
 /// 28 MiB in version 535, and 96 MiB in version 580.
 const MIN_GROWTH: u64 = 16 << 20;
 /// Maximum size of the mappings to search. A process that has imported PyTorch has 150 KiB.
@@ -81,8 +80,10 @@ impl CandidateFinder {
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let proc_root = proc_root.to_owned();
+        // A process that starts from now on is new, even if the thread starts later.
+        let new_pids = NewPids::new(&proc_root);
         let look = move || {
-            let mut finder = Finder::new(proc_root, files);
+            let mut finder = Finder::new(proc_root, files, new_pids);
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 finder.look(&report);
             }
@@ -99,40 +100,35 @@ struct Finder {
     processes: Vec<NewProcess>,
     table: ProcessTable,
     budget: CpuBudget,
-    ticks_per_second: u64,
-    /// Time of the last look for new processes.
-    looked_at: Mono,
+    page_size: u64,
     stat: StatBuffer,
     maps: Vec<u8>,
 }
 
 struct NewProcess {
-    key: ProcessKey,
-    /// Address of the process's arguments, as in [`Stat`]. A changed address means that an exec happened.
-    arguments: u64,
-    /// Size of the address space when the mappings were last read.
+    pid: Pid,
+    found: Mono,
+    /// Size of the read-only memory when the mappings were last searched.
     searched_size: u64,
 }
 
-#[derive(Debug, PartialEq, Eq)]
 enum Finding {
     /// The process has not loaded CUDA.
     Waiting,
-    Candidate,
-    /// The process has exited, is not readable, or is older than [`MAX_AGE`].
+    Candidate(Box<Candidate>),
+    /// The process has exited, is not readable, or is gputop itself.
     Over,
 }
 
 impl Finder {
-    fn new(proc_root: PathBuf, files: Files) -> Self {
+    fn new(proc_root: PathBuf, files: Files, new_pids: NewPids) -> Self {
         Self {
-            new_pids: NewPids::new(&proc_root),
+            new_pids,
             processes: Vec::new(),
             // The namespace matters only for the PIDs of the driver.
             table: ProcessTable::new(&proc_root, files, PidNamespace::Host),
             budget: CpuBudget::new(),
-            ticks_per_second: procfs::ticks_per_second(),
-            looked_at: now_mono(),
+            page_size: procfs::page_size(),
             stat: StatBuffer::new(),
             maps: Vec::new(),
             proc_root,
@@ -149,9 +145,9 @@ impl Finder {
                 break;
             }
             match self.finding(&mut process) {
-                Finding::Waiting => waiting.push(process),
-                Finding::Candidate => self.candidate(process.key).into_iter().for_each(report),
-                Finding::Over => {}
+                Ok(Finding::Waiting) => waiting.push(process),
+                Ok(Finding::Candidate(candidate)) => report(*candidate),
+                Ok(Finding::Over) | Err(_) => {}
             }
         }
         older.extend(waiting.into_iter().rev());
@@ -159,56 +155,48 @@ impl Finder {
     }
 
     fn add_new_processes(&mut self) {
-        let (before, now) = (self.looked_at, now_mono());
-        self.looked_at = now;
+        let now = now_mono();
+        self.processes.retain(|process| now.since(process.found) <= MAX_AGE);
         for pid in self.new_pids.take() {
             // PIDs of threads and of exited processes are the most frequent, and this is the fastest way to skip them.
             let number = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
-            if number.is_none_or(|number| pidfd_open(number, PidfdFlags::empty()).is_err()) {
-                continue;
-            }
-            let Ok(stat) = read_stat(&self.proc_root, pid, &mut self.stat) else { continue };
-            let key = ProcessKey { pid, start: stat.start };
-            // After the kernel started again at the lowest PID, most processes are older.
-            if self.started(key).0 + 1_000 >= before.0 {
-                self.processes.push(NewProcess { key, arguments: 0, searched_size: 0 });
+            if number.is_some_and(|number| pidfd_open(number, PidfdFlags::empty()).is_ok()) {
+                self.processes.push(NewProcess { pid, found: now, searched_size: 0 });
             }
         }
         let surplus = self.processes.len().saturating_sub(MAX_PROCESSES);
         self.processes.drain(..surplus);
     }
 
-    /// Returns the time at which a process started, in milliseconds since boot.
-    fn started(&self, key: ProcessKey) -> Mono {
-        Mono(key.start.0.saturating_mul(1_000) / self.ticks_per_second.max(1))
-    }
-
-    fn finding(&mut self, process: &mut NewProcess) -> Finding {
-        let pid = process.key.pid;
-        let Ok(stat) = read_stat(&self.proc_root, pid, &mut self.stat) else {
-            return Finding::Over;
-        };
-        let is_same = stat.start == process.key.start && stat.state != RunState::Zombie;
-        let (size, parent, arguments) = (stat.virtual_bytes, stat.parent, stat.arguments);
-        if !is_same || self.looked_at.since(self.started(process.key)) > MAX_AGE {
-            return Finding::Over;
+    fn finding(&mut self, process: &mut NewProcess) -> io::Result<Finding> {
+        let pages = mapped_pages(&self.proc_root, process.pid)?;
+        if pages.total == 0 {
+            return Ok(Finding::Over);
         }
-        if arguments != process.arguments {
-            process.arguments = arguments;
+        let size = pages.read_only.saturating_mul(self.page_size);
+        // A smaller size means that an exec happened.
+        if size < process.searched_size {
             process.searched_size = 0;
         }
         if size < process.searched_size.saturating_add(MIN_GROWTH) {
-            return Finding::Waiting;
+            return Ok(Finding::Waiting);
         }
         process.searched_size = size;
-        match self.has_cuda(pid) {
-            Err(_) => Finding::Over,
-            Ok(false) => Finding::Waiting,
-            // A forked child has its parent's libraries, such as a worker that loads data. It may still call exec.
-            Ok(true) if self.is_forked_copy(arguments, parent) => Finding::Waiting,
-            Ok(true) if is_gputop(&self.dir(pid)) => Finding::Over,
-            Ok(true) => Finding::Candidate,
+        if !self.has_cuda(process.pid)? || self.is_forked_copy(process.pid)? {
+            return Ok(Finding::Waiting);
         }
+        if is_gputop(&self.dir(process.pid)) {
+            return Ok(Finding::Over);
+        }
+        let now = now_mono();
+        let candidate = self.candidate(process.pid, now)?;
+        // If the kernel has started again at the lowest PID, the new PIDs contain those of older processes.
+        let started =
+            candidate.process.key.start.0.saturating_mul(1_000) / procfs::ticks_per_second();
+        if now.since(Mono(started)) > MAX_AGE {
+            return Ok(Finding::Over);
+        }
+        Ok(Finding::Candidate(Box::new(candidate)))
     }
 
     fn dir(&self, pid: Pid) -> PathBuf {
@@ -224,24 +212,19 @@ impl Finder {
         Ok(LIBRARIES.iter().any(|library| is_mapped(library)))
     }
 
-    /// Returns true if a process has the arguments of its parent, and therefore has not called exec.
-    fn is_forked_copy(&mut self, arguments: u64, parent: Pid) -> bool {
-        let parent = read_stat(&self.proc_root, parent, &mut self.stat);
-        parent.is_ok_and(|parent| arguments != 0 && parent.arguments == arguments)
+    /// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has
+    /// its parent's libraries, such as a worker that loads data.
+    fn is_forked_copy(&mut self, pid: Pid) -> io::Result<bool> {
+        let own = StatFile::of(&self.proc_root, pid)?.read(&mut self.stat)?;
+        let (arguments, parent) = (own.arguments, own.parent);
+        let parent = StatFile::of(&self.proc_root, parent);
+        let parent = parent.and_then(|file| Ok(file.read(&mut self.stat)?.arguments));
+        Ok(arguments != 0 && parent.is_ok_and(|parent| parent == arguments))
     }
 
-    /// Reads the facts of a candidate. Returns `None` if it has just exited.
-    fn candidate(&mut self, key: ProcessKey) -> Option<Candidate> {
-        let process = self.table.describe(key.pid, now_mono()).ok()?;
-        let ancestors = with_ancestors(&self.proc_root, key.pid);
-        let ancestors = ancestors.map(|(ancestor, _)| ancestor).filter(|one| *one != key).collect();
-        (process.key == key).then_some(Candidate { process, ancestors })
+    fn candidate(&mut self, pid: Pid, now: Mono) -> io::Result<Candidate> {
+        let process = self.table.describe(pid, now)?;
+        let ancestors = with_ancestors(&self.proc_root, pid).skip(1).map(|(key, _)| key).collect();
+        Ok(Candidate { process, ancestors })
     }
 }
-
-fn read_stat<'a>(proc_root: &Path, pid: Pid, buffer: &'a mut StatBuffer) -> io::Result<Stat<'a>> {
-    StatFile::of(proc_root, pid)?.read(buffer)
-}
-
-#[cfg(test)]
-mod tests;

@@ -90,7 +90,7 @@ impl SampledProcess {
         }
         // Read the size of the address space before attaching, so that memory mapped during the attachment counts as a
         // change.
-        let pages = mapped_pages(proc_root, self.key.pid).ok();
+        let pages = mapped_pages(proc_root, self.key.pid).ok().map(|pages| pages.total);
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
         {

@@ -276,6 +276,19 @@ fn reports_an_oom_without_text_at_once_and_as_caught_later() {
 }
 
 #[test]
+fn ranks_that_fail_before_the_driver_lists_them_are_one_incident() {
+    let mut sim = SimulatedRun { launcher: Some(400), pids: Vec::new(), ..SimulatedRun::new() };
+    sim.train(3);
+    for pid in [418, 419] {
+        let candidate = sim.process(pid);
+        sim.event(Some(pid), Observation::Candidate(Box::new(candidate)));
+        sim.writes(pid, &message("2.00 GiB", "1.06 GiB", "8.02 GiB"));
+    }
+    assert_eq!(sim.keys().len(), 1);
+    assert_eq!(sim.last().command.as_deref(), Some("python train.py"));
+}
+
+#[test]
 fn figures_alone_do_not_tell_what_the_live_tensors_are() {
     let mut sim = SimulatedRun::new();
     sim.run(60, |_| (22.0, 22.6, 22.8));

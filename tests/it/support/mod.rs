@@ -2,6 +2,8 @@
 
 pub mod answers;
 #[cfg(target_os = "linux")]
+pub mod cuda_program;
+#[cfg(target_os = "linux")]
 pub mod disconnect_day;
 #[cfg(target_os = "linux")]
 pub mod fake_hosts;
