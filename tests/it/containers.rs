@@ -143,6 +143,7 @@ fn read_a_machine() {
             "signals are not allowed in this test",
         ),
         is_remote: false,
+        finds_candidates: false,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

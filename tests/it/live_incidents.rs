@@ -161,7 +161,8 @@ fn explains_a_program_that_fails_before_the_driver_lists_it() {
     }
     let home = tempfile::tempdir().unwrap();
     let fake = FakeNvml::new("[[gpu]]\n");
-    let terminal = dashboard(&fake).env("XDG_STATE_HOME", home.path()).start();
+    let terminal =
+        dashboard(&fake).env("XDG_STATE_HOME", home.path()).env("GPUTOP_CANDIDATES", "1").start();
     terminal.wait_text("No process uses a GPU");
     let key_error = OOM.replace("torch.OutOfMemoryError: CUDA out of memory.", "KeyError: 'label'");
     let (key_error, _) = key_error.split_once(" Tried").unwrap();

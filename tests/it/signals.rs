@@ -157,6 +157,7 @@ fn collectors_refuse_signals_under_readonly() {
             "gputop was started with --readonly",
         ),
         is_remote: false,
+        finds_candidates: false,
     };
     let mut source = gputop::source::local::start(options).unwrap();
     let start = procfs::process::Process::new(i32::try_from(process.pid()).unwrap())

@@ -9,9 +9,9 @@ use clap::{Command as ClapCommand, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use color_eyre::Result;
 
-use super::settings::{CONFIG_VARIABLE, Group};
 #[cfg(local)]
-use super::settings::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
+use super::settings::{CANDIDATES_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
+use super::settings::{CONFIG_VARIABLE, Group};
 use super::{Cli, log, print};
 
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,8 @@ const VARIABLES: &[(&str, &str)] = &[
     (LIBRARY_VARIABLE, "NVML library to load instead of the system's"),
     #[cfg(local)]
     (KERNEL_LOG_VARIABLE, "File to read the kernel log from instead of /dev/kmsg"),
+    #[cfg(local)]
+    (CANDIDATES_VARIABLE, "`0`: Do not follow new programs before the driver lists them"),
     (
         log::LEVEL_VARIABLE,
         "Minimum level of messages in gputop/gputop.log in the state directory: `error`, `warn`, `info`, `debug`",

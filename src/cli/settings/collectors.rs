@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::collect::agent;
+pub use crate::collect::candidates::CANDIDATES_VARIABLE;
 use crate::collect::kernel_log::KERNEL_LOG;
 pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
@@ -22,6 +23,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         },
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
+        finds_candidates: std::env::var_os(CANDIDATES_VARIABLE).is_none_or(|value| value != "0"),
         // Deny all actions. Callers that allow signals override this.
         permissions: Permissions::none("this command does not act on processes or GPUs"),
         is_remote: false,

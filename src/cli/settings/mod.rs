@@ -25,7 +25,9 @@ pub use args::{
 #[cfg(local)]
 pub use args::{GlyphArgs, IncidentArgs};
 #[cfg(local)]
-pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
+pub use collectors::{
+    CANDIDATES_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path,
+};
 pub use file::{ConfigPath, Group, Origin, SettingError, VARIABLE as CONFIG_VARIABLE, read_text};
 pub use quantities::{length_argument, maps_argument, size_argument};
 #[cfg(local)]

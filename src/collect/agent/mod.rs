@@ -73,6 +73,8 @@ pub struct Options {
     /// Path of the kernel log: `/dev/kmsg`, or the value of
     /// [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
+    /// True if programs are followed from the time on at which they load CUDA.
+    pub finds_candidates: bool,
     /// Actions that requests may perform.
     pub permissions: Permissions,
     /// True if requests come from a client on another host.
@@ -109,7 +111,7 @@ struct Agent {
     feed: Arc<Feed>,
     exits: ExitWatcher,
     /// Thread that finds new programs with CUDA, which stops together with the agent.
-    _finder: CandidateFinder,
+    _finder: Option<CandidateFinder>,
     candidates: FollowedCandidates,
     /// Error if the kernel log cannot be read.
     log: Result<(), Missing>,

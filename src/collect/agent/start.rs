@@ -48,7 +48,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
 
     let collectors =
         start_collectors(&Context { options: &options, sections: &sections, feed: &feed })?;
-    let finder = start_finder(&options, sections.clone())?;
+    let finder = options.finds_candidates.then(|| start_finder(&options, sections.clone()));
+    let finder = finder.transpose()?;
     let exits = start_exits(&options, hello.namespace, sections.clone())?;
     let agent = Agent {
         feed,

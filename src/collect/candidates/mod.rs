@@ -31,6 +31,9 @@ use super::process::stat::{StatBuffer, StatFile, with_ancestors};
 use super::process::statm::mapped_pages;
 use crate::model::{Millis, Mono, Pid, PidNamespace, Process, ProcessKey};
 
+/// Environment variable that turns this off with the value `0`.
+pub const CANDIDATES_VARIABLE: &str = "GPUTOP_CANDIDATES";
+
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Age at which gputop stops looking at a process that has not loaded CUDA.
 const MAX_AGE: Millis = Millis(10 * 60 * 1_000);

@@ -62,9 +62,11 @@ impl FakeNvml {
         self.dir.path().join("scenario.toml")
     }
 
-    /// Returns the variables that make a child process see this machine.
+    /// Returns the variables that make a child process see this machine. Its real processes are those of all tests, so
+    /// it does not look for new programs that use CUDA.
     pub fn env(&self) -> Vec<(&'static str, OsString)> {
         vec![
+            ("GPUTOP_CANDIDATES", "0".into()),
             ("GPUTOP_NVML", library().into()),
             ("FAKE_NVML_SCENARIO", self.scenario().into()),
             ("FAKE_NVML_CALLS", self.dir.path().join("calls.txt").into()),
