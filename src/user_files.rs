@@ -2,7 +2,8 @@
 //!
 //! [`directory`] decides which of the user's directories may be used. The other functions open files in these
 //! directories. They refuse symbolic links and files of other users, create files with mode 0600, and replace files
-//! atomically.
+//! atomically. [`replace_with`] and [`FileId`] also serve files elsewhere: only regular files are replaced, and only
+//! files that gputop wrote are deleted.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -132,6 +133,14 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads up to `max_bytes` from the start of a file owned by this user.
+pub fn read_start(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open(path, OpenOptions::new().read(true))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Opens a file owned by this user for appending, with mode 0600. Empties the file first if it is larger than
 /// `max_bytes`.
 pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
@@ -168,22 +177,68 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Replaces the file at `path` atomically, by writing a temporary file and renaming it. After a crash, either the old
-/// or the new file exists. On failure, the temporary file is removed.
-pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
-    // An earlier process with the same PID may have been killed and left the file behind.
-    let _ = fs::remove_file(&beside);
-    let written = create_in_own_folder(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
+/// The identity of a file that gputop wrote. A name may lead to another file by the time gputop deletes its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub fn of(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
     }
-    written?;
+
+    /// Deletes the file at `path` if it is this file.
+    pub fn remove_at(self, path: &Path) {
+        if path.symlink_metadata().is_ok_and(|found| Self::of(&found) == self) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Deletes a regular file. Leaves links, pipes and devices alone, because gputop creates none.
+pub fn remove_regular(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Replaces a file of this user atomically. After a crash, either the old or the new file exists.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(path, 0o600, |file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    })?;
     // Without this sync, a crash may lose the rename. Errors are ignored, because the file is complete either way.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
     Ok(())
+}
+
+/// Replaces the file at `path`, or creates it, by renaming a temporary file that `write` has written. Fails if `path`
+/// is a link, a pipe or a device, because a rename would destroy it. On failure, the temporary file is removed.
+pub fn replace_with(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<FileId> {
+    match path.symlink_metadata() {
+        Ok(found) if !found.is_file() => return Err(not_regular()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
+    // An earlier process with the same PID may have been killed and left the file behind.
+    remove_regular(&beside);
+    let mut file = create_new(&beside, mode)?;
+    let id = FileId::of(&file.metadata()?);
+    let written = write(&mut file).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        id.remove_at(&beside);
+    }
+    written.map(|()| id)
 }
 
 /// The extension of an incomplete file.
@@ -200,16 +255,16 @@ pub fn survive_file_limits() {
 /// Creates a file with mode 0600. Fails with `AlreadyExists` if the file exists.
 pub fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    create_in_own_folder(path, bytes)
-}
-
-fn create_in_own_folder(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    survive_file_limits();
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).custom_flags(O_NOFOLLOW | O_CLOEXEC);
-    let mut file = options.open(path)?;
+    let mut file = create_new(path, 0o600)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    survive_file_limits();
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).custom_flags(O_NOFOLLOW | O_CLOEXEC);
+    options.open(path)
 }
 
 #[cfg(test)]
@@ -256,6 +311,45 @@ mod tests {
         fs::create_dir(state.path().join("folder")).expect("made");
         symlink(state.path().join("folder"), &linked).expect("a link");
         assert!(append(&linked.join("gputop.log"), 8).is_err());
+    }
+
+    #[test]
+    fn replaces_regular_files_only_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let (path, victim) = (folder.path().join("state.json"), folder.path().join("victim"));
+        fs::write(&victim, "mine").expect("written");
+        symlink(&victim, &path).expect("a link");
+        let why = replace(&path, b"new").expect_err("a link").to_string();
+        assert_eq!(why, "not a regular file");
+        assert!(path.is_symlink());
+        fs::remove_file(&path).expect("removed");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(replace(&path, b"new").is_err() && !path.is_file());
+        fs::remove_file(&path).expect("removed");
+        // A link under the name of the temporary file stays, and so does its target.
+        let part = path.with_extension(format!("{}.{PART}", std::process::id()));
+        symlink(&victim, &part).expect("a link");
+        assert!(replace(&path, b"new").is_err() && part.is_symlink());
+        fs::remove_file(&part).expect("removed");
+        fs::write(&part, "of a killed process").expect("written");
+        replace(&path, b"new").expect("replaced");
+        assert_eq!(fs::read(&path).expect("read"), b"new");
+        assert_eq!(fs::read(&victim).expect("read"), b"mine");
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2);
+    }
+
+    #[test]
+    fn deletes_only_the_file_that_was_written() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("gputop.prom");
+        let write = |text: &'static [u8]| {
+            replace_with(&path, 0o644, |file| file.write_all(text)).expect("written")
+        };
+        let (first, second) = (write(b"1"), write(b"2"));
+        first.remove_at(&path);
+        assert_eq!(fs::read(&path).expect("the second file"), b"2");
+        second.remove_at(&path);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::unistd::getppid;
 
 use super::command::identity;
 use crate::model::text::visible;
-use crate::user_files::{Base, create, directory, read};
+use crate::user_files::{Base, create, directory, read, remove_regular};
 
 /// Environment variables that contain the rank and the number of ranks, for each supported launcher.
 const RANK_VARIABLES: [(&str, &str); 5] = [
@@ -99,7 +99,7 @@ fn delete_old_files(folder: &Path) {
         let age = entry.metadata().and_then(|file| file.modified());
         let age = age.ok().and_then(|time| time.elapsed().ok());
         if age.is_some_and(|age| age > MAX_FILE_AGE) {
-            let _ = fs::remove_file(entry.path());
+            remove_regular(&entry.path());
         }
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::model::text::visible;
+use crate::user_files::FileId;
 
 /// Maximum number of files whose names contain the same time.
 const MAX_SAME_TIME: u32 = 99;
@@ -72,10 +73,9 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes()).inspect_err(|_| {
-        // Remove the incomplete file that was created above.
-        let _ = std::fs::remove_file(path);
-    })
+    let id = FileId::of(&file.metadata()?);
+    // Remove the incomplete file that was created above.
+    file.write_all(text.as_bytes()).inspect_err(|_| id.remove_at(path))
 }
 
 #[cfg(test)]

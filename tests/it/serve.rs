@@ -323,6 +323,39 @@ fn textfile_is_always_complete_and_removed_at_the_end() {
 }
 
 #[test]
+fn textfile_replaces_and_deletes_only_its_own_regular_file() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("theirs"), "theirs").unwrap();
+    std::os::unix::fs::symlink(at("theirs"), at("link.prom")).unwrap();
+    nix::unistd::mkfifo(&at("fifo.prom"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in ["link.prom", "fifo.prom"] {
+        let path = at(name);
+        for more in [&["--once"][..], &[]] {
+            let args = [&["serve", "--textfile", path.to_str().unwrap()], more].concat();
+            let sentence = format!(
+                "cannot write {}: not a regular file, so it is not replaced. Name another file",
+                path.display()
+            );
+            run(&fake, args).assert_refused(2, &sentence);
+        }
+        assert!(!path.symlink_metadata().unwrap().is_file(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(at("theirs")).unwrap(), "theirs");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    // The interval is long, so that gputop does not write again.
+    let path = at("gputop.prom");
+    let args = ["serve", "--interval", "60s", "--textfile", path.to_str().unwrap()];
+    let mut child = Guarded(command(&fake, args).spawn().unwrap());
+    wait_until("the file", || path.exists());
+    fs::rename(at("theirs"), &path).unwrap();
+    kill(Pid::from_raw(i32::try_from(child.0.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+}
+
+#[test]
 fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
     const SCRAPES: usize = 1_000;
     const MAX_GROWTH_KIB: u64 = 32 << 10;

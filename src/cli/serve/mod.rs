@@ -6,7 +6,7 @@
 mod http;
 mod page;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +35,7 @@ use crate::model::units::Millis;
 use crate::source::local;
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
+use crate::user_files::{FileId, replace_with};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -119,18 +120,19 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         let is_complete = page.wait_complete(ONCE_TIMEOUT).await;
         let text = page.text(Format::Text);
         match &args.textfile {
-            Some(path) => write_file(path, &text)?,
+            Some(path) => drop(write_file(path, &text)?),
             None => print(&String::from_utf8_lossy(&text))?,
         }
         remote::end_all();
         return Ok(if is_complete { 0 } else { 1 });
     }
+    let mut written = None;
     let result = tokio::select! {
         result = http::serve(listener, Arc::clone(&page)) => result,
-        result = write_files(args.textfile.as_deref(), interval, &page) => result,
+        result = write_files(args.textfile.as_deref(), interval, &page, &mut written) => result,
         result = stop_requested(None, false) => result.map_err(Into::into),
     };
-    if let Some(path) = &args.textfile {
+    if let (Some(path), Some(written)) = (&args.textfile, written) {
         // Remove the file on exit. Otherwise, the node exporter would serve its last values forever.
         let _ = std::fs::remove_file(path);
     }
@@ -146,6 +148,13 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
 
 /// Returns the data source of each host, with the host's name unless it is this host.
 fn sources(
+/// Prints an error. Incidents are counted in the metrics.
+fn report(found: &WatchResult) {
+    if let WatchResult::Error(why) = found {
+        say(&format!("gputop: {why}\n"));
+    }
+}
+
     targets: Vec<Target>,
     interval: Millis,
     push: &PushArgs,
@@ -189,8 +198,14 @@ async fn bind(address: &str) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Writes the metrics file at each interval. Fails if the first attempt fails. Reports repeated errors only once.
-async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Result<()> {
+/// Writes the metrics file at each interval, and stores its identity in `written`. Fails if the first attempt fails.
+/// Reports repeated errors only once.
+async fn write_files(
+    path: Option<&Path>,
+    interval: Millis,
+    page: &Page,
+    written: &mut Option<FileId>,
+) -> Result<()> {
     let Some(path) = path else { return std::future::pending().await };
     let mut clock = tokio::time::interval(Duration::from_millis(interval.0));
     let mut is_first = true;
@@ -204,7 +219,10 @@ async fn write_files(path: Option<&Path>, interval: Millis, page: &Page) -> Resu
                 is_reported = true;
             }
             Err(_) => {}
-            Ok(()) => is_reported = false,
+            Ok(file) => {
+                *written = Some(file);
+                is_reported = false;
+            }
         }
         is_first = false;
     }

@@ -1,16 +1,15 @@
 //! Installs the hook's files where Python can import them. The files are embedded in gputop.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use nix::libc::O_NOFOLLOW;
 use nix::unistd::geteuid;
 
-use crate::user_files::{Base, directory};
+use crate::user_files::{Base, directory, replace_with};
 
 /// Name and text of each file of the hook.
 const FILES: &[(&str, &str)] = &[
@@ -59,19 +58,7 @@ fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     if has_length && fs::read(&path).is_ok_and(|content| content == text.as_bytes()) {
         return Ok(());
     }
-    let new = folder.join(format!(".{name}.{}", std::process::id()));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW)
-        .open(&new)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&new, &path));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written
+    replace_with(&path, 0o600, |file| file.write_all(text.as_bytes())).map(drop)
 }
 
 /// Returns the new value of `PYTHONPATH`: the hook directory, followed by the previous entries.

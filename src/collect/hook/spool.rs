@@ -11,7 +11,7 @@ use nix::unistd::geteuid;
 
 use super::spool_line::{self, Process, SpoolLine};
 use crate::model::{HookEvent, ProcessKey};
-use crate::user_files::{Base, directory};
+use crate::user_files::{Base, directory, remove_regular};
 
 /// Maximum size of a spool file. The hook writes at most 256 KiB.
 const MAX_BYTES: u64 = 512 << 10;
@@ -169,7 +169,7 @@ impl Spool {
         files.sort_unstable();
         for (n, (age, path)) in files.iter().enumerate() {
             if *age > MAX_AGE || n >= MAX_RETAINED {
-                let _ = fs::remove_file(path);
+                remove_regular(path);
             }
         }
     }
