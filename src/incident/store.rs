@@ -1,8 +1,10 @@
 //! The incident store directory: finds, reads, writes and deletes incidents.
 
+use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +15,7 @@ use thiserror::Error;
 use super::state::State;
 use super::uid::{InvalidUid, Uid};
 use crate::model::bounded_json;
-use crate::model::incident_record::UnreadableRecord;
+use crate::model::incident_record::{SCHEMA, UnreadableRecord};
 use crate::model::nearest_name::nearest;
 use crate::model::text::{escape_json_strings, quoted, visible};
 use crate::model::{Incident, IncidentFile, Millis, Record, RemoteIncident, UnixMillis};
@@ -27,13 +29,19 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_FILE: u64 = 4 << 20;
 /// Maximum memory for the lists in one incident file while it is read.
 const MAX_MEMORY: usize = 24 << 20;
-const MAX_ENTRIES: usize = 10_000;
+/// Maximum number of names read from the store's directory.
+const MAX_ENTRIES: usize = 100_000;
+/// Maximum number of incidents deleted by one write. It keeps writes fast if something else has filled the store.
+const MAX_DELETED: usize = 256;
+/// Number of bytes read of an incident before it is deleted. Every version writes `schema` first.
+const SCHEMA_BYTES: u64 = 64;
 /// Maximum time to wait while another process writes to the store. A write takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between attempts to lock the store. It is far shorter than a write, so that a process that writes repeatedly
 /// does not starve the others.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
+const EXTENSION: &str = "json";
 /// Command-line name of the newest incident.
 const LAST: [&str; 2] = ["last", "latest"];
 /// Age at which a temporary file is deleted, because its writer must have been killed.
@@ -123,11 +131,12 @@ impl Store {
         &self.folder
     }
 
-    /// Saves an incident. If the same incident is already stored, merges the two.
+    /// Saves an incident. If the same incident is already stored, merges the two. Old files are deleted afterwards, so
+    /// that a full store delays no incident.
     pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
         let _lock = self.lock()?;
-        let mut files = self.files()?;
-        let known = self.same(&record, &files);
+        let names = self.names()?;
+        let known = self.same(&record, &names.uids);
         let (uid, what, mut record) = match known {
             Some((uid, old)) => {
                 let new = old.clone().merge(record).bounded();
@@ -141,14 +150,13 @@ impl Store {
                 self.mark_unread_if_changed(&uid, &old, &new)?;
                 (uid, Written::Revised, new)
             }
-            None => (free_name(&record, &files)?, Written::New, record.bounded()),
+            None => (self.free_name(&record)?, Written::New, record.bounded()),
         };
         record.incident.uid = Some(uid.to_string());
         let incident = Box::new(record.incident.clone());
-        let bytes = self.put(&uid, record)?;
-        files.retain(|file| file.uid != uid);
-        files.push(StoreFile { uid: uid.clone(), bytes });
-        self.delete_excess(&uid, files);
+        self.put(&uid, record)?;
+        self.delete_excess(&uid, names.uids);
+        delete_old_parts(&names.parts);
         Ok(Stored { uid, what, incident })
     }
 
@@ -168,18 +176,16 @@ impl Store {
     pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
-        for file in self.files()?.into_iter().rev() {
-            match self.read(&file.uid) {
-                Ok(record) => take(Entry {
-                    is_read: state.read.contains_key(&file.uid),
-                    uid: file.uid,
-                    record,
-                }),
+        for uid in self.names()?.uids.into_iter().rev() {
+            match self.read(&uid) {
+                Ok(record) => {
+                    take(Entry { is_read: state.read.contains_key(&uid), uid, record });
+                }
                 Err(StoreError::Unreadable { why, .. }) => {
-                    unreadable.push(Unreadable { file: file_name(&file.uid), why });
+                    unreadable.push(Unreadable { file: file_name(&uid), why });
                 }
                 Err(StoreError::Newer { schema, .. }) => unreadable.push(Unreadable {
-                    file: file_name(&file.uid),
+                    file: file_name(&uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
                 // Another gputop process has deleted the incident since the files were listed.
@@ -226,18 +232,17 @@ impl Store {
     /// Lists incident files modified within `max_age`, newest first, without opening them.
     pub fn recent_files(&self, max_age: Duration) -> Result<Vec<IncidentFile>, StoreError> {
         let state = State::read(&self.folder).unwrap_or_default();
-        let mut files = self.files()?;
-        files.reverse();
-        let recent = files.into_iter().filter_map(|file| {
-            let modified = self.path(&file.uid).metadata().ok()?.modified().ok()?;
+        let recent = self.names()?.uids.into_iter().rev().filter_map(|uid| {
+            let file = self.path(&uid).symlink_metadata().ok()?;
+            let modified = file.modified().ok()?;
             // A modification time in the future counts as recent.
             let is_old = modified.elapsed().is_ok_and(|age| age > max_age);
             let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
             (!is_old).then(|| IncidentFile {
-                is_read: state.read.contains_key(&file.uid),
-                uid: file.uid.to_string(),
+                is_read: state.read.contains_key(&uid),
+                uid: uid.to_string(),
                 modified: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
-                bytes: file.bytes,
+                bytes: file.len(),
             })
         });
         Ok(recent.collect())
@@ -262,7 +267,7 @@ impl Store {
 
     /// Finds an incident by its name, the beginning or end of its name, or `last` for the newest incident.
     pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
-        let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
+        let uids = self.names()?.uids;
         if LAST.contains(&word)
             && let Some(uid) = self.newest(&uids)
         {
@@ -341,8 +346,8 @@ impl Store {
             .map_err(|schema| StoreError::Newer { path: path.clone(), schema })?;
         let has_changed = change(&mut state, now());
         if has_changed {
-            let files = self.files()?;
-            state.retain(|uid| files.iter().any(|file| file.uid == *uid));
+            let uids = self.names()?.uids;
+            state.retain(|uid| uids.binary_search(uid).is_ok());
             let written = state.write(&self.folder);
             written.map_err(|why| StoreError::Unwritable { path, why })?;
         }
@@ -368,18 +373,33 @@ impl Store {
         written.map_err(|why| StoreError::Unwritable { path, why })
     }
 
-    /// Finds the stored record that describes the same incident as `record`.
-    fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
+    /// Finds the stored record that describes the same incident as `record`. Reads at most as many files as the store
+    /// retains.
+    fn same(&self, record: &Record, uids: &[Uid]) -> Option<(Uid, Record)> {
         let suffix = Uid::subject_suffix(&record.key);
-        let candidates = files.iter().filter(|file| file.uid.as_str().ends_with(&suffix));
-        candidates.rev().find_map(|file| {
-            let known = self.read(&file.uid).ok()?;
-            known.is_same(record).then(|| (file.uid.clone(), known))
+        let candidates = uids.iter().filter(|uid| uid.as_str().ends_with(&suffix));
+        candidates.rev().take(MAX_RECORDS).find_map(|uid| {
+            let known = self.read(uid).ok()?;
+            known.is_same(record).then(|| (uid.clone(), known))
         })
     }
 
-    /// Writes an incident record to its file and returns the file size.
-    fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
+    /// Returns an unused incident ID. The first choice may be taken, because two subjects (processes or GPUs) may have
+    /// the same hash.
+    fn free_name(&self, record: &Record) -> Result<Uid, StoreError> {
+        let mut names = (0..MAX_NAMES).map(|offset| Uid::of(&record.key, offset));
+        let is_free = |uid: &Uid| {
+            let file = self.path(uid).symlink_metadata();
+            file.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        names.find(is_free).ok_or_else(|| StoreError::Unwritable {
+            path: self.path(&Uid::of(&record.key, 0)),
+            why: io::ErrorKind::AlreadyExists.into(),
+        })
+    }
+
+    /// Writes an incident record to its file.
+    fn put(&self, uid: &Uid, mut record: Record) -> Result<(), StoreError> {
         if record.incident.time.is_none() {
             let time = jiff::Timestamp::from_second(record.key.time.0.div_euclid(1_000));
             record.incident.time = time.ok().map(|time| time.to_string());
@@ -387,36 +407,40 @@ impl Store {
         let path = self.path(uid);
         let unwritable = |why| StoreError::Unwritable { path: path.clone(), why };
         let bytes = serialize(record).map_err(unwritable)?;
-        user_files::replace(&path, &bytes).map_err(unwritable)?;
-        Ok(bytes.len() as u64)
+        user_files::replace(&path, &bytes).map_err(unwritable)
     }
 
-    /// Deletes incidents beyond the retention limits, except the one just written.
-    fn delete_excess(&self, written: &Uid, mut files: Vec<StoreFile>) {
-        let exceeds_limits = |files: &[StoreFile]| {
-            files.len() > MAX_RECORDS
-                || files.iter().map(|file| file.bytes).sum::<u64>() > MAX_BYTES
-        };
-        if !exceeds_limits(&files) {
+    /// Deletes incidents beyond the retention limits, except the one just written. Goes by the names, and reads the
+    /// sizes only once their number is within the limit.
+    fn delete_excess(&self, written: &Uid, mut uids: Vec<Uid>) {
+        uids.retain(|uid| uid != written);
+        let state = State::read(&self.folder).unwrap_or_default();
+        uids.sort_unstable_by_key(|uid| (state.read.contains_key(uid), Reverse(uid.clone())));
+        // Reserve room for the incident just written.
+        let excess = (uids.len() + 1).saturating_sub(MAX_RECORDS).min(MAX_DELETED);
+        for uid in uids.drain(uids.len() - excess..).rev() {
+            self.delete(&uid);
+        }
+        if uids.len() >= MAX_RECORDS {
             return;
         }
-        let state = State::read(&self.folder).unwrap_or_default();
-        files.retain(|file| file.uid != *written);
-        files.sort_unstable_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
-        // Reserve room for the incident just written.
-        let own = self.path(written).metadata().map_or(0, |file| file.len());
-        let mut oldest = files.into_iter();
-        loop {
-            let rest = oldest.as_slice();
-            let bytes: u64 = rest.iter().map(|file| file.bytes).sum();
-            if rest.len() < MAX_RECORDS && bytes + own <= MAX_BYTES {
+        let size = |uid: &Uid| self.path(uid).symlink_metadata().map_or(0, |file| file.len());
+        let mut bytes: u64 = uids.iter().chain([written]).map(size).sum();
+        for uid in uids.iter().rev() {
+            if bytes <= MAX_BYTES {
                 break;
             }
-            let Some(file) = oldest.next() else { break };
-            // Keep files written by a newer gputop, because only that version may delete them.
-            if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
-                let _ = fs::remove_file(self.path(&file.uid));
-            }
+            bytes -= size(uid).min(bytes);
+            self.delete(uid);
+        }
+    }
+
+    /// Deletes an incident, unless a newer gputop wrote it, because only that version may delete it.
+    fn delete(&self, uid: &Uid) {
+        let path = self.path(uid);
+        let start = user_files::read_start(&path, SCHEMA_BYTES);
+        if start.is_ok_and(|start| schema_of(&start).is_none_or(|schema| schema <= SCHEMA.into())) {
+            user_files::remove_regular(&path);
         }
     }
 
@@ -424,24 +448,26 @@ impl Store {
         self.folder.join(file_name(uid))
     }
 
-    /// Lists the incident files, sorted by name. Returns an empty list if the store does not exist.
-    fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
+    /// Reads the store's directory, without opening its files. Returns nothing if the store does not exist.
+    fn names(&self) -> Result<Names, StoreError> {
         let unusable = |why| StoreError::Folder { folder: self.folder.clone(), why };
         match user_files::check_folder(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Names::default()),
             other => other.map_err(unusable)?,
         }
-        let mut files = Vec::new();
+        let mut names = Names::default();
         for entry in fs::read_dir(&self.folder).map_err(unusable)?.take(MAX_ENTRIES).flatten() {
-            let name = entry.file_name();
-            let stem = name.to_str().and_then(|name| name.strip_suffix(".json"));
-            if let Some(uid) = stem.and_then(|stem| stem.parse().ok()) {
-                let bytes = entry.metadata().map_or(0, |about| about.size());
-                files.push(StoreFile { uid, bytes });
+            let path = entry.path();
+            let is = |extension| path.extension().is_some_and(|found| found == extension);
+            let stem = path.file_stem().and_then(OsStr::to_str);
+            if let Some(uid) = stem.filter(|_| is(EXTENSION)).and_then(|stem| stem.parse().ok()) {
+                names.uids.push(uid);
+            } else if is(user_files::PART) {
+                names.parts.push(path);
             }
         }
-        files.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
-        Ok(files)
+        names.uids.sort_unstable();
+        Ok(names)
     }
 
     /// Locks the store until the returned file is dropped. Creates the directory if needed.
@@ -469,45 +495,39 @@ impl Store {
                 Err(TryLockError::Error(why)) => return Err(unusable(why)),
             }
         }
-        self.sweep();
         Ok(file)
     }
+}
 
-    /// Deletes temporary files left behind by writers that were killed.
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return };
-        for entry in entries.take(MAX_ENTRIES).flatten() {
-            let is_part = Path::new(&entry.file_name())
-                .extension()
-                .is_some_and(|extension| extension == user_files::PART);
-            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-            if is_part && age().is_some_and(|age| age > MAX_PART_AGE) {
-                let _ = fs::remove_file(entry.path());
-            }
+/// Names in the store's directory.
+#[derive(Debug, Default)]
+struct Names {
+    /// Stored incidents, in ascending order.
+    uids: Vec<Uid>,
+    /// Temporary files.
+    parts: Vec<PathBuf>,
+}
+
+/// Deletes temporary files left behind by writers that were killed.
+fn delete_old_parts(parts: &[PathBuf]) {
+    for part in parts {
+        let age = || part.symlink_metadata().ok()?.modified().ok()?.elapsed().ok();
+        if age().is_some_and(|age| age > MAX_PART_AGE) {
+            user_files::remove_regular(part);
         }
     }
 }
 
-#[derive(Debug, Clone)]
-struct StoreFile {
-    uid: Uid,
-    bytes: u64,
-}
-
 fn file_name(uid: &Uid) -> String {
-    format!("{uid}.json")
+    format!("{uid}.{EXTENSION}")
 }
 
-/// Returns an unused incident ID. The first choice may be taken, because two subjects (processes or GPUs) may have the
-/// same hash.
-fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
-    (0..MAX_NAMES)
-        .map(|offset| Uid::of(&record.key, offset))
-        .find(|uid| files.iter().all(|file| file.uid != *uid))
-        .ok_or_else(|| StoreError::Unwritable {
-            path: PathBuf::from(file_name(&Uid::of(&record.key, 0))),
-            why: io::ErrorKind::AlreadyExists.into(),
-        })
+/// Returns the schema version from the start of an incident file.
+fn schema_of(start: &[u8]) -> Option<u64> {
+    let start = str::from_utf8(start.trim_ascii_start()).ok()?.strip_prefix('{')?;
+    let value = start.trim_start().strip_prefix("\"schema\"")?.trim_start().strip_prefix(':')?;
+    let digits = value.trim_start().split(|c: char| !c.is_ascii_digit()).next()?;
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Serializes an incident record. Omits the largest sections if the file would exceed its maximum size.

@@ -104,10 +104,7 @@ fn deletes_the_oldest_read_incidents_first() {
     let most = u32::try_from(MAX_RECORDS).expect("small");
     let uids: Vec<Uid> = (0..most).map(|n| put(&store, record(n, n)).uid).collect();
     store.mark_read(&[uids[5].clone(), uids[9].clone()]).expect("marked");
-    let names = || -> Vec<Uid> {
-        let files = store.files().expect("files");
-        files.into_iter().map(|file| file.uid).collect()
-    };
+    let names = || -> Vec<Uid> { store.names().expect("names").uids };
     put(&store, record(most, most));
     assert_eq!(names().len(), MAX_RECORDS);
     assert!(!names().contains(&uids[5]));
@@ -116,6 +113,54 @@ fn deletes_the_oldest_read_incidents_first() {
     // The incident is older than all stored ones, but is not deleted because it was just written.
     let old = put(&store, record(most + 2, 0)).uid;
     assert!(names().contains(&old) && !names().contains(&uids[0]));
+}
+
+/// Returns how many bytes this thread has read from files.
+#[cfg(target_os = "linux")]
+fn bytes_read() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").expect("counters");
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.expect("a counter").parse().expect("a number")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn saves_into_an_overfull_store_without_reading_it() {
+    const FILES: u32 = 12_000;
+    let (_home, store) = store();
+    let first = put(&store, record(0, 0)).uid;
+    let text = fs::read(store.path(&first)).expect("a file");
+    for n in 1..FILES {
+        fs::write(store.path(&Uid::of(&record(n, n).key, 0)), &text).expect("written");
+    }
+    let newer = Uid::of(&record(FILES, 1).key, 0);
+    fs::write(store.path(&newer), br#"{"schema": 2, "id": "x"}"#).expect("written");
+    let mut before = bytes_read();
+    let mut writes = 0;
+    while store.names().expect("names").uids.len() > MAX_RECORDS + 1 {
+        let uid = put(&store, record(FILES, FILES + 10 * writes)).uid;
+        let read = bytes_read() - before;
+        assert!(read < 64 << 10, "{read} bytes of {} read", text.len() * FILES as usize);
+        assert!(store.read(&uid).is_ok() && store.claim_notice(&uid).expect("a claim"));
+        writes += 1;
+        assert!(writes <= FILES / 200, "the store does not become smaller");
+        before = bytes_read();
+    }
+    let left = store.names().expect("names").uids;
+    assert!(left.contains(&newer) && !left.contains(&first));
+}
+
+#[test]
+fn does_not_delete_links_and_pipes_from_an_overfull_store() {
+    let (home, store) = store();
+    put(&store, record(0, 0));
+    let strange = [1, 2].map(|n| store.path(&Uid::of(&record(n, n).key, 0)));
+    symlink(home.path().join("mine.json"), &strange[0]).expect("a link");
+    nix::unistd::mkfifo(&strange[1], nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let most = u32::try_from(MAX_RECORDS).expect("small");
+    (3..most + 9).for_each(|n| drop(put(&store, record(n, n))));
+    assert!(strange.iter().all(|path| path.symlink_metadata().is_ok()));
+    assert_eq!(store.names().expect("names").uids.len(), MAX_RECORDS + strange.len());
 }
 
 #[test]
