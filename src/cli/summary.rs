@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use color_eyre::Result;
-use color_eyre::eyre::eyre;
+use color_eyre::eyre::{bail, eyre};
 
 use super::{print, print_json, say};
 use crate::allocator::rules::NEWEST;
@@ -113,8 +113,13 @@ pub fn summarize(recording: &Recording, name: &str) -> Result<RunSummary> {
         whole.damaged += part.damaged;
     }
     let incidents = diagnose(recording, &whole.with_events);
-    let hello = recording.hello();
-    Ok(whole.totals.finish(name, hello, whole.damaged, &incidents))
+    let run = whole.totals.finish(name, recording.hello(), whole.damaged, &incidents);
+    if run.samples == 0 {
+        bail!(
+            "cannot summarize {name}: it is damaged, and no sample in it can be read. Use an intact copy of the recording"
+        );
+    }
+    Ok(run)
 }
 
 /// Totals and events from one part of a recording.
@@ -139,7 +144,8 @@ impl Part {
             end >= since && first <= start
         };
         let first = (0..minutes.start).rev().take_while(before).last();
-        for minute in first.unwrap_or(minutes.start)..minutes.start {
+        // Always read the preceding minute, because a gap after it belongs to this part.
+        for minute in first.unwrap_or(minutes.start.saturating_sub(1))..minutes.start {
             part.read_minute(recording, minute);
         }
         part.totals = part.totals.continued();
@@ -154,12 +160,22 @@ impl Part {
     fn read_minute(&mut self, recording: &Recording, minute: usize) {
         let (mut has_events, mut is_damaged) = (false, false);
         let mut buffer = Vec::new();
+        if recording.is_after_damage(minute) {
+            self.damaged += 1;
+            self.totals.push_damage();
+        }
         let is_whole = recording.each_line(minute, |line| match read(line, &mut buffer) {
             Ok(RecordedLine::Frame(frame)) => self.totals.push(&frame),
             Ok(RecordedLine::Event) => has_events = true,
             Ok(RecordedLine::Other) => {}
-            Err(_) => is_damaged = true,
+            Err(_) => {
+                is_damaged = true;
+                self.totals.push_damage();
+            }
         });
+        if !is_whole {
+            self.totals.push_damage();
+        }
         self.damaged += u64::from(is_damaged || !is_whole);
         if has_events {
             self.with_events.push(minute);

@@ -45,6 +45,8 @@ pub struct Totals {
 #[derive(Debug, Default)]
 struct Recent {
     last: Option<Mono>,
+    /// True if data after the last frame is unreadable.
+    is_damaged: bool,
     checked: Mono,
     power: HashMap<String, (Mono, f64)>,
     pools: HashMap<(ProcessKey, u32), PoolSamples>,
@@ -153,15 +155,24 @@ impl Totals {
         }
     }
 
+    /// Notes that data after the last frame is unreadable. The summary then has a gap there.
+    pub fn push_damage(&mut self) {
+        self.recent.is_damaged = true;
+    }
+
     /// Returns the time that a frame represents: the time since the previous frame, or 0 after a gap.
     fn advance(&mut self, frame: &FrameLine<'_>) -> Millis {
         self.start.get_or_insert((frame.mono, frame.time));
-        let Some(last) = self.recent.last.replace(frame.mono) else { return Millis(0) };
+        let is_damaged = std::mem::take(&mut self.recent.is_damaged);
+        let Some(last) = self.recent.last.replace(frame.mono) else {
+            self.gaps += u64::from(is_damaged);
+            return Millis(0);
+        };
         let passed = frame.mono.since(last);
         self.duration.0 += passed.0;
         // Bridge a single late or lost frame, as charts do.
         let interval = frame.interval.0.clamp(1_000, 3_600_000);
-        if frame.mono < last || passed.0 > interval * 5 / 2 {
+        if is_damaged || frame.mono < last || passed.0 > interval * 5 / 2 {
             self.gaps += 1;
             self.recent.power.clear();
             return Millis(0);
@@ -371,7 +382,7 @@ impl Totals {
             start,
             duration: self.duration,
             covered: self.covered,
-            gaps: self.gaps,
+            gaps: self.gaps + u64::from(self.recent.is_damaged),
             samples: self.samples,
             damaged_minutes,
             driver_reserved,
@@ -673,6 +684,26 @@ mod tests {
         assert_eq!(summary.covered, Millis(20_000));
         let energy = summary.gpus[0].energy.expect("power");
         assert_eq!((energy.joules, energy.covered), (6_000.0, Millis(20_000)));
+    }
+
+    #[test]
+    fn damage_is_one_gap_wherever_it_is() {
+        let gaps = |damaged: &[u64]| {
+            let mut totals = Totals::default();
+            for second in 0..=10 {
+                (0..2).filter(|_| damaged.contains(&second)).for_each(|_| totals.push_damage());
+                push(&mut totals, &line(second, 300, 90, (1, 1), 0));
+            }
+            if damaged.contains(&11) {
+                totals.push_damage();
+            }
+            let summary = summary(totals);
+            (summary.gaps, summary.covered.0)
+        };
+        assert_eq!(gaps(&[]), (0, 10_000));
+        assert_eq!(gaps(&[0]), (1, 10_000));
+        assert_eq!(gaps(&[4, 7]), (2, 8_000));
+        assert_eq!(gaps(&[11]), (1, 10_000));
     }
 
     #[test]

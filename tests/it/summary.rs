@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use gputop::source::record::Recorder;
 use serde_json::Value;
 
+use crate::recording::frame;
 use crate::support::fake_machine::{Guarded, command, gputop, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::training_day::{self, Day};
@@ -127,6 +128,72 @@ fn an_unfinished_recording_is_summarised_up_to_its_end() {
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("not a gputop recording"), "{error}");
+}
+
+/// Returns a recording of `frames` seconds, and the offsets of its compressed minutes and notes.
+fn recorded(frames: u64) -> (Vec<u8>, Vec<usize>) {
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
+    (0..frames).for_each(|seq| recorder.frame(&frame(seq)).unwrap());
+    let bytes = recorder.finish().unwrap();
+    let magic = 0xFD2F_B528_u32.to_le_bytes();
+    let starts = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&magic));
+    let starts = starts.collect();
+    (bytes, starts)
+}
+
+#[test]
+fn a_recording_without_a_readable_sample_is_an_error() {
+    let (mut bytes, starts) = recorded(150);
+    for start in starts {
+        bytes[start + 4..start + 12].fill(0xff);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.gpt.zst");
+    std::fs::write(&path, &bytes).unwrap();
+    let name = path.to_str().unwrap();
+    for args in
+        [&[name][..], &["--json", name], &["--html", name], &[demo().to_str().unwrap(), name]]
+    {
+        let output = summary(args);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "gputop: cannot summarize x.gpt.zst: it is damaged, and no sample in it can be read. \
+             Use an intact copy of the recording\n"
+        );
+    }
+}
+
+#[test]
+fn damage_is_a_gap_wherever_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.gpt.zst");
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let json = text(&["--json", path.to_str().unwrap()]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let number = |name: &str| json[name].as_u64().unwrap_or_default();
+        (number("gaps"), number("damaged_minutes"))
+    };
+    let (bytes, starts) = recorded(170);
+    assert_eq!(read(&bytes), (0, 0));
+    // The minutes alternate with their notes. In each minute, the damage is in the middle or at the start.
+    let minutes = [starts[0], starts[2], starts[4]];
+    for (is_finished, minute, at) in [true, false]
+        .iter()
+        .flat_map(|f| minutes.map(|m| (f, m)))
+        .flat_map(|(f, m)| [(f, m, 400), (f, m, 0)])
+    {
+        let mut damaged = bytes.clone();
+        damaged[minute + at..minute + at + 10].iter_mut().for_each(|byte| *byte ^= 0x55);
+        if !is_finished {
+            damaged.truncate(bytes.len() - 4);
+        }
+        // The last minute of an unfinished recording may have been cut off.
+        if *is_finished || minute != minutes[2] {
+            assert_eq!(read(&damaged), (1, 1), "{minute} + {at}, finished: {is_finished}");
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! are treated as untrusted.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use super::contents::Contents;
 use super::lines::{DamagedMinute, FrameTime, Lines, TimedLine};
-use super::walk;
+use super::walk::{self, Found};
 use crate::model::bounded_json;
 use crate::model::history::Summary;
 use crate::model::{Hello, Mono};
@@ -48,6 +49,10 @@ pub struct Recording {
     contents: Arc<Contents>,
     hello: Hello,
     pub(super) minutes: Vec<Minute>,
+    /// Offsets of the minutes that follow data of which nothing can be read.
+    after_damage: BTreeSet<u64>,
+    /// True if the recording has an index, so that its last minute is complete.
+    is_finished: bool,
 }
 
 impl Recording {
@@ -104,18 +109,23 @@ impl Recording {
         (minute.start, minute.end)
     }
 
+    /// Returns true if data directly before a minute is unreadable, so that an unknown time is missing.
+    pub fn is_after_damage(&self, minute: usize) -> bool {
+        self.minutes.get(minute).is_some_and(|minute| self.after_damage.contains(&minute.offset))
+    }
+
     /// Passes the lines of a minute to `take`. Returns false if part of the minute is unreadable. The last minute is an
     /// exception: unfinished recordings always end in the middle of a line.
     pub fn each_line(&self, minute: usize, mut take: impl FnMut(&[u8])) -> bool {
-        let is_last = minute + 1 >= self.minutes.len();
+        let is_unfinished = !self.is_finished && minute + 1 >= self.minutes.len();
         let Some(mut lines) = self.minutes.get(minute).and_then(|m| self.lines(m).ok()) else {
-            return is_last;
+            return is_unfinished;
         };
         loop {
             match lines.next() {
                 Ok(Some(line)) => take(line),
                 Ok(None) => return true,
-                Err(DamagedMinute) => return is_last,
+                Err(DamagedMinute) => return is_unfinished,
             }
         }
     }
@@ -143,14 +153,16 @@ impl Recording {
             let version = hello.version;
             return Err(OpenError::TooNew { name, version, needs });
         }
-        let minutes = match read_index(&contents).map_err(read)? {
-            Some(minutes) => minutes,
+        let index = read_index(&contents).map_err(read)?;
+        let is_finished = index.is_some();
+        let Found { minutes, after_damage } = match index {
+            Some(minutes) => Found { minutes, ..Found::default() },
             None => walk::minutes(&contents, after).map_err(read)?,
         };
         if minutes.iter().all(|m| m.frames == 0) {
             return Err(OpenError::NoFrames(name));
         }
-        Ok(Self { contents, hello, minutes })
+        Ok(Self { contents, hello, minutes, after_damage, is_finished })
     }
 
     pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, DamagedMinute> {

@@ -7,6 +7,7 @@
 //! Example of a zstd block header (RFC 8878, 3.1.1.2): `25 40 00` is little-endian for last = 1, type = 2 (compressed),
 //! size = 0x804.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -25,20 +26,34 @@ const MAX_NOTE_LINE_BYTES: usize = 1 << 10;
 const MIN_MEASURED_BYTES: u64 = 128 << 20;
 const MEASURED_BYTES_PER_FILE_BYTE: u64 = 40;
 
+/// The minutes of a recording, and the offsets of those that follow data of which nothing can be read.
+#[derive(Debug, Default, PartialEq)]
+pub struct Found {
+    pub minutes: Vec<Minute>,
+    pub after_damage: BTreeSet<u64>,
+}
+
 /// Returns the [`Minute`] records from file offset `at` to the end of the file.
-pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
-    let mut walk =
-        Walk { window: Window::new(contents), length: contents.len()?, found: Vec::new() };
+pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Found> {
+    let mut walk = Walk {
+        window: Window::new(contents),
+        length: contents.len()?,
+        found: Found::default(),
+        has_skipped: false,
+    };
     walk.find_minutes(at)?;
     let max_bytes =
         MIN_MEASURED_BYTES.saturating_add(walk.length.saturating_mul(MEASURED_BYTES_PER_FILE_BYTE));
-    Ok(measure(contents, walk.found, max_bytes))
+    measure(contents, &mut walk.found, max_bytes);
+    Ok(walk.found)
 }
 
 struct Walk<'a> {
     window: Window<'a>,
     length: u64,
-    found: Vec<Minute>,
+    found: Found,
+    /// True if data has been skipped since the last minute.
+    has_skipped: bool,
 }
 
 enum Part {
@@ -118,7 +133,10 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, at: u64, end: u64) {
-        self.found.push(Minute { offset: at, bytes: end - at, ..Minute::default() });
+        if std::mem::take(&mut self.has_skipped) {
+            self.found.after_damage.insert(at);
+        }
+        self.found.minutes.push(Minute { offset: at, bytes: end - at, ..Minute::default() });
     }
 
     /// Adds a note to the minute that directly precedes it. Ignores the offset in the note, because the file may be
@@ -127,7 +145,7 @@ impl Walk<'_> {
         let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE_BYTES)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let Ok(note) = serde_json::from_slice::<Minute>(line) else { return Ok(()) };
-        if let Some(minute) = self.found.last_mut()
+        if let Some(minute) = self.found.minutes.last_mut()
             && minute.offset + minute.bytes == at
         {
             *minute = Minute { offset: minute.offset, bytes: minute.bytes, note: end - at, ..note };
@@ -139,8 +157,11 @@ impl Walk<'_> {
     /// may be intact.
     fn skip_damage(&mut self, at: u64) -> io::Result<u64> {
         let next = self.next_known(at + 1)?;
-        if self.magic(at)? == Some(ZSTD_MAGIC) {
-            self.push(at, next);
+        match self.magic(at)? {
+            Some(ZSTD_MAGIC) => self.push(at, next),
+            // A note contains no frames.
+            Some(NOTE_MAGIC) => {}
+            _ => self.has_skipped = true,
         }
         Ok(next)
     }
@@ -187,15 +208,22 @@ fn header_rest(descriptor: u8) -> u64 {
 }
 
 /// Reads the minutes without a note to find their times and frame counts, and drops the minutes without a frame.
-fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) -> Vec<Minute> {
-    for minute in minutes.iter_mut().filter(|m| m.note == 0) {
+fn measure(contents: &Arc<Contents>, found: &mut Found, mut budget: u64) {
+    for minute in found.minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;
         if let Ok(lines) = Lines::new(contents, minute.offset, end) {
             measure_one(minute, lines, &mut budget);
         }
     }
-    minutes.retain(|minute| minute.note > 0 || minute.frames > 0);
-    minutes
+    let (mut has_dropped, after_damage) = (false, &mut found.after_damage);
+    found.minutes.retain(|minute| {
+        let is_readable = minute.note > 0 || minute.frames > 0;
+        if is_readable && has_dropped {
+            after_damage.insert(minute.offset);
+        }
+        has_dropped = !is_readable;
+        is_readable
+    });
 }
 
 fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
@@ -223,8 +251,12 @@ mod tests {
     use crate::model::units::Mono;
     use crate::source::record::Recorder;
 
-    fn walked(bytes: Vec<u8>) -> Vec<Minute> {
+    fn found(bytes: Vec<u8>) -> Found {
         minutes(&Arc::new(Contents::Memory(bytes.into())), 0).expect("memory reads")
+    }
+
+    fn walked(bytes: Vec<u8>) -> Vec<Minute> {
+        found(bytes).minutes
     }
 
     fn recording() -> Vec<u8> {
@@ -247,6 +279,18 @@ mod tests {
         let line = &bytes[index + 8..bytes.len() - 12];
         let stored: crate::source::layout::Index = serde_json::from_slice(line).expect("JSON");
         assert_eq!(stored.minutes, found);
+    }
+
+    #[test]
+    fn marks_the_minute_after_unreadable_data() {
+        let bytes = recording();
+        let whole = found(bytes.clone());
+        assert_eq!(whole.after_damage, BTreeSet::new());
+        let mut damaged = bytes;
+        damaged[usize::try_from(whole.minutes[0].offset).expect("small")] ^= 1;
+        let found = found(damaged);
+        assert_eq!(found.minutes, whole.minutes[1..]);
+        assert_eq!(found.after_damage, BTreeSet::from([whole.minutes[1].offset]));
     }
 
     #[test]
