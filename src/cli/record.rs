@@ -29,6 +29,7 @@ use crate::source::layout::FILE_EXTENSION;
 use crate::source::local;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
+use crate::source::recording_file::check_unlocked;
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
 
@@ -77,6 +78,8 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result<u8> {
+    // Fail before connecting.
+    args.output.as_deref().map_or(Ok(()), check_unlocked)?;
     let mut source = source(target, args, settings)?;
     let hello = first_hello(&mut source).await?;
     let path = args.output.clone().unwrap_or_else(|| default_name(&hello.host));
@@ -90,7 +93,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
             advanced = recording.advance() => advanced.inspect_err(|_| {
                 // Remove a file without frames. It is useless, and the next attempt would require --force.
                 if recording.frames == 0 {
-                    discard(&path);
+                    recording.recorder.discard();
                 }
             })?,
             stopped = &mut stop => {
@@ -109,9 +112,10 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         ));
     }
     remote::end_all();
-    let frames = recording.finish()?;
-    let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
+    let frames = recording.frames;
+    let finished = recording.finish();
     clear_progress();
+    let bytes = Bytes(finished?);
     say(&format!("gputop: recorded {frames} frames to {} ({bytes})\n", path.display()));
     Ok(0)
 }
@@ -135,13 +139,6 @@ fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<So
 
 fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordError> {
     if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
-}
-
-/// Deletes a recording without frames, but only if it is a regular file. The path may be a device such as /dev/null.
-fn discard(path: &Path) {
-    if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
-        let _ = std::fs::remove_file(path);
-    }
 }
 
 struct HostRecording {
@@ -254,14 +251,14 @@ impl HostRecording {
         Ok(())
     }
 
-    /// Closes the recording, and waits until the last incidents are saved. Returns the number of frames.
-    fn finish(mut self) -> Result<u64> {
+    /// Closes the recording, and waits until the last incidents are saved. Returns the length of the file.
+    fn finish(mut self) -> Result<u64, RecordError> {
         let name = self.name.clone();
-        self.recorder.finish()?;
+        let closed = self.recorder.close();
         for found in self.watcher.finish(FINISH_TIMEOUT) {
             report(&found, name.as_deref(), &mut self.reported);
         }
-        Ok(self.frames)
+        closed
     }
 
     fn report(&mut self, found: &WatchResult) {

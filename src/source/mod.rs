@@ -8,6 +8,7 @@ pub(crate) mod layout;
 pub mod local;
 pub mod map_schedule;
 pub mod record;
+pub mod recording_file;
 pub mod remote;
 pub mod replay;
 pub mod stream;

@@ -16,9 +16,7 @@
 //! `map_schedule.rs` decides how often the map of each pool is written.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use zstd::stream::write::Encoder;
@@ -29,6 +27,7 @@ use super::layout::{
     MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
+use super::recording_file::{FileChange, PIPE_TIMEOUT, RecordingFile};
 use crate::model::history::{Span, Summarize, Summary};
 use crate::model::holders::summary::HolderSummary;
 use crate::model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
@@ -46,6 +45,16 @@ pub enum RecordError {
     IsRecording(PathBuf),
     #[error("{path} already exists and is not a gputop recording. Choose another name", path = .0.display())]
     IsForeign(PathBuf),
+    #[error("cannot record to {path}: {by} is recording to it. Stop that process, or choose another name", path = .path.display(), by = .pid.map_or("another process".to_owned(), |pid| format!("process {pid}")))]
+    InUse { path: PathBuf, pid: Option<u32> },
+    #[error("cannot record to {path}: it is a device. Choose a file, or a pipe that another program reads", path = .0.display())]
+    IsDevice(PathBuf),
+    #[error("cannot record to {path}: no program reads this pipe. Start its reader first, or choose a file", path = .0.display())]
+    NoReader(PathBuf),
+    #[error(transparent)]
+    Changed(#[from] FileChange),
+    #[error("cannot write the recording: the reader of the pipe has taken no data for {} s. Record to a file instead", PIPE_TIMEOUT.as_secs())]
+    Stalled,
     #[error("cannot create the recording {path}: {source}. Choose a writable folder", path = .path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
@@ -57,9 +66,15 @@ pub enum RecordError {
 }
 
 fn write_failed(source: io::Error) -> RecordError {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RecordError::DiskFull(source),
-        _ => RecordError::Write(source),
+    match source.downcast::<FileChange>() {
+        Ok(change) => RecordError::Changed(change),
+        Err(source) => match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                RecordError::DiskFull(source)
+            }
+            io::ErrorKind::TimedOut => RecordError::Stalled,
+            _ => RecordError::Write(source),
+        },
     }
 }
 
@@ -73,7 +88,7 @@ enum Window {
 }
 
 /// Writes one recording. The writer cannot be used after an error, but the part already written stays playable.
-pub struct Recorder<W: Write = File> {
+pub struct Recorder<W: Write = RecordingFile> {
     out: W,
     window: Window,
     offset: u64,
@@ -93,53 +108,25 @@ struct OpenMinute {
     event_bytes: u64,
 }
 
-impl Recorder<File> {
+impl Recorder {
     /// Creates a recording. An existing file is not changed, unless it is empty.
     pub fn create(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
-        match kind_of(path) {
-            Existing::Recording => Err(RecordError::IsRecording(path.into())),
-            Existing::Foreign => Err(RecordError::IsForeign(path.into())),
-            Existing::Nothing => Self::truncate(path, hello),
-        }
+        Self::new(RecordingFile::create(path, false)?, hello)
     }
 
     /// Creates a recording and replaces an existing one. A file that is not a recording is not changed.
     pub fn overwrite(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
-        match kind_of(path) {
-            Existing::Foreign => Err(RecordError::IsForeign(path.into())),
-            Existing::Recording | Existing::Nothing => Self::truncate(path, hello),
-        }
+        Self::new(RecordingFile::create(path, true)?, hello)
     }
 
-    fn truncate(path: &Path, hello: &Hello) -> Result<Self, RecordError> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            // Only the owner may read a recording, because it contains command lines and log text.
-            .mode(0o600)
-            .open(path)
-            .map_err(|source| RecordError::Create { path: path.into(), source })?;
-        Self::new(file, hello)
+    /// Completes the recording and returns the length of its file. Fails if another program has changed the file.
+    pub fn close(self) -> Result<u64, RecordError> {
+        self.finish()?.close().map_err(write_failed)
     }
-}
 
-enum Existing {
-    /// A path that can be overwritten without losing data: it does not exist, or is an empty file, a pipe or a device.
-    Nothing,
-    Recording,
-    Foreign,
-}
-
-fn kind_of(path: &Path) -> Existing {
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_file() && meta.len() > 0 => {}
-        _ => return Existing::Nothing,
-    }
-    let mut magic = [0; 4];
-    match File::open(path).and_then(|mut file| file.read_exact(&mut magic)) {
-        Ok(()) if u32::from_le_bytes(magic) == HELLO_MAGIC => Existing::Recording,
-        _ => Existing::Foreign,
+    /// Deletes the file. Call this for a recording without frames, which is useless.
+    pub fn discard(&self) {
+        self.out.discard();
     }
 }
 

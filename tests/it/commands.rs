@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use gputop::model::event::Event;
 use gputop::model::frame::Frame;
 use gputop::model::units::Bytes;
 use gputop::protocol::{Line, Update};
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 
 use crate::support::fake_machine::{
@@ -306,7 +309,7 @@ fn interrupted_recording_is_complete() {
         let file = folder.path().join(format!("{signal}.gpt.zst"));
         let mut record = start_recording(&fake, &file);
         wait_until("three frames", || frames(&file).len() >= 3);
-        kill(Pid::from_raw(record.0.id().cast_signed()), signal).unwrap();
+        self::signal(&record, signal);
         let status = record.0.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{signal}");
         let bytes = fs::read(&file).unwrap();
@@ -396,6 +399,120 @@ fn record_does_not_overwrite_foreign_files() {
             && nowhere.err.lines().count() == 1,
         "{nowhere:?}"
     );
+}
+
+#[test]
+fn a_second_recorder_names_the_process_that_records_the_file() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.gpt.zst");
+    let mut first = start_recording(&fake, &file);
+    let count = || frames(&file).len();
+    wait_until("the first frame", || count() > 0);
+    let sentence = format!(
+        "cannot record to {}: process {} is recording to it. Stop that process, or choose another name",
+        file.display(),
+        first.0.id()
+    );
+    let link = folder.path().join("link.gpt.zst");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &link] {
+        let sentence = sentence.replace(file.to_str().unwrap(), path.to_str().unwrap());
+        for more in [&[][..], &["--force"]] {
+            let args = ["record", "--for", "1s", "-o", path.to_str().unwrap()];
+            run(&fake, args.iter().chain(more)).assert_refused(2, &sentence);
+        }
+    }
+    let before = count();
+    wait_until("another frame", || count() > before);
+    signal(&first, Signal::SIGINT);
+    assert_eq!(first.0.wait().unwrap().code(), Some(0));
+    assert!(fs::read(&file).unwrap().ends_with(b"gputopIX"));
+    // A recorder that was killed holds no lock.
+    let mut killed = start_recording(&fake, &folder.path().join("b.gpt.zst"));
+    wait_until("its file", || folder.path().join("b.gpt.zst").exists());
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    let args = ["record", "--force", "--for", "1s", "-o"].map(Into::into);
+    let again = run(&fake, args.into_iter().chain([folder.path().join("b.gpt.zst")]));
+    assert_eq!(again.code, Some(0), "{again:?}");
+}
+
+#[test]
+fn a_recording_changed_by_another_program_is_reported() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    type Change = fn(&Path);
+    // The first three are noticed at once.
+    let changes: [(&str, bool, Change); 5] = [
+        ("deleted", true, |file| fs::remove_file(file).unwrap()),
+        ("truncated", true, |file| fs::write(file, "").unwrap()),
+        ("overwritten", true, |file| fs::write(file, "x".repeat(1 << 20)).unwrap()),
+        ("moved", false, |file| fs::rename(file, file.with_extension("old")).unwrap()),
+        ("replaced", false, |file| {
+            fs::hard_link(file, file.with_extension("old")).unwrap();
+            fs::write(file.with_extension("new"), "mine").unwrap();
+            fs::rename(file.with_extension("new"), file).unwrap();
+        }),
+    ];
+    for (name, is_noticed_at_once, change) in changes {
+        let file = folder.path().join(format!("{name}.gpt.zst"));
+        let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+        let mut record = Guarded(record.arg(&file).stderr(Stdio::piped()).spawn().unwrap());
+        wait_until("the first frame", || !frames(&file).is_empty());
+        change(&file);
+        if !is_noticed_at_once {
+            signal(&record, Signal::SIGTERM);
+        }
+        assert_eq!(record.0.wait().unwrap().code(), Some(2), "{name}");
+        let mut message = String::new();
+        record.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+        let start = format!("gputop: {} was ", file.display());
+        assert!(message.starts_with(&start) && message.contains(name), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        // What another program has put there stays, and what was moved is complete.
+        assert_eq!(file.exists(), !["deleted", "moved"].contains(&name));
+        if !is_noticed_at_once {
+            let moved = fs::read(file.with_extension("old")).unwrap();
+            assert!(moved.ends_with(b"gputopIX"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn record_writes_to_pipes_with_a_reader_and_to_no_device() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let record = |path: &Path| {
+        let path = path.to_str().unwrap();
+        run(&fake, ["record", "--force", "--for", "1s", "-i", INTERVAL, "-o", path])
+    };
+    let sentence = format!(
+        "cannot record to {}: no program reads this pipe. Start its reader first, or choose a file",
+        fifo.display()
+    );
+    record(&fifo).assert_refused(2, &sentence);
+    let mut options = fs::File::options();
+    let mut reader = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&fifo).unwrap();
+    assert_eq!(record(&fifo).code, Some(0));
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.ends_with(b"gputopIX") && fifo.exists());
+    let device = "cannot record to /dev/zero: it is a device. Choose a file, or a pipe that another program reads";
+    record(Path::new("/dev/zero")).assert_refused(2, device);
+    assert_eq!(record(Path::new("/dev/null")).code, Some(0));
+    let args = ["record", "--for", "1s", "-i", INTERVAL, "-o", "/dev/stdout"];
+    let piped = command(&fake, args).output().unwrap();
+    assert!(piped.status.success() && piped.stdout.ends_with(b"gputopIX"), "{piped:?}");
+    let file = folder.path().join("stdout.gpt.zst");
+    let status = command(&fake, args).stdout(fs::File::create(&file).unwrap()).status().unwrap();
+    assert!(status.success() && !frames(&file).is_empty());
+}
+
+fn signal(process: &Guarded, signal: Signal) {
+    kill(Pid::from_raw(process.0.id().cast_signed()), signal).unwrap();
 }
 
 #[test]

@@ -26,6 +26,8 @@ const RULES: &[Rule] = &[
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
     // The only source that collects on this host.
     Rule { place: "source/local.rs", may: &["source", "collect", "protocol"] },
+    // Creates and deletes the file of a recording.
+    Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
     Rule { place: "source", may: &["open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
     Rule {

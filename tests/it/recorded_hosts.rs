@@ -72,6 +72,20 @@ fn row(screen: &vt100::Screen, of: &str, words: &[&str]) -> bool {
 }
 
 #[test]
+fn a_second_recorder_of_the_folder_is_refused() {
+    let hosts = TwoHosts::start([91, 92]);
+    let first = Guarded(hosts.record().stderr(Stdio::null()).spawn().unwrap());
+    wait_until("both files", || files(&hosts.folder()).len() == 2);
+    for more in [&[][..], &["--force"]] {
+        let second = hosts.record().args(["--for", "1s"]).args(more).output().unwrap();
+        let message = String::from_utf8(second.stderr).unwrap();
+        assert_eq!(second.status.code(), Some(2), "{message}");
+        let by = format!("process {} is recording to it", first.0.id());
+        assert!(message.contains(&by) && message.lines().count() == 1, "{message}");
+    }
+}
+
+#[test]
 fn two_hosts_are_a_folder_and_play_side_by_side() {
     let hosts = TwoHosts::start([91, 92]);
     let folder = hosts.folder();

@@ -536,7 +536,8 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_is_reported() {
-    let full = Recorder::create(Path::new("/dev/full"), &training_day::hello()).err().unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let full = Recorder::new(full, &training_day::hello()).err().unwrap();
     assert!(matches!(full, RecordError::DiskFull(_)));
 }
 

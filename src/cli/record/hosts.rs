@@ -17,8 +17,8 @@ use super::super::connect::{AllowedActions, prepare_all};
 use super::super::say;
 use super::super::settings::Settings;
 use super::{
-    Args, HostRecording, clear_progress, date, discard, notify, progress, recorder, report_link,
-    stop_requested,
+    Args, HostRecording, check_unlocked, clear_progress, date, notify, progress, recorder,
+    report_link, stop_requested,
 };
 use crate::incident::IncidentSink;
 use crate::model::text::visible;
@@ -96,7 +96,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     Ok(if is_complete && hosts == count { 0 } else { 2 })
 }
 
-/// Returns the file of each host. Fails if one exists that must not be replaced.
+/// Returns the file of each host. Fails if one exists that must not be replaced, or is being recorded.
 fn paths(folder: &Path, targets: &[Target], force: bool) -> Result<Vec<PathBuf>> {
     if folder.exists() && !folder.is_dir() {
         bail!(
@@ -106,6 +106,7 @@ fn paths(folder: &Path, targets: &[Target], force: bool) -> Result<Vec<PathBuf>>
     }
     let names = file_names(targets);
     let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    paths.iter().try_for_each(|path| check_unlocked(path))?;
     if let Some(existing) = paths.iter().find(|path| path.exists() && !force) {
         bail!(
             "cannot record to {}: the file exists. Choose another directory, or overwrite it with --force",
@@ -178,7 +179,7 @@ impl PendingHost {
             let has_more = advanced.inspect_err(|_| {
                 if frames == 0 {
                     total.hosts.fetch_sub(1, Ordering::Relaxed);
-                    discard(&self.path);
+                    recording.recorder.discard();
                 }
             })?;
             total.frames.fetch_add(recording.frames - frames, Ordering::Relaxed);
