@@ -55,6 +55,7 @@ mod unavailable;
 mod whatif;
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -201,14 +202,14 @@ pub fn run(cli: &Cli) -> Result<u8> {
     // Read settings only in subcommands that use them, so that `gputop explain` works with a broken configuration.
     let settings = || read_settings(&cli.flags);
     match &cli.command {
-        None => dashboard::run(&cli.dashboard, &settings()?),
+        None => watch(&settings()?, |settings| dashboard::run(&cli.dashboard, settings)),
         #[cfg(local)]
         Some(Command::Once(args)) => once::run(args, &settings()?),
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
-        Some(Command::Record(args)) => record::run(args, &settings()?),
+        Some(Command::Record(args)) => watch(&settings()?, |settings| record::run(args, settings)),
         #[cfg(feature = "serve")]
-        Some(Command::Serve(args)) => serve::run(args, &settings()?),
+        Some(Command::Serve(args)) => watch(&settings()?, |settings| serve::run(args, settings)),
         Some(Command::Replay(args)) => replay::run(args, &settings()?),
         Some(Command::Demo(args)) => demo::run(args, &settings()?),
         Some(Command::Generate(args)) => generate::run(args, || {
@@ -241,6 +242,25 @@ pub fn run(cli: &Cli) -> Result<u8> {
         #[cfg(not(local))]
         Some(Command::Unavailable(command)) => color_eyre::eyre::bail!(command.message()),
     }
+}
+
+/// Time after the end of a subcommand in which the user's commands may finish.
+const NOTIFICATION_GRACE: Duration = Duration::from_secs(3);
+
+/// Runs a subcommand that watches for incidents. Then waits a short time for the user's commands, stops them, and
+/// reports which notifications were not sent.
+fn watch(settings: &Settings, run: impl FnOnce(&Settings) -> Result<u8>) -> Result<u8> {
+    let result = run(settings);
+    let lost = settings.notifications.finish(NOTIFICATION_GRACE);
+    if !lost.is_empty() {
+        let count = match lost.len() {
+            1 => "1 notification was".to_owned(),
+            count => format!("{count} notifications were"),
+        };
+        let lost = lost.join("\n  ");
+        say(&format!("gputop: on_incident: {count} not sent before gputop exited:\n  {lost}\n"));
+    }
+    result
 }
 
 /// Raises the limit on open files and starts the log, where the command allows it.

@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_with::skip_serializing_none;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
+use super::notifications::{Notification, Notifications};
 use super::on_incident::{NOTICE_LIMIT, run};
 use super::{IncidentSink, WatchResult, in_time};
 use crate::model::event::Exit;
@@ -21,8 +23,9 @@ use crate::model::{
 };
 use crate::protocol::Update;
 
-/// Maximum number of notifications waiting for the command, which is run for one notification at a time.
-const MAX_WAITING: usize = 64;
+/// Maximum number of notifications waiting for the command, which is run for one notification at a time. It is enough
+/// for the exit of all processes of a large job.
+const MAX_WAITING: usize = 1_024;
 const MAX_COMMAND_CHARS: usize = 60;
 /// A claim for an exit notification never expires, because a process exits only once.
 const FOREVER: Millis = Millis(u64::MAX);
@@ -57,19 +60,25 @@ pub struct ActivityWatcher {
     reports_exits: bool,
     hello: Arc<Hello>,
     idle: HashMap<ProcessKey, IdlePeriod>,
-    waiting: Option<SyncSender<Activity>>,
+    notifications: Notifications,
+    report: WeakUnboundedSender<WatchResult>,
+    waiting: Option<SyncSender<(Activity, Notification)>>,
 }
 
 impl ActivityWatcher {
     /// Starts the thread that runs the notification command, if the user asked for notifications.
-    pub fn start(sink: Option<&IncidentSink>, report: UnboundedSender<WatchResult>) -> Self {
+    pub fn start(sink: Option<&IncidentSink>, report: &UnboundedSender<WatchResult>) -> Self {
         let sink = sink.filter(|sink| sink.on_idle.is_some() || sink.on_exit);
         let command = sink.and_then(|sink| sink.on_incident.clone());
         let waiting = sink.zip(command).and_then(|(sink, command)| {
             let (waiting, inbox) = sync_channel(MAX_WAITING);
-            let sink = sink.clone();
+            let (sink, weak) = (sink.clone(), report.downgrade());
             let thread = std::thread::Builder::new().name("activity".into());
-            let started = thread.spawn(move || notify_all(&inbox, &sink, &command, &report));
+            let started = thread.spawn(move || notify_all(inbox, &sink, &command, &weak));
+            if let Err(why) = &started {
+                let why = format!("on_idle and on_exit do not work: cannot start a thread: {why}");
+                let _ = report.send(WatchResult::Error(why));
+            }
             started.ok().map(|_| waiting)
         });
         Self {
@@ -77,11 +86,14 @@ impl ActivityWatcher {
             reports_exits: sink.is_some_and(|sink| sink.on_exit),
             hello: Arc::default(),
             idle: HashMap::new(),
+            notifications: sink.map(|sink| sink.notifications.clone()).unwrap_or_default(),
+            report: report.downgrade(),
             waiting,
         }
     }
 
-    /// Handles an update without blocking. Returns an error message if too many notifications are waiting.
+    /// Handles an update without blocking. Returns an error message if too many notifications are waiting, which names
+    /// those that are not sent.
     pub fn see(&mut self, update: &Update) -> Option<String> {
         self.waiting.as_ref()?;
         let found = match update {
@@ -100,11 +112,25 @@ impl ActivityWatcher {
             },
             _ => Vec::new(),
         };
-        let waiting = self.waiting.as_ref()?;
-        let is_full = |one| matches!(waiting.try_send(one), Err(TrySendError::Full(_)));
-        let is_skipped = found.into_iter().map(is_full).fold(false, |any, is_full| any | is_full);
-        is_skipped
-            .then(|| "on_incident: too many processes exited at once; some were skipped".to_owned())
+        let skipped: Vec<String> = found.into_iter().filter_map(|one| self.queue(one)).collect();
+        (!skipped.is_empty()).then(|| {
+            format!(
+                "on_incident: {MAX_WAITING} notifications are waiting, so the command is not run for: {}",
+                skipped.join("; ")
+            )
+        })
+    }
+
+    /// Queues a notification. Returns its title if the queue is full.
+    fn queue(&self, activity: Activity) -> Option<String> {
+        let notification = self.notifications.add(activity.title.clone());
+        match self.waiting.as_ref()?.try_send((activity, notification)) {
+            Err(TrySendError::Full((activity, notification))) => {
+                notification.close(Ok(()), &self.report);
+                Some(activity.title)
+            }
+            _ => None,
+        }
     }
 
     fn exit(&self, key: ProcessKey, exit: &Exit, time: UnixMillis) -> Activity {
@@ -210,30 +236,38 @@ fn is_idle(gpu: &Gpu, listed: &GpuProcess) -> bool {
 
 /// Runs the command for each notification, unless another gputop process of this user has already sent it.
 fn notify_all(
-    inbox: &Receiver<Activity>,
+    inbox: Receiver<(Activity, Notification)>,
     sink: &IncidentSink,
     command: &str,
-    report: &UnboundedSender<WatchResult>,
+    report: &WeakUnboundedSender<WatchResult>,
 ) {
-    for activity in inbox {
+    for (activity, notification) in inbox {
+        if notification.is_cancelled().load(Ordering::Relaxed) {
+            continue;
+        }
         let (store, key, window) = (sink.store.clone(), activity.key.clone(), activity.window);
         let claimed = in_time(move || store.claim_activity(&key, window));
         let result = match claimed {
-            Ok(false) => continue,
-            Ok(true) => serde_json::to_vec(&activity)
-                .map_err(|error| error.to_string())
-                .and_then(|json| run(command, json, NOTICE_LIMIT, &AtomicBool::new(false))),
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                serde_json::to_vec(&activity).map_err(|error| error.to_string()).and_then(|json| {
+                    let deadline = Instant::now() + NOTICE_LIMIT;
+                    run(command, json, deadline, notification.is_cancelled())
+                })
+            }
             Err(why) => Err(why),
         };
-        if let Err(why) = result {
-            let _ = report.send(WatchResult::Error(format!("on_incident: {why}")));
-        }
+        notification.close(result, report);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::incident::Store;
+    use crate::model::Event;
     use crate::model::gpu::Health;
     use crate::model::reading::Reading;
     use crate::model::units::Percent;
@@ -256,10 +290,154 @@ mod tests {
         Frame { mono: Mono(seconds * 1_000), gpus: vec![gpu], ..Frame::default() }
     }
 
+    /// A watcher that runs `command` for each exit, in a folder of its own.
+    struct ExitWatcher {
+        folder: tempfile::TempDir,
+        notifications: Notifications,
+        watcher: ActivityWatcher,
+        _report: UnboundedSender<WatchResult>,
+        results: tokio::sync::mpsc::UnboundedReceiver<WatchResult>,
+    }
+
+    impl ExitWatcher {
+        fn start(command: &str) -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let notifications = Notifications::default();
+            let sink = IncidentSink {
+                store: Store::at(&folder.path().join("incidents")),
+                on_incident: Some(format!("cd {}; {command}", folder.path().display())),
+                on_idle: None,
+                on_exit: true,
+                record_names: false,
+                notifications: notifications.clone(),
+            };
+            let (report, results) = tokio::sync::mpsc::unbounded_channel();
+            let watcher = ActivityWatcher::start(Some(&sink), &report);
+            Self { folder, notifications, watcher, _report: report, results }
+        }
+
+        fn exit(&mut self, pid: u32) -> Option<String> {
+            self.watcher.see(&Update::Event(Event {
+                process: Some(ProcessKey::new(pid, 1)),
+                observation: Observation::Exit(Exit::default()),
+                ..Event::default()
+            }))
+        }
+
+        fn read(&self, name: &str) -> String {
+            std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+        }
+
+        /// Waits for a complete line in a file.
+        fn line(&self, name: &str) -> String {
+            let begun = Instant::now();
+            loop {
+                let text = self.read(name);
+                if let Some(line) = text.strip_suffix('\n') {
+                    return line.to_owned();
+                }
+                assert!(begun.elapsed() < TIMEOUT, "no line in {name}");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn each_of_many_exits_is_one_line_of_json() {
+        let mut exits = ExitWatcher::start("cat >> lines");
+        for pid in 0..150 {
+            assert_eq!(exits.exit(pid), None);
+        }
+        assert_eq!(exits.notifications.finish(TIMEOUT), Vec::<String>::new());
+        let lines = exits.read("lines");
+        let pids: Vec<String> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("one document"))
+            .map(|one| one["title"].as_str().expect("a title").to_owned())
+            .collect();
+        assert_eq!(
+            pids,
+            (0..150).map(|pid| format!("a process (PID {pid}) exited")).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn names_each_exit_that_finds_no_room() {
+        let mut exits = ExitWatcher::start("echo $$ > running; sleep 60");
+        assert_eq!(exits.exit(1), None);
+        exits.line("running");
+        let most = u32::try_from(MAX_WAITING).expect("small");
+        assert!((2..2 + most).all(|pid| exits.exit(pid).is_none()));
+        for pid in [5_001, 5_002] {
+            let message = exits.exit(pid).expect("no room");
+            assert_eq!(
+                message,
+                format!(
+                    "on_incident: {MAX_WAITING} notifications are waiting, so the command is not run for: \
+                     a process (PID {pid}) exited"
+                )
+            );
+        }
+        // All others are waiting, or are named at exit.
+        let lost = exits.notifications.finish(Duration::ZERO);
+        assert_eq!(lost.len(), MAX_WAITING + 1);
+        assert!(lost.iter().any(|subject| subject.starts_with("a process (PID 1025) exited")));
+    }
+
+    #[test]
+    fn a_command_does_not_outlive_gputop() {
+        let mut exits = ExitWatcher::start("echo $$ > running; sleep 60 & sleep 60");
+        assert!((1..=3).all(|pid| exits.exit(pid).is_none()));
+        let group = exits.line("running").parse().expect("a PID");
+        let mut lost = exits.notifications.finish(Duration::from_millis(50));
+        lost.sort_unstable();
+        let named = |subject: &String, pid: u32| {
+            subject.starts_with(&format!("a process (PID {pid}) exited"))
+        };
+        assert!(
+            lost.len() == 3 && lost.iter().zip(1..).all(|(one, pid)| named(one, pid)),
+            "{lost:?}"
+        );
+        let begun = Instant::now();
+        while is_group_running(group) {
+            assert!(begun.elapsed() < TIMEOUT, "the command is running");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Returns true if a process of the group runs. Killed processes remain as zombies until init reaps them.
+    fn is_group_running(group: i32) -> bool {
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        let stats =
+            processes.filter_map(|one| std::fs::read_to_string(one.path().join("stat")).ok());
+        stats.into_iter().any(|stat| {
+            let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect());
+            let fields: Vec<&str> = fields.unwrap_or_default();
+            fields.get(2).and_then(|pgrp| pgrp.parse().ok()) == Some(group)
+                && !["Z", "X"].contains(&fields[0])
+        })
+    }
+
+    #[test]
+    fn a_failed_command_is_reported_also_at_exit() {
+        let mut exits = ExitWatcher::start("echo no such channel >&2; exit 4");
+        assert_eq!(exits.exit(1), None);
+        let why = "the command failed (exit 4): no such channel";
+        let reported = exits.results.blocking_recv();
+        assert_eq!(reported, Some(WatchResult::Error(format!("on_incident: {why}"))));
+        // Nothing reads reports once the watcher has finished.
+        exits.results.close();
+        assert_eq!(exits.exit(2), None);
+        let lost = exits.notifications.finish(TIMEOUT);
+        assert_eq!(lost, [format!("a process (PID 2) exited ({why})")]);
+    }
+
     #[test]
     fn reports_each_idle_period_once_and_never_an_unknown_share() {
         let (report, _results) = tokio::sync::mpsc::unbounded_channel();
-        let mut watcher = ActivityWatcher::start(None, report);
+        let mut watcher = ActivityWatcher::start(None, &report);
         watcher.idle_time = Some(Millis(60_000));
         let mut reported = |seconds, sm: f64| watcher.idle(&frame(seconds, Percent(sm))).len();
         assert_eq!((reported(0, 0.0), reported(59, 0.0)), (0, 0));

@@ -27,6 +27,7 @@
 mod activity;
 mod memory_store;
 mod merge;
+mod notifications;
 mod on_incident;
 mod save;
 mod saver;
@@ -38,6 +39,7 @@ mod timeout;
 mod uid;
 mod watcher;
 
+pub use notifications::Notifications;
 pub use on_incident::{NOTICE_LIMIT, Notice, notify};
 pub use save::{SaveResult, in_time, put, save};
 pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};

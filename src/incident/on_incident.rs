@@ -1,7 +1,7 @@
 //! Runs the user's `on_incident` command once for each incident, from the gputop process that sees it first.
 //!
 //! `sh -c` runs the command in its own process group with the incident's JSON on standard input. The command is killed
-//! if it takes too long. Its standard output is discarded. If it fails, the error message contains the last line of its
+//! if it takes too long, and when gputop exits ([`Notifications`](super::Notifications)). Its standard output is discarded. If it fails, the error message contains the last line of its
 //! standard error.
 
 use std::io::{self, Read, Write};
@@ -32,7 +32,7 @@ pub enum Notice {
     Sent,
     /// The command already ran for this incident.
     AlreadySent,
-    /// Error message without a period: `on_incident: the command failed (exit 3): no such channel`.
+    /// Error message without a period: `the command failed (exit 3): no such channel`.
     Failed(String),
 }
 
@@ -50,7 +50,8 @@ pub fn notify_until(
     limit: Duration,
     is_cancelled: &AtomicBool,
 ) -> Notice {
-    let failed = |why: &dyn std::fmt::Display| Notice::Failed(format!("on_incident: {why}"));
+    let begun = Instant::now();
+    let failed = |why: &dyn std::fmt::Display| Notice::Failed(why.to_string());
     let record = match store.read(uid) {
         Ok(record) => record,
         Err(error) => return failed(&error),
@@ -60,23 +61,28 @@ pub fn notify_until(
         Ok(false) => return Notice::AlreadySent,
         Err(error) => return failed(&error),
     }
-    let Ok(mut json) = serde_json::to_vec(&record) else {
+    let Ok(json) = serde_json::to_vec(&record) else {
         return failed(&"cannot write the incident as JSON");
     };
-    json.push(b'\n');
-    match run(command, json, limit, is_cancelled) {
+    match run(command, json, begun + limit, is_cancelled) {
         Ok(()) => Notice::Sent,
-        Err(why) => failed(&why),
+        Err(why) => Notice::Failed(why),
     }
 }
 
-/// Runs the user's command and waits for it. Errors are phrases without a period.
+/// Runs the user's command with one line of JSON, and waits for it. Errors are phrases without a period.
 pub(super) fn run(
     command: &str,
-    json: Vec<u8>,
-    limit: Duration,
+    mut json: Vec<u8>,
+    deadline: Instant,
     is_cancelled: &AtomicBool,
 ) -> Result<(), String> {
+    if is_cancelled.load(Ordering::Relaxed) {
+        return Err("the command was not started".to_owned());
+    }
+    // Commands that append to a file write one document per line.
+    json.push(b'\n');
+    let begun = Instant::now();
     let mut shell = Command::new("sh");
     let mut child = restore_in(shell.args(["-c", command]))
         .stdin(Stdio::piped())
@@ -92,7 +98,6 @@ pub(super) fn run(
         let _ = feeder.spawn(move || stdin.write_all(&json));
     }
     let mut stderr = StderrText::of(&child);
-    let deadline = Instant::now() + limit;
     let status = loop {
         stderr.read(&mut child);
         match child.try_wait() {
@@ -105,8 +110,8 @@ pub(super) fn run(
             Ok(None) => {
                 stop(&mut child);
                 return Err(format!(
-                    "the command took longer than {} s and was killed",
-                    limit.as_secs()
+                    "the command took longer than {:.0} s and was killed",
+                    begun.elapsed().as_secs_f64()
                 ));
             }
             Err(error) => return Err(format!("cannot wait for the command: {error}")),

@@ -69,7 +69,7 @@ pub fn save(
         })
     });
     let fault = match notice {
-        Some(Some(Notice::Failed(why))) => Some(why),
+        Some(Some(Notice::Failed(why))) => Some(format!("on_incident: {why}")),
         Some(None) => Some(format!("on_incident: {NOT_RESPONDING}")),
         Some(Some(Notice::Sent | Notice::AlreadySent)) | None => None,
     };

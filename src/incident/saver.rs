@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::memory_store::MemoryStore;
-use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, notify, put};
+use super::on_incident::notify_until;
+use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, put};
 use crate::model::holders::summary::HolderSummary;
 use crate::model::incident_record::{Evidence, Track};
 use crate::model::{Event, Hello, Millis, Mono, Record, RemoteIncident, Severity};
@@ -234,11 +235,15 @@ impl IncidentSaver {
             return;
         }
         let (store, uid) = (sink.store.clone(), stored.uid.clone());
-        let report = self.report.clone();
-        // Run the command on a separate thread, so that a hanging command does not delay the next incident.
+        let report = self.report.downgrade();
+        let notification = sink.notifications.add(format!("{uid}: {}", stored.incident.title));
+        // Run the command on a separate thread, so that a hanging command does not delay the next incident. If no
+        // thread can be started, the notification is dropped and counts as not sent.
         let run = move || {
-            if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
-                let _ = report.send(WatchResult::Error(why));
+            let is_cancelled = notification.is_cancelled();
+            match notify_until(&store, &uid, &command, NOTICE_LIMIT, is_cancelled) {
+                Notice::Sent | Notice::AlreadySent => notification.close(Ok(()), &report),
+                Notice::Failed(why) => notification.close(Err(why), &report),
             }
         };
         let _ = std::thread::Builder::new().name("on_incident".into()).spawn(run);
@@ -250,7 +255,8 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::incident::Store;
+    use crate::incident::{Notifications, Store};
+    use crate::model::Incident;
     use crate::model::holders::summary::GroupSummary;
     use crate::model::incident_key::IncidentKey;
     use crate::model::process::ProcessKey;
@@ -269,6 +275,7 @@ mod tests {
                 on_idle: None,
                 on_exit: false,
                 record_names,
+                notifications: Notifications::default(),
             };
             let (report, _results) = tokio::sync::mpsc::unbounded_channel();
             let mut saver = IncidentSaver::new(Some(sink), report);
@@ -287,6 +294,32 @@ mod tests {
     }
 
     #[test]
+    fn an_incident_whose_command_does_not_finish_is_named_at_exit() {
+        let home = tempfile::tempdir().expect("a directory");
+        let notifications = Notifications::default();
+        let sink = IncidentSink {
+            store: Store::at(&home.path().join("incidents")),
+            on_incident: Some("sleep 60".into()),
+            on_idle: None,
+            on_exit: false,
+            record_names: false,
+            notifications: notifications.clone(),
+        };
+        let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+        let mut saver = IncidentSaver::new(Some(sink), report);
+        let incident = Incident {
+            severity: Severity::Fatal,
+            title: "2 GiB did not fit".into(),
+            ..Incident::default()
+        };
+        let mut record = Record::new(incident, IncidentKey::default());
+        saver.save(&mut record);
+        let lost = notifications.finish(std::time::Duration::ZERO);
+        let expected = format!("{}: 2 GiB did not fit", record.incident.uid.expect("an ID"));
+        assert!(lost.len() == 1 && lost[0].starts_with(&expected), "{lost:?}");
+    }
+
+    #[test]
     fn retries_incidents_that_a_busy_store_did_not_accept() {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
@@ -297,6 +330,7 @@ mod tests {
             on_idle: None,
             on_exit: false,
             record_names: false,
+            notifications: Notifications::default(),
         };
         let mut saver = IncidentSaver::new(Some(sink), report);
         let remote = |start: u64| {

@@ -21,7 +21,7 @@ use tokio::sync::mpsc as channel;
 use super::activity::ActivityWatcher;
 use super::saver::IncidentSaver;
 use super::source_lines;
-use super::{Store, Uid};
+use super::{Notifications, Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::incident_record::Track;
@@ -44,6 +44,7 @@ pub struct IncidentSink {
     pub on_exit: bool,
     /// True if names of tensors may be stored.
     pub record_names: bool,
+    pub notifications: Notifications,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -129,7 +130,7 @@ impl Watcher {
     }
 
     /// Waits up to `limit` until all inputs are diagnosed and saved. Called before gputop exits, because the last
-    /// update may contain the failure that ended the run.
+    /// update may contain the failure that ended the run. [`Notifications::finish`] waits for the user's commands.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self { inputs, mut results, .. } = self;
         drop(inputs);
@@ -223,7 +224,7 @@ impl Thread {
         Self {
             observer: Observer::default(),
             waiting,
-            activity: ActivityWatcher::start(sink.as_ref(), report.clone()),
+            activity: ActivityWatcher::start(sink.as_ref(), &report),
             saver: IncidentSaver::new(sink, report.clone()),
             report,
             last_failure: None,

@@ -491,6 +491,37 @@ fn exits_and_idle_processes_are_notified_once() {
     without.assert_refused(2, "--on-exit: on_exit needs a command; set on_incident as well");
 }
 
+#[test]
+fn serve_stops_the_command_at_exit_and_names_what_was_not_sent() {
+    if !is_host() {
+        return;
+    }
+    let user = User::new();
+    let file = user.0.path().join("pid");
+    let notify = format!("echo $$ > {}; sleep 60 & sleep 60", file.display());
+    let mut trainer = RealProcess::start("train.py");
+    let listed = on_gpu(0, &trainer, "used = \"2 GiB\"");
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{listed}"));
+    let mut serve = command(&fake, ["serve", "--interval", INTERVAL, "--listen", "127.0.0.1:0"]);
+    serve.args(["--on-exit", "--on-incident", &notify]).env("XDG_STATE_HOME", user.0.path());
+    let exporter = Exporter::spawn(serve);
+    exporter.wait("the process", |metrics| !metrics.with("gputop_process_memory_bytes").is_empty());
+    trainer.finish();
+    let pid = || fs::read_to_string(&file).unwrap_or_default();
+    wait_until("the command", || pid().ends_with('\n'));
+    let (code, messages) = exporter.stop();
+    assert_eq!(code, Some(0));
+    let (first, second) = messages.trim_end().split_once('\n').expect("two lines");
+    let expected = "gputop: on_incident: 1 notification was not sent before gputop exited:";
+    assert_eq!(first, expected, "{messages}");
+    assert!(second.starts_with(&format!("  train.py (PID {}", trainer.pid())), "{messages}");
+    let pid = pid();
+    wait_until("the end of the command", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
 /// A Prometheus server that scrapes an exporter each second.
 struct Prometheus {
     address: SocketAddr,

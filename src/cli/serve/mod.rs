@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use color_eyre::Result;
@@ -28,7 +28,7 @@ use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
 use super::{print, runtime, say};
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
-use crate::incident::Watcher;
+use crate::incident::{WatchResult, Watcher};
 use crate::model::text::{quoted, visible};
 use crate::model::units::Millis;
 #[cfg(local)]
@@ -134,20 +134,20 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     };
     if let (Some(path), Some(written)) = (&args.textfile, written) {
         // Remove the file on exit. Otherwise, the node exporter would serve its last values forever.
-        let _ = std::fs::remove_file(path);
+        written.remove_at(path);
     }
     drop(stop);
     remote::end_all();
+    let deadline = Instant::now() + FINISH_TIMEOUT;
     while let Some(watcher) = followers.join_next().await {
-        if let Ok(watcher) = watcher {
-            watcher.finish(FINISH_TIMEOUT);
+        let left = deadline.saturating_duration_since(Instant::now());
+        for found in watcher.map_or_else(|_| Vec::new(), |watcher| watcher.finish(left)) {
+            report(&found);
         }
     }
     result.map(|()| 0)
 }
 
-/// Returns the data source of each host, with the host's name unless it is this host.
-fn sources(
 /// Prints an error. Incidents are counted in the metrics.
 fn report(found: &WatchResult) {
     if let WatchResult::Error(why) = found {
@@ -155,6 +155,8 @@ fn report(found: &WatchResult) {
     }
 }
 
+/// Returns the data source of each host, with the host's name unless it is this host.
+fn sources(
     targets: Vec<Target>,
     interval: Millis,
     push: &PushArgs,
@@ -229,18 +231,13 @@ async fn write_files(
 }
 
 /// Replaces the file atomically. The mode of the new file follows the umask, so that a node exporter running as a
-/// different user can read the file.
-fn write_file(path: &Path, text: &[u8]) -> Result<()> {
-    // Use an extension other than `prom`, so that the node exporter ignores the file.
-    let part = path.with_extension(format!("{}.part", std::process::id()));
-    let write = || {
-        let _ = std::fs::remove_file(&part);
-        std::fs::File::create_new(&part)?.write_all(text)?;
-        std::fs::rename(&part, path)
-    };
-    let written = write();
-    if written.is_err() {
-        let _ = std::fs::remove_file(&part);
-    }
-    written.wrap_err_with(|| eyre!("cannot write {}", quoted(&path.to_string_lossy())))
+/// different user can read the file. The node exporter ignores the temporary file, whose extension is not `prom`.
+fn write_file(path: &Path, text: &[u8]) -> Result<FileId> {
+    let shown = || quoted(&path.to_string_lossy());
+    replace_with(path, 0o666, |file| file.write_all(text)).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => {
+            eyre!("cannot write {}: {error}, so it is not replaced. Name another file", shown())
+        }
+        _ => eyre!(error).wrap_err(format!("cannot write {}", shown())),
+    })
 }

@@ -125,12 +125,12 @@ pub async fn follow(
                     return watcher;
                 }
             },
-            found = watcher.next() => match found {
-                WatchResult::Incident(record) => {
+            found = watcher.next() => {
+                super::report(&found);
+                if let WatchResult::Incident(record) = found {
                     status.send_if_modified(|status| status.count(&record));
                 }
-                WatchResult::Error(why) => super::say(&format!("gputop: {why}\n")),
-            },
+            }
             _ = stopped.changed() => return watcher,
         }
     }

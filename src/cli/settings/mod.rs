@@ -41,8 +41,8 @@ use self::definition::{
 };
 use self::file::Written;
 use self::themes::AUTO;
-use crate::incident::IncidentSink;
 use crate::incident::Store;
+use crate::incident::{IncidentSink, Notifications};
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::model::{Millis, Permissions};
@@ -77,6 +77,8 @@ pub struct Settings {
     on_exit: bool,
     /// True if names of tensors may be stored.
     pub record_names: bool,
+    /// Notifications that are not sent yet.
+    pub notifications: Notifications,
     pub groups: Vec<Group>,
     /// Reason why the user's directories are not used, if any.
     pub unread: Option<DirectoryError>,
@@ -119,6 +121,7 @@ impl Settings {
             on_idle: self.on_idle,
             on_exit: self.on_exit,
             record_names: self.record_names,
+            notifications: self.notifications.clone(),
         })
     }
 
@@ -157,6 +160,7 @@ impl Settings {
             on_idle,
             on_exit,
             record_names: written.switch(&RECORD_NAMES).unwrap_or(false),
+            notifications: Notifications::default(),
             probe_interval: written.parsed(&PROBE_INTERVAL, quantities::probe_interval)?.flatten(),
             groups: written.groups.clone(),
             unread: None,
