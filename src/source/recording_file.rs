@@ -218,7 +218,7 @@ fn lock(file: &File, path: &Path) -> Result<(), RecordError> {
 fn check_holder(file: &File, path: &Path) -> Result<(), RecordError> {
     let mut lock = write_lock();
     let found = fcntl(file, FcntlArg::F_GETLK(&mut lock));
-    if found.is_err() || i32::from(lock.l_type) == i32::from(libc::F_UNLCK) {
+    if found.is_err() || lock.l_type == libc::F_UNLCK as libc::c_short {
         return Ok(());
     }
     // The kernel reports 0 for a process in another container, and a negative number for one on another host.
