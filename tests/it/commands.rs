@@ -464,7 +464,12 @@ fn a_recording_changed_by_another_program_is_reported() {
         if !is_noticed_at_once {
             signal(&record, Signal::SIGTERM);
         }
-        assert_eq!(record.0.wait().unwrap().code(), Some(2), "{name}");
+        let mut status = None;
+        wait_until("the end of the recording", || {
+            status = record.0.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(2), "{name}");
         let mut message = String::new();
         record.0.stderr.take().unwrap().read_to_string(&mut message).unwrap();
         let start = format!("gputop: {} was ", file.display());
