@@ -177,8 +177,8 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// The identity of a file that gputop wrote. A name may lead to another file by the time gputop deletes its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Identity of a file, independent of its names. A name may lead to another file by the time it is used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     device: u64,
     inode: u64,

@@ -1,8 +1,8 @@
 //! Runs the user's `on_incident` command once for each incident, from the gputop process that sees it first.
 //!
 //! `sh -c` runs the command in its own process group with the incident's JSON on standard input. The command is killed
-//! if it takes too long, and when gputop exits ([`Notifications`](super::Notifications)). Its standard output is discarded. If it fails, the error message contains the last line of its
-//! standard error.
+//! if it takes too long, and when gputop exits ([`Notifications`](super::Notifications)). Its standard output is
+//! discarded. If it fails, the error message contains the last line of its standard error.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;

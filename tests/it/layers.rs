@@ -37,7 +37,15 @@ const RULES: &[Rule] = &[
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",
-        may: &["open_files", "collect", "model", "redact", "diagnose::scan", "diagnose::recovery"],
+        may: &[
+            "open_files",
+            "collect",
+            "model",
+            "redact",
+            "user_files",
+            "diagnose::scan",
+            "diagnose::recovery",
+        ],
     },
     // Builds the request for the probe's child from the host's data.
     Rule { place: "collect/probe.rs", may: &["collect", "model", "probe", "user_files"] },

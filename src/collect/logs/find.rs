@@ -21,9 +21,7 @@ use super::journal::{Journal, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
 use super::stream::Stream;
-use super::tail::{
-    CREATION_UNCERTAINTY, Credentials, FileId, LogLocation, NoFile, Tail, start_offset,
-};
+use super::tail::{CREATION_UNCERTAINTY, Credentials, LogLocation, NoFile, Tail, start_offset};
 use crate::collect::clock::{boot_time, now_mono};
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
@@ -34,6 +32,7 @@ use crate::model::event::LogOrigin;
 use crate::model::text::visible;
 use crate::model::{Millis, Missing, Mono, Pid, ProcessKey, Reason, StartTicks};
 use crate::redact;
+use crate::user_files::FileId;
 
 /// File descriptors of standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];

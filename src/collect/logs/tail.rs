@@ -22,6 +22,7 @@ use super::content::LogContent;
 use crate::collect::process::stat::start_time;
 use crate::model::{Millis, Mono, ProcessKey};
 use crate::open_files::{LongLivedFile, room_for};
+use crate::user_files::FileId;
 
 /// Maximum size of one read. If more text was written, some of it is skipped.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
@@ -70,19 +71,6 @@ impl Credentials {
         let group = setfsgid(Gid::from_raw(self.group));
         let _restore = Restore(setfsuid(Uid::from_raw(self.user)), group);
         work()
-    }
-}
-
-/// Identity of a file, independent of its names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    pub fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
     }
 }
 
