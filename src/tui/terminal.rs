@@ -14,7 +14,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::fatal_signals;
+use super::signal_actions;
 use super::terminal_size::Bounded;
 use crate::diagnose::recovery::is_recovered;
 
@@ -92,8 +92,8 @@ impl Drop for Terminal {
 }
 
 fn take(mouse: bool) -> io::Result<()> {
-    fatal_signals::arm();
-    enable_raw_mode().inspect_err(|_| fatal_signals::disarm())?;
+    signal_actions::arm();
+    enable_raw_mode().inspect_err(|_| signal_actions::disarm())?;
     IS_SCREEN_OWNED.store(true, Ordering::SeqCst);
     let entered = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
     let entered = entered.and_then(|()| {
@@ -121,7 +121,7 @@ pub fn restore() {
     let _ = execute!(out, EndSynchronizedUpdate, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = out.flush();
-    fatal_signals::disarm();
+    signal_actions::disarm();
 }
 
 /// Installs a panic hook that restores the terminal before a main-thread panic is reported. A collector-thread panic is

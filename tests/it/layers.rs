@@ -147,7 +147,7 @@ const UNSAFE: &[&str] = &[
     "probe/child/cuda.rs",
     "run/unsafe_calls.rs",
     // A signal handler.
-    "tui/fatal_signals.rs",
+    "tui/signal_actions.rs",
 ];
 
 /// Words that may occur only in these places.
