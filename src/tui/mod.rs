@@ -62,7 +62,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyEventKind};
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::Signal;
 use ratatui::layout::Rect;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
@@ -78,6 +78,7 @@ use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
 use self::sessions::{Arrival, Session, Sessions};
+use self::signal_actions::StopTarget;
 use self::terminal::Terminal;
 use crate::model::document::Document;
 use crate::source::stream::Source;
@@ -277,7 +278,7 @@ impl Dashboard {
             Wake::JobDone(message) => self.sessions.on_screen().app.message = Some(message),
             // Redraw; the next draw uses the new size.
             Wake::Signal(Signal::SIGWINCH) => {}
-            Wake::Signal(Signal::SIGTSTP) => suspend(&mut self.terminal)?,
+            Wake::Signal(Signal::SIGTSTP) => self.suspend(StopTarget::Process)?,
             Wake::Signal(signal) => return Ok(Some(CloseReason::Signal(signal as i32))),
             Wake::Terminal(None | Some(Err(_))) => return Ok(Some(CloseReason::TerminalClosed)),
             Wake::Terminal(Some(Ok(event))) => {
@@ -327,7 +328,7 @@ impl Dashboard {
                     return Ok(Some(CloseReason::User));
                 }
             }
-            Effect::Suspend => suspend(&mut self.terminal)?,
+            Effect::Suspend => self.suspend(StopTarget::Group)?,
             Effect::Redraw => self.terminal.redraw()?,
             Effect::Copy(copied) => {
                 app.message = copy(copied, environment, &mut self.terminal, &mut self.jobs)?;
@@ -366,6 +367,17 @@ impl Dashboard {
             | Effect::Request(_) => {}
         }
         Ok(None)
+    }
+
+    /// Restores the terminal and stops gputop until the shell continues it. Does nothing if gputop was started with
+    /// SIGTSTP ignored, because whoever started it does not expect it to stop.
+    fn suspend(&mut self, target: StopTarget) -> io::Result<()> {
+        if self.signals.stop.is_none() {
+            return Ok(());
+        }
+        terminal::restore();
+        signal_actions::stop(target)?;
+        self.terminal.resume()
     }
 }
 
@@ -437,19 +449,12 @@ fn save_theme(
     jobs.start("the theme", move || theme_setting::save(&config, name)).err()
 }
 
-/// Restores the terminal and stops the gputop process until the shell continues it.
-fn suspend(terminal: &mut Terminal) -> io::Result<()> {
-    terminal::restore();
-    // Use SIGSTOP, because gputop catches SIGTSTP.
-    raise(Signal::SIGSTOP)?;
-    terminal.resume()
-}
-
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
-    stop: tokio::signal::unix::Signal,
+    /// `None` if gputop was started with SIGTSTP ignored.
+    stop: Option<tokio::signal::unix::Signal>,
     resize: tokio::signal::unix::Signal,
 }
 
@@ -459,7 +464,10 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,
-            stop: signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?,
+            stop: match signal_actions::ignores_stops() {
+                true => None,
+                false => Some(signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?),
+            },
             resize: signal(SignalKind::window_change())?,
         })
     }
@@ -469,7 +477,7 @@ impl Signals {
             _ = self.terminate.recv() => Signal::SIGTERM,
             _ = self.hang_up.recv() => Signal::SIGHUP,
             _ = self.interrupt.recv() => Signal::SIGINT,
-            _ = self.stop.recv() => Signal::SIGTSTP,
+            Some(_) = async { self.stop.as_mut()?.recv().await } => Signal::SIGTSTP,
             _ = self.resize.recv() => Signal::SIGWINCH,
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::fake_machine::{Guarded, STATE, gputop, has, wait_until};
+use crate::support::fake_machine::{Guarded, STATE, child_of, gputop, has, wait_until};
 use crate::support::terminal::{Launch, Terminal};
 
 /// Starts the command as the leader of its terminal, as an interactive shell does.
@@ -246,25 +246,6 @@ fn the_window_has_its_size_and_changes_it() {
         kill(child_of(terminal.pid(), &["gputop", "sh"]), Signal::SIGWINCH).unwrap();
         terminal.text().contains("14 88")
     });
-}
-
-/// Returns the process at the end of this chain of program names below `pid`.
-#[track_caller]
-fn child_of(pid: u32, path: &[&str]) -> Pid {
-    let mut at = pid;
-    for name in path {
-        wait_until(name, || child_named(at, name).is_some());
-        at = child_named(at, name).unwrap();
-    }
-    Pid::from_raw(at.cast_signed())
-}
-
-fn child_named(pid: u32, name: &str) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let mut children = children.split_whitespace().filter_map(|child| child.parse().ok());
-    children.find(|child: &u32| {
-        fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name)
-    })
 }
 
 #[test]

@@ -8,11 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::OFlag;
+use nix::libc;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::support::fake_machine::{
-    Guarded, INTERVAL, RealProcess, command, dashboard, gputop, on_gpu, wait_until,
+    Guarded, INTERVAL, RealProcess, child_of, command, dashboard, gputop, on_gpu, wait_until,
 };
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::gpu_shows;
@@ -49,31 +51,92 @@ fn keys_and_signals_that_end_it_give_the_terminal_back() {
     }
 }
 
-/// Waits until the process has stopped and its earlier output is on the screen.
-fn wait_stopped(terminal: &Terminal) {
-    wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
-    terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
+/// The dashboard as a job of a shell with job control, which does not change the terminal's modes itself. Each line typed
+/// while the job is stopped clears the screen and brings the job to the foreground.
+struct Job {
+    terminal: Terminal,
+    pid: Pid,
+}
+
+impl Job {
+    /// Starts the line, in which `GPUTOP` is the dashboard. `path` is the chain of program names from the shell to it.
+    fn start(fake: &FakeNvml, line: &str, path: &[&str]) -> Self {
+        // Not a loop, because bash leaves its loops when a job stops.
+        let script = format!(
+            "resume() {{
+                 jobs %1 >/dev/null 2>&1 || return
+                 read -r; printf '\\033[2J\\033[H'; fg >/dev/null; code=$?; resume
+             }}
+             {line}; code=$?; resume; exit $code"
+        );
+        let script = script.replace("GPUTOP", &format!("$GPUTOP -i {INTERVAL}"));
+        let terminal = Launch::program("bash")
+            .args(["--norc", "--noprofile", "-mc", &script])
+            .env("GPUTOP", env!("CARGO_BIN_EXE_gputop"))
+            .envs(fake.env())
+            .size(40, 120)
+            .start();
+        wait_overview(&terminal);
+        let pid = child_of(terminal.pid(), path);
+        Self { terminal, pid }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid, signal).unwrap();
+    }
+
+    fn wait_stopped(&self) {
+        self.terminal.wait_text("Stopped");
+        // In a script, the shell notices the stop of the script first.
+        wait_until("the stop", || run_state(self.pid) == Some('T'));
+        self.terminal.assert_restored();
+    }
+
+    fn resume(&self) {
+        self.terminal.send("\n");
+        wait_overview(&self.terminal);
+    }
+}
+
+/// Returns the signals that terminate a process by default, without SIGKILL and without SIGPIPE, which Rust's runtime
+/// ignores. The C library keeps the first real-time signals for itself.
+fn fatal_signals() -> Vec<libc::c_int> {
+    use Signal::*;
+    let others =
+        [SIGCHLD, SIGCONT, SIGKILL, SIGPIPE, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH];
+    let standard = (1..32).filter(|number| others.iter().all(|other| *other as i32 != *number));
+    standard.chain([libc::SIGRTMIN(), libc::SIGRTMIN() + 5, libc::SIGRTMAX()]).collect()
 }
 
 #[test]
-fn fatal_signals_give_the_terminal_back_and_end_it() {
+fn every_fatal_signal_gives_the_terminal_back_and_ends_it() {
     let fake = FakeNvml::h200s(1, "");
-    for signal in [Signal::SIGABRT, Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGQUIT] {
+    for signal in fatal_signals() {
         let terminal = dashboard(&fake).start();
         wait_overview(&terminal);
-        // Also after a suspension, when the terminal was set up again.
-        if signal == Signal::SIGSEGV {
-            terminal.send("\x1a");
-            wait_stopped(&terminal);
-            terminal.signal(Signal::SIGCONT);
-            wait_overview(&terminal);
-        }
-        terminal.signal(signal);
+        // nix has no name for real-time signals.
+        let pid = terminal.pid().to_string();
+        assert!(Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap().success());
         let status = terminal.wait_exit();
-        assert!(status.signal().is_some(), "{signal}: {status}");
+        match [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].contains(&signal) {
+            true => assert_eq!(status.exit_code(), 128 + signal.cast_unsigned()),
+            false => assert!(status.signal().is_some(), "{signal}: {status}"),
+        }
         terminal.assert_restored();
         assert_eq!(terminal.text().trim(), "", "{signal}");
     }
+}
+
+#[test]
+fn fatal_signals_give_the_terminal_back_also_after_a_suspension() {
+    let fake = FakeNvml::h200s(1, "");
+    let job = Job::start(&fake, "GPUTOP", &["gputop"]);
+    job.terminal.send("\x1a");
+    job.wait_stopped();
+    job.resume();
+    job.signal(Signal::SIGSEGV);
+    assert_eq!(job.terminal.wait_exit().exit_code(), 128 + Signal::SIGSEGV as u32);
+    job.terminal.assert_restored();
 }
 
 /// A program with a screen that fails; see `tests/failing_screen`.
@@ -96,17 +159,15 @@ fn a_stack_overflow_gives_the_terminal_back_before_it_is_reported() {
 #[test]
 fn keys_that_leave_work_also_while_a_line_is_typed() {
     let fake = FakeNvml::h200s(1, "");
-    let terminal = dashboard(&fake).start();
-    wait_overview(&terminal);
-    terminal.send("/abc");
-    terminal.wait_text("filter: abc");
-    terminal.send("\x1a");
-    wait_stopped(&terminal);
-    terminal.signal(Signal::SIGCONT);
-    wait_overview(&terminal);
-    terminal.wait_text("filter: abc");
-    terminal.send("\x03");
-    assert_exited_cleanly(&terminal, 0);
+    let job = Job::start(&fake, "GPUTOP", &["gputop"]);
+    job.terminal.send("/abc");
+    job.terminal.wait_text("filter: abc");
+    job.terminal.send("\x1a");
+    job.wait_stopped();
+    job.resume();
+    job.terminal.wait_text("filter: abc");
+    job.terminal.send("\x03");
+    assert_exited_cleanly(&job.terminal, 0);
 }
 
 #[test]
@@ -124,7 +185,7 @@ fn a_signal_ends_it_also_on_an_inner_screen_and_under_a_menu() {
 }
 
 /// Returns the kernel's letter for the process's state.
-fn run_state(pid: u32) -> Option<char> {
+fn run_state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next()
 }
@@ -132,29 +193,76 @@ fn run_state(pid: u32) -> Option<char> {
 #[test]
 fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 10");
-    let terminal = dashboard(&fake).start();
-    wait_overview(&terminal);
+    let job = Job::start(&fake, "GPUTOP", &["gputop"]);
     // By key, by the signal that `kill -TSTP` sends, and by key again.
     for (i, by_key) in [true, false, true].into_iter().enumerate() {
         if by_key {
-            terminal.send("\x1a");
+            job.terminal.send("\x1a");
         } else {
-            terminal.signal(Signal::SIGTSTP);
+            job.signal(Signal::SIGTSTP);
         }
-        wait_stopped(&terminal);
-        terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
-        terminal.assert_restored();
+        job.wait_stopped();
         // The window may have another size when it resumes.
-        terminal.resize(30, 100 + u16::try_from(i).unwrap());
+        job.terminal.resize(30, 100 + u16::try_from(i).unwrap());
         let sm = (50 + i).to_string();
         fake.replace(&format!("[[gpu]]\nsm = {sm}"));
-        terminal.signal(Signal::SIGCONT);
-        wait_overview(&terminal);
-        terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", &sm)]), "new figures");
-        assert!(terminal.screen().hide_cursor());
+        job.resume();
+        job.terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", &sm)]), "new figures");
+        assert!(job.terminal.screen().hide_cursor());
     }
-    terminal.send("q");
-    assert_exited_cleanly(&terminal, 0);
+    job.terminal.send("q");
+    assert_exited_cleanly(&job.terminal, 0);
+}
+
+/// Ctrl-Z stops the script too. Otherwise the shell would wait for the script, and the script for gputop.
+#[test]
+fn suspended_in_a_script_it_returns_to_the_shell() {
+    let fake = FakeNvml::h200s(1, "");
+    let job = Job::start(&fake, "sh -c 'GPUTOP; exit $?'", &["sh", "gputop"]);
+    for _ in 0..2 {
+        job.terminal.send("\x1a");
+        job.wait_stopped();
+        job.resume();
+    }
+    job.terminal.send("q");
+    assert_exited_cleanly(&job.terminal, 0);
+}
+
+/// A session leader (`ssh -t HOST gputop`) has no shell that could continue it, and a program that was started with the
+/// signal ignored does not stop either.
+#[test]
+fn without_a_shell_that_could_continue_it_it_does_not_stop() {
+    let fake = FakeNvml::h200s(1, "");
+    let ignored = format!("trap '' TSTP; exec $GPUTOP -i {INTERVAL}");
+    let ignored = Launch::shell(&ignored).env("GPUTOP", env!("CARGO_BIN_EXE_gputop"));
+    for (launch, is_ignored) in
+        [(dashboard(&fake), false), (ignored.envs(fake.env()).size(40, 120), true)]
+    {
+        let terminal = launch.start();
+        wait_overview(&terminal);
+        let entries = |terminal: &Terminal| {
+            let raw = terminal.raw();
+            raw.windows(8).filter(|bytes| bytes == b"\x1b[?1049h").count()
+        };
+        for by_key in [true, false, true] {
+            let before = entries(&terminal);
+            if by_key {
+                terminal.send("\x1a");
+            } else {
+                terminal.signal(Signal::SIGTSTP);
+            }
+            if !is_ignored {
+                wait_until("the screen to be taken again", || entries(&terminal) > before);
+            }
+        }
+        // It still handles keys.
+        terminal.send("/abc");
+        terminal.wait_text("filter: abc");
+        wait_overview(&terminal);
+        assert_eq!(entries(&terminal), if is_ignored { 1 } else { 4 });
+        terminal.send("\x03");
+        assert_exited_cleanly(&terminal, 0);
+    }
 }
 
 #[test]

@@ -93,6 +93,25 @@ impl RealProcess {
     }
 }
 
+/// Returns the process at the end of this chain of program names below `pid`.
+#[track_caller]
+pub fn child_of(pid: u32, path: &[&str]) -> nix::unistd::Pid {
+    let mut at = pid;
+    for name in path {
+        wait_until(name, || child_named(at, name).is_some());
+        at = child_named(at, name).unwrap();
+    }
+    nix::unistd::Pid::from_raw(at.cast_signed())
+}
+
+fn child_named(pid: u32, name: &str) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let mut children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    children.find(|child: &u32| {
+        std::fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name)
+    })
+}
+
 /// Returns a `[[process]]` of a scenario on this GPU, with additional lines.
 pub fn on_gpu(gpu: usize, process: &RealProcess, more: &str) -> String {
     format!("[[process]]\npid = {}\ngpu = {gpu}\n{more}\n", process.pid())
