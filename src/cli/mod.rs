@@ -12,7 +12,6 @@ mod allocator;
 #[cfg(local)]
 mod background_recorder;
 mod cards;
-mod closed_stdout;
 mod config;
 mod connect;
 mod dashboard;
@@ -48,6 +47,7 @@ mod serve;
 mod settings;
 mod slurm;
 mod snapshot;
+mod startup_state;
 mod summary;
 mod targets;
 #[cfg(any(test, not(local)))]
@@ -307,7 +307,7 @@ fn print_styled(text: &str) -> Result<()> {
 /// Prints text like [`print_styled`]. Returns false if standard output is a pipe whose reader has closed it.
 fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
-    if closed_stdout::is_closed() {
+    if startup_state::is_closed() {
         color_eyre::eyre::bail!(
             "cannot print: standard output is closed. Redirect it to a file or /dev/null"
         );

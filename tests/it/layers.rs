@@ -139,7 +139,7 @@ const RULES: &[Rule] = &[
 
 const UNSAFE: &[&str] = &[
     // Runs before the standard library.
-    "cli/closed_stdout.rs",
+    "cli/startup_state.rs",
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",
