@@ -307,7 +307,7 @@ fn print_styled(text: &str) -> Result<()> {
 /// Prints text like [`print_styled`]. Returns false if standard output is a pipe whose reader has closed it.
 fn write_out(text: &str) -> Result<bool> {
     use std::io::Write;
-    if startup_state::is_closed() {
+    if startup_state::is_stdout_closed() {
         color_eyre::eyre::bail!(
             "cannot print: standard output is closed. Redirect it to a file or /dev/null"
         );

@@ -14,7 +14,7 @@ use color_eyre::Result;
 
 use super::background_recorder::BackgroundRecorder;
 use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings, agent_options};
-use super::{say, say_styled};
+use super::{say, say_styled, startup_state};
 use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::host::pid_namespace;
 use crate::diagnose::recovery;
@@ -73,6 +73,8 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
         program: program.clone(),
         args: rest.to_vec(),
         environment: hook.as_ref().map(Hook::environment).unwrap_or_default(),
+        closed_streams: startup_state::closed_streams(),
+        ignores_sigpipe: startup_state::ignores_sigpipe(),
     };
     let rank = Rank::of_this_process();
     let capture = if args.no_capture { Capture::Files } else { Capture::All };

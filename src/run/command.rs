@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -16,7 +17,7 @@ use thiserror::Error;
 use super::pipes::PipedStreams;
 use super::signals::Signals;
 use super::terminal::Streams;
-use super::unsafe_calls;
+use super::unsafe_calls::{self, Inheritance};
 use crate::model::process::ProcessKey;
 use crate::model::stat_line::Stat;
 use crate::model::text::visible;
@@ -28,6 +29,10 @@ pub struct CommandLine {
     pub args: Vec<OsString>,
     /// Variables added to the inherited environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// Standard streams that were closed when gputop was started, and that the command must inherit closed.
+    pub closed_streams: Vec<RawFd>,
+    /// True if gputop was started with SIGPIPE ignored.
+    pub ignores_sigpipe: bool,
 }
 
 /// Reason why a command could not be started: the message and the exit code that a shell would use.
@@ -90,8 +95,9 @@ impl CommandLine {
         if let Some(pipe) = pipes.stdio(2) {
             command.stderr(pipe);
         }
-        unsafe_calls::before_exec(&mut command, signals.inherited_mask(), true);
-        let child = command.spawn().map_err(|_| self.exec(Some(signals)))?;
+        unsafe_calls::before_exec(&mut command, self.inheritance(Some(signals)), true);
+        let child = signals.while_starting(|| command.spawn());
+        let child = child.map_err(|_| self.exec(Some(signals)))?;
         Ok(ChildCommand { process: identity(child.id()), child, is_stopped: false })
     }
 
@@ -104,10 +110,22 @@ impl CommandLine {
     /// Replaces gputop with the command, which then runs without gputop. Returns only if the exec fails.
     pub(super) fn exec(&self, signals: Option<&Signals>) -> NotStarted {
         let mut command = self.command();
-        if let Some(signals) = signals {
-            unsafe_calls::before_exec(&mut command, signals.inherited_mask(), false);
-        }
+        unsafe_calls::before_exec(&mut command, self.inheritance(signals), false);
         self.failed(&command.exec())
+    }
+
+    fn inheritance(&self, signals: Option<&Signals>) -> Inheritance {
+        let ignores_sigchld = signals.is_some_and(Signals::ignores_sigchld);
+        let ignored = [(Signal::SIGPIPE, self.ignores_sigpipe), (Signal::SIGCHLD, ignores_sigchld)];
+        Inheritance {
+            mask: signals.map(Signals::inherited_mask),
+            ignored: ignored
+                .into_iter()
+                .filter(|(_, is_ignored)| *is_ignored)
+                .map(|(s, _)| s)
+                .collect(),
+            closed_streams: self.closed_streams.clone(),
+        }
     }
 
     fn failed(&self, error: &io::Error) -> NotStarted {

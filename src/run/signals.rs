@@ -28,9 +28,13 @@ const HANDLED_SIGNALS: [Signal; 11] = [
     Signal::SIGCHLD,
 ];
 
+/// Signals that a terminal sends to its foreground group. They are not blocked while the command is started.
+const TERMINAL_SIGNALS: [Signal; 3] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
+
 pub(super) struct Signals {
     fd: SignalFd,
     inherited_mask: SigSet,
+    ignores_sigchld: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +55,38 @@ impl Received {
 
 impl Signals {
     pub(super) fn block() -> nix::Result<Self> {
-        unsafe_calls::restore_sigchld_default()?;
+        let ignores_sigchld = unsafe_calls::restore_sigchld_default()?;
         let handled: SigSet = HANDLED_SIGNALS.into_iter().collect();
         let fd = SignalFd::with_flags(&handled, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let mut inherited_mask = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&handled), Some(&mut inherited_mask))?;
-        Ok(Self { fd, inherited_mask })
+        Ok(Self { fd, inherited_mask, ignores_sigchld })
+    }
+
+    /// Starts the command with `start`. Meanwhile, signals of the terminal take their default effect on gputop. Otherwise
+    /// a Ctrl-Z or Ctrl-C would be lost: before the fork, the command does not receive it, and gputop forwards no signal
+    /// that its group received. A command that is stopped before its exec also requires that gputop stops, because gputop
+    /// waits for the exec.
+    pub(super) fn while_starting<T>(&self, start: impl FnOnce() -> T) -> T {
+        let mut before = SigSet::empty();
+        let terminal: SigSet = TERMINAL_SIGNALS.into_iter().collect();
+        // A signal that was blocked when gputop started stays blocked, as it would for the command.
+        let unblocked =
+            terminal.iter().filter(|signal| !self.inherited_mask.contains(*signal)).collect();
+        let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&unblocked), Some(&mut before));
+        let result = start();
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+        result
     }
 
     /// Returns the signals that were blocked when gputop started.
     pub(super) fn inherited_mask(&self) -> SigSet {
         self.inherited_mask
+    }
+
+    /// Returns true if gputop was started with SIGCHLD ignored.
+    pub(super) fn ignores_sigchld(&self) -> bool {
+        self.ignores_sigchld
     }
 
     pub(super) fn next(&self) -> Option<Received> {

@@ -3,14 +3,17 @@
 //! No other file in `src/run` contains unsafe code.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::libc;
 use nix::pty::Winsize;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{
+    SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, raise, sigaction, sigprocmask,
+};
+use nix::unistd::{getpid, getppid};
 
 nix::ioctl_read_bad!(read_size, libc::TIOCGWINSZ, Winsize);
 nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
@@ -26,22 +29,50 @@ pub(super) fn copy_window_size(terminal: impl AsFd, pty: impl AsFd) {
 }
 
 /// Restores the default action of SIGCHLD, so that exited children can be waited for even if gputop was started with
-/// the signal ignored.
-pub(super) fn restore_sigchld_default() -> nix::Result<()> {
-    let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+/// the signal ignored. Returns true if it was ignored.
+pub(super) fn restore_sigchld_default() -> nix::Result<bool> {
     // SAFETY: no signal handler is installed, so no gputop code runs in a signal handler.
-    unsafe { nix::sys::signal::sigaction(Signal::SIGCHLD, &action) }?;
-    Ok(())
+    let before = unsafe { sigaction(Signal::SIGCHLD, &action(SigHandler::SigDfl)) }?;
+    Ok(matches!(before.handler(), SigHandler::SigIgn))
 }
 
-/// Prepares the child before exec: restores the signal mask that gputop was started with. If `hangs_up` is set, the
-/// child receives SIGHUP if gputop is killed, as it would if its terminal were closed.
-pub(super) fn before_exec(command: &mut Command, mask: SigSet, hangs_up: bool) {
+fn action(handler: SigHandler) -> SigAction {
+    SigAction::new(handler, SaFlags::empty(), SigSet::empty())
+}
+
+/// State of the process that gputop was started with, and that the command must inherit.
+pub(super) struct Inheritance {
+    /// Blocked signals. `None` if gputop has not changed them.
+    pub(super) mask: Option<SigSet>,
+    /// Ignored signals that gputop or Rust's runtime handle differently.
+    pub(super) ignored: Vec<Signal>,
+    /// Closed standard streams, in whose place Rust's runtime has opened `/dev/null`.
+    pub(super) closed_streams: Vec<RawFd>,
+}
+
+/// Prepares the child before exec: restores the state that gputop was started with. If `hangs_up` is set, the child
+/// receives SIGHUP if gputop is killed, as it would if its terminal were closed.
+pub(super) fn before_exec(command: &mut Command, inheritance: Inheritance, hangs_up: bool) {
+    let gputop = getpid();
     let prepare = move || {
+        for stream in &inheritance.closed_streams {
+            // SAFETY: the standard library has already placed the streams, and no value in the child owns this one.
+            unsafe { libc::close(*stream) };
+        }
+        for signal in &inheritance.ignored {
+            // SAFETY: no signal handler is installed.
+            unsafe { sigaction(*signal, &action(SigHandler::SigIgn)) }?;
+        }
         if hangs_up {
             set_pdeathsig(Signal::SIGHUP)?;
+            // gputop may have been killed before.
+            if getppid() != gputop {
+                raise(Signal::SIGHUP)?;
+            }
         }
-        nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        if let Some(mask) = &inheritance.mask {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None)?;
+        }
         Ok(())
     };
     // SAFETY: the closure makes only async-signal-safe system calls and allocates nothing.

@@ -324,6 +324,55 @@ fn what_a_process_inherits_is_the_same() {
 }
 
 #[test]
+fn closed_streams_stay_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("seen");
+    let look = "for fd in 0 1 2; do test -e /proc/$$/fd/$fd && s=${s}o || s=${s}c; done; \
+                echo $s >&7; exec /bin/echo hi";
+    let gputop = concat!(env!("CARGO_BIN_EXE_gputop"), " run");
+    for closed in 0..8 {
+        let redirects: String = ["0<&- ", "1>&- ", "2>&- "]
+            .iter()
+            .enumerate()
+            .filter(|(fd, _)| closed & 1 << fd != 0)
+            .map(|(_, redirect)| *redirect)
+            .collect();
+        let open: String = (0..3).map(|fd| if closed & 1 << fd != 0 { 'c' } else { 'o' }).collect();
+        let code = if closed & 2 != 0 { 1 } else { 0 };
+        // On a terminal with and without a pty between, and with a pipe.
+        for (prefix, rest) in
+            [("", ""), (gputop, ""), (gputop, "| cat >&2"), (&format!("{gputop} --no-capture"), "")]
+        {
+            let separator = if prefix.is_empty() { "" } else { " --" };
+            let line = format!(
+                "{{ {prefix}{separator} sh -c '{look}' {redirects}; echo $? >&7; }} 7>{} {rest}",
+                file.display()
+            );
+            Launch::shell(&line).start().wait_exit();
+            let seen = fs::read_to_string(&file).unwrap();
+            assert_eq!(seen, format!("{open}\n{code}\n"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    // SIGPIPE is ignored by Rust's runtime, and SIGCHLD is needed by gputop.
+    for ignored in ["PIPE", "CHLD", "INT QUIT TSTP USR1", "PIPE CHLD HUP TERM"] {
+        let seen = |gputop: &str| {
+            let line = format!("trap '' {ignored}; exec {gputop} grep SigIgn /proc/self/status");
+            let terminal = Launch::program("bash").args(["-c", &line]).start();
+            assert_eq!(terminal.wait_exit().exit_code(), 0);
+            text(&terminal.raw())
+        };
+        let bare = seen("");
+        assert!(bare.contains("SigIgn"), "{bare}");
+        let gputop = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
+        assert_eq!(bare, seen(gputop), "{ignored}");
+    }
+}
+
+#[test]
 fn control_c_reaches_the_command() {
     let terminal = script("echo ready; exec sleep 1000").start();
     terminal.wait_text("ready");
@@ -553,14 +602,16 @@ fn unread_input_goes_to_the_shell() {
 #[test]
 fn in_the_background_it_works_until_it_wants_the_keyboard() {
     let terminal = interactive();
-    line(&terminal, "GPUTOP sh -c 'echo o\"\"ne; read a; echo got $a; read b; echo got $b'");
-    terminal.wait_text("one");
+    // The typed line is echoed, so the text to wait for must not be in it, nor in a path.
+    let read = "read a; echo got $a; read b; echo got $b";
+    line(&terminal, &format!("GPUTOP sh -c 'echo sum $((40 + 2)); {read}'"));
+    terminal.wait_text("sum 42");
     terminal.send("\x1a");
     terminal.wait_text("Stopped");
     line(&terminal, "bg");
     // It stops again by itself when it reads.
-    line(&terminal, "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 2))");
-    terminal.wait_text("again 42");
+    line(&terminal, "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 3))");
+    terminal.wait_text("again 43");
     line(&terminal, "fg");
     terminal.send("x\n");
     terminal.wait_text("got x");
@@ -572,6 +623,30 @@ fn in_the_background_it_works_until_it_wants_the_keyboard() {
     terminal.wait_text("code 5");
     terminal.send("exit\n");
     terminal.wait_exit();
+}
+
+/// Ctrl-Z at each step of the start: before gputop blocks the signal, before the fork, before the exec, and after it.
+#[test]
+fn control_z_in_the_first_milliseconds_stops_it() {
+    for delay in 0..40 {
+        let terminal = interactive();
+        line(&terminal, "GPUTOP sh -c 'echo sum $((40 + 2)); exec cat'");
+        let pid = child_of(terminal.pid(), &["gputop"]);
+        // Only this wait is for a time: it chooses the step.
+        std::thread::sleep(Duration::from_micros(250 * delay));
+        // Until then, the shell would receive the signal.
+        wait_until("gputop in the foreground", || terminal.foreground() == Some(pid));
+        terminal.send("\x1a");
+        terminal.wait_for(is_at_prompt, &format!("the stop {delay} steps after the start"));
+        wait_shell(&terminal);
+        type_until(&terminal, "fg", "the shell to run fg", || terminal.is_cooked());
+        terminal.wait_text("sum 42");
+        type_until(&terminal, "second", "the line", || terminal.text().contains("second\nsecond"));
+        terminal.send("\x04");
+        wait_shell(&terminal);
+        terminal.send("exit\n");
+        terminal.wait_exit();
+    }
 }
 
 #[test]

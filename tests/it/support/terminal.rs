@@ -174,6 +174,11 @@ impl Terminal {
         self.pid.as_raw().cast_unsigned()
     }
 
+    /// Returns the leader of the terminal's foreground group.
+    pub fn foreground(&self) -> Option<Pid> {
+        self.master.process_group_leader().map(Pid::from_raw)
+    }
+
     /// Returns the start time.
     pub fn started(&self) -> Instant {
         self.started
