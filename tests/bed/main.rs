@@ -21,6 +21,8 @@
 
 mod compare;
 mod differential;
+#[path = "../it/support/executable.rs"]
+mod executable;
 mod failed_allocation;
 #[path = "../it/support/fake_nvml.rs"]
 mod fake_nvml;

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::compare::{differences, map_violations};
+use crate::executable;
 use crate::harness::{Harness, Launch, Release, newest, releases};
 use crate::reader::{self, Run};
 
@@ -380,7 +381,7 @@ fn as_nobody() -> Option<Command> {
 /// Copies gputop to a folder where `nobody` can start it.
 fn public_reader(dir: &Path) -> PathBuf {
     let program = dir.join("gputop");
-    fs::copy(reader::program(), &program).unwrap();
+    executable::copy(reader::program(), &program);
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     program
 }

@@ -2,9 +2,9 @@
 //! children get the original limit back.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use crate::support::executable;
 use crate::support::fake_machine::{INTERVAL, RealProcess, gputop, is_host, on_gpu, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::terminal::Launch;
@@ -56,8 +56,7 @@ fn a_child_gets_the_original_limit_back() {
         seen.display(),
         seen.display()
     );
-    fs::write(&ssh, script).unwrap();
-    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&ssh, &script);
     let path = std::env::var("PATH").unwrap();
     let recording = folder.path().join("node1.gputop");
     let args = ["record", "node1", "-o", recording.to_str().unwrap()];

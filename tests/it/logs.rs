@@ -19,6 +19,7 @@ use gputop::protocol::{Line, Update};
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, report_finished};
+use crate::support::executable;
 use crate::support::fake_machine::{
     Guarded, RealProcess, command, dashboard, has, is_host, on_gpu, wait_until,
 };
@@ -793,10 +794,8 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
 
 /// Writes a script that replaces an external program.
 fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
     let path = dir.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&path, &format!("#!/bin/sh\n{script}\n"));
     path
 }
 
@@ -926,7 +925,7 @@ fn the_log_that_screen_keeps_is_followed() {
     // A program named `screen` with a terminal and a log, as with `screen -L`. The real screen is not needed.
     let dir = tempfile::tempdir().unwrap();
     let screen = dir.path().join("screen");
-    fs::copy("/bin/sh", &screen).unwrap();
+    executable::copy("/bin/sh", &screen);
     let file = dir.path().join("screenlog.0");
     fs::write(&file, "CUDA error: too old\n").unwrap();
     wait_old(&file);

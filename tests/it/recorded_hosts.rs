@@ -2,10 +2,10 @@
 //! reached or the recorder was killed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::support::executable;
 use crate::support::fake_machine::{Guarded, gputop, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::gpu_shows;
@@ -29,9 +29,7 @@ impl TwoHosts {
             let set: String = set.collect();
             let script =
                 format!("#!/bin/sh\nexec env {set}{} agent\n", env!("CARGO_BIN_EXE_gputop"));
-            let path = home.path().join(name);
-            fs::write(&path, script).unwrap();
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            executable::write(home.path().join(name), &script);
         }
         Self { home, fakes }
     }

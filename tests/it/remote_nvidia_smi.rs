@@ -1,11 +1,11 @@
 //! Hosts without gputop, over a real sshd: what their `nvidia-smi` reports, and what it does not.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 
+use crate::support::executable;
 use crate::support::fake_machine::{self, RealProcess, is_host, wait_until};
 use crate::support::fake_nvidia_smi::NvidiaSmi;
 use crate::support::fake_nvml::FakeNvml;
@@ -212,11 +212,7 @@ fn unusable_remote_gputop_falls_back_to_nvidia_smi() {
         return;
     }
     let (sshd, _smi) = host();
-    let put = |script: &str| {
-        let path = sshd.at("bin/gputop");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let put = |script: &str| executable::write(sshd.at("bin/gputop"), script);
     put("#!/bin/sh\necho 'version GLIBC_2.99 not found' >&2\nexit 1\n");
     let terminal = dashboard(&sshd);
     terminal.wait_text("reduced 1s");

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::executable;
 use crate::support::fake_machine::{Guarded, STATE, child_of, gputop, has, wait_until};
 use crate::support::terminal::{Launch, Terminal};
 
@@ -108,8 +108,7 @@ fn unrunnable_command_is_one_sentence() {
     let file = folder.path().join("plain");
     fs::write(&file, "echo\n").unwrap();
     let lost = folder.path().join("lost");
-    fs::write(&lost, "#!/no/such/interpreter\n").unwrap();
-    fs::set_permissions(&lost, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&lost, "#!/no/such/interpreter\n");
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let missing = path(&folder.path().join("missing"));
     let table = [
@@ -135,8 +134,7 @@ fn unrunnable_command_is_one_sentence() {
 fn a_script_without_a_first_line_is_run_by_the_shell() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plain");
-    fs::write(&file, "echo run; exit 7\n").unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&file, "echo run; exit 7\n");
     let result = output([&file]);
     assert_eq!((result.status.code(), text(&result.stdout).as_str()), (Some(7), "run\n"));
     let terminal = on_terminal([&file]).start();

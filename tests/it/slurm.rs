@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::executable;
 use crate::support::fake_machine::{self, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::terminal::Launch;
@@ -281,8 +282,7 @@ fn install_documented_scripts(folder: &Path, fake: &FakeNvml) -> String {
     fs::create_dir(&bin).unwrap();
     let write = |name: &str, text: &str| {
         let path = bin.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&path, text);
         path
     };
     write("systemd-run", SYSTEMD_RUN);

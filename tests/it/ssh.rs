@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::support::executable;
 use crate::support::fake_machine::{gputop, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::gpu_shows;
@@ -257,8 +258,7 @@ fn other_protocol_is_reported_and_push_replaces_it() {
     let there = sshd.at("home/.local/bin/gputop");
     fs::create_dir_all(there.parent().unwrap()).unwrap();
     let greets = "#!/bin/sh\necho 'gputop-agent protocol=99 version=7.1'\n";
-    fs::write(&there, greets).unwrap();
-    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&there, greets);
     let (code, message) = refusal(&sshd, &["--no-push", "far"]);
     assert_eq!(code, Some(2), "{message}");
     assert_eq!(
@@ -346,8 +346,7 @@ impl HostileHost {
             "#!/bin/sh\necho noise\necho 'more noise' >&2\n{lines}\neval \"$SSH_ORIGINAL_COMMAND\"\n"
         );
         let path = self.login.path().join("login");
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&path, &script);
         let tape = self.sshd.at("tape.gpt.zst");
         let args = ["--push", "--force", "--for", "1s", "-o", tape.to_str().unwrap(), "far"];
         refusal(&self.sshd, &args)
@@ -391,9 +390,7 @@ fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
     for (folder, names) in [("my tools", "sh cat mkdir chmod mv rm cksum"), ("here", "sh gputop")] {
         fs::create_dir(home.join(folder)).unwrap();
         for name in names.split(' ') {
-            let path = home.join(folder).join(name);
-            fs::write(&path, evil).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            executable::write(home.join(folder).join(name), evil);
         }
     }
     let lines = format!(

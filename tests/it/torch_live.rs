@@ -19,6 +19,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::{Bytes, Pid, StartTicks};
 use nix::sys::signal::{Signal, kill};
 
+use crate::support::executable;
 use crate::support::torch_target::Target;
 
 const PROC: &str = "/proc";
@@ -336,7 +337,7 @@ fn reachable(directory: &Path) -> Option<PathBuf> {
     }
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.join("gputop");
-    std::fs::copy(env!("CARGO_BIN_EXE_gputop"), &copy).unwrap();
+    executable::copy(env!("CARGO_BIN_EXE_gputop"), &copy);
     Some(copy)
 }
 
@@ -366,7 +367,7 @@ fn a_process_that_made_itself_unreadable_is_denied_to_its_own_user() {
     let dump = directory.path().join("dump.zst");
     std::fs::copy(dump_path(), &dump).unwrap();
     let binary = directory.path().join("it");
-    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    executable::copy(std::env::current_exe().unwrap(), &binary);
     let target = Target::start_with(&dump, |command| {
         command.env("GPUTOP_TEST_UNDUMPABLE", "1");
         if is_root {

@@ -8,6 +8,7 @@ use nix::libc;
 use nix::unistd::ForkResult;
 use serde_json::Value;
 
+use crate::support::executable;
 use crate::support::fake_machine::{
     Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until,
 };
@@ -67,7 +68,7 @@ fn unclaimed_memory_says_what_is_known() {
     // Part of the same test: in a parallel test, the half above would see the server.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("nvidia-cuda-mps-server");
-    std::fs::copy("/bin/cat", &program).unwrap();
+    executable::copy("/bin/cat", &program);
     let server = RealProcess::program(&program);
     wait_until("its name", || {
         let comm = std::fs::read_to_string(format!("/proc/{}/comm", server.pid()));

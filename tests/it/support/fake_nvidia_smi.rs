@@ -2,8 +2,9 @@
 #![allow(dead_code)]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+
+use super::executable;
 
 /// Properties that driver 580 lists, limited to those that matter here, each with a line of prose.
 const NEW_NAMES: &str = r#"List of valid properties to query for the switch "--query-gpu":
@@ -111,9 +112,7 @@ pub struct NvidiaSmi {
 impl NvidiaSmi {
     /// Installs an `nvidia-smi` with one GPU and no processes.
     pub fn install(folder: PathBuf) -> Self {
-        let path = folder.join("nvidia-smi");
-        fs::write(&path, include_str!("nvidia_smi.sh")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(folder.join("nvidia-smi"), include_str!("nvidia_smi.sh"));
         let smi = Self { folder };
         smi.write("help", NEW_NAMES);
         smi.write("apps", "");

@@ -6,6 +6,8 @@ pub mod cuda_program;
 #[cfg(target_os = "linux")]
 pub mod disconnect_day;
 #[cfg(target_os = "linux")]
+pub mod executable;
+#[cfg(target_os = "linux")]
 pub mod fake_hosts;
 #[cfg(target_os = "linux")]
 pub mod fake_machine;

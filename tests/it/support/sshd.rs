@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::executable;
 use super::fake_machine::wait_until;
 use super::fake_nvml::FakeNvml;
 use super::terminal::Launch;
@@ -40,9 +41,10 @@ fn ssh_keygen(file: &Path) {
     assert!(command.status().unwrap().success());
 }
 
-fn write(path: PathBuf, text: &str, mode: u32) {
+/// Writes a file that only its owner can read, as ssh requires.
+fn write(path: PathBuf, text: &str) {
     fs::write(&path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 impl Sshd {
@@ -73,7 +75,7 @@ impl Sshd {
             host = at("host").display(),
             authorized = at("authorized").display(),
         );
-        write(at("sshd.conf"), &configuration, 0o600);
+        write(at("sshd.conf"), &configuration);
         let mut server = Command::new(SSHD);
         server.args(["-D", "-e", "-f"]).arg(at("sshd.conf"));
         server.stderr(fs::File::create(at("sshd.log")).unwrap());
@@ -96,7 +98,7 @@ impl Sshd {
     /// its `ssh` is a script that names this file.
     pub fn write_client(&self, more: &str) {
         let key = fs::read_to_string(self.at("host.pub")).unwrap();
-        write(self.at("known"), &format!("[127.0.0.1]:{} {key}", self.port), 0o600);
+        write(self.at("known"), &format!("[127.0.0.1]:{} {key}", self.port));
         let configuration = format!(
             "{more}\nHost far\n HostName 127.0.0.1\n Port {}\n\nHost *\n IdentityFile {}\n IdentitiesOnly yes\n\
              \x20UserKnownHostsFile {}\n GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n LogLevel ERROR\n",
@@ -104,10 +106,10 @@ impl Sshd {
             self.at("user").display(),
             self.at("known").display(),
         );
-        write(self.at("ssh.conf"), &configuration, 0o600);
+        write(self.at("ssh.conf"), &configuration);
         let script =
             format!("#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n", self.at("ssh.conf").display());
-        write(self.at("client/ssh"), &script, 0o755);
+        executable::write(self.at("client/ssh"), &script);
     }
 
     /// Encrypts the client's key with this passphrase.
