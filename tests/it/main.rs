@@ -45,6 +45,8 @@ mod hook;
 #[cfg(target_os = "linux")]
 mod hostile_input;
 #[cfg(target_os = "linux")]
+mod hostile_processes;
+#[cfg(target_os = "linux")]
 mod incident_scene;
 #[cfg(target_os = "linux")]
 mod incidents;

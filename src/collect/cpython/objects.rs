@@ -13,10 +13,13 @@ use crate::collect::memory::is_pointer;
 use crate::model::text::visible;
 
 const MAX_CACHED: usize = 50_000;
+/// Maximum number of cached types, each of which needs up to 2 KiB.
+const MAX_TYPES: usize = 16_384;
 /// Maximum length of a key or attribute name in characters.
 const MAX_TEXT: usize = 120;
 const MAX_TYPE_NAME: usize = 120;
 const MAX_BASES: usize = 12;
+/// Maximum number of slots of a class and its bases, and of entries read in the table of each of them.
 const MAX_MEMBERS: u64 = 64;
 const ENTRIES_PER_READ: u64 = 2_048;
 
@@ -180,7 +183,7 @@ impl<'a> Python<'a> {
         }
         let found = self.read_type(address).map(Rc::new);
         let mut types = self.types.borrow_mut();
-        if types.len() >= MAX_CACHED {
+        if types.len() >= MAX_TYPES {
             types.clear();
         }
         types.insert(address, found.clone());
@@ -253,7 +256,7 @@ impl<'a> Python<'a> {
             };
             let is_object =
                 OBJECT_MEMBERS.iter().any(|&kind| u64::from(kind) == words[1] & 0xffff_ffff);
-            if is_object && words[2] < 4_096 {
+            if is_object && words[2] < 4_096 && (into.len() as u64) < MAX_MEMBERS {
                 into.push((words[2], words[0]));
             }
         }
@@ -402,6 +405,7 @@ impl<'a> Python<'a> {
         };
         let mut done = 0;
         while done < count {
+            self.within_time()?;
             let batch = ENTRIES_PER_READ.min(count - done);
             let len = usize::try_from(batch).ok()?;
             let at = first.checked_add(done * entry_words * 8)?;
@@ -421,6 +425,12 @@ impl<'a> Python<'a> {
         }
         self.note_items(all);
         Some(())
+    }
+
+    /// Returns `None` if the time limit is reached. Reads from the cache succeed even then, so a loop over the items of
+    /// a container must check the limit itself.
+    fn within_time(&self) -> Option<()> {
+        (!self.reader.budget.is_over()).then_some(())
     }
 
     fn max_items(&self) -> u64 {
@@ -484,6 +494,7 @@ impl<'a> Python<'a> {
         };
         let mut done = 0;
         while done < count {
+            self.within_time()?;
             let batch = ENTRIES_PER_READ.min(count - done);
             let at = first.checked_add(done * 8)?;
             for item in self.reader.words(at, usize::try_from(batch).ok()?)? {
@@ -505,6 +516,7 @@ impl<'a> Python<'a> {
         let table = self.reader.pointer(set.checked_add(40)?)?;
         let mut done = 0;
         while done < slots {
+            self.within_time()?;
             let batch = ENTRIES_PER_READ.min(slots - done);
             let at = table.checked_add(done * 16)?;
             let words = self.reader.words(at, usize::try_from(batch * 2).ok()?)?;
@@ -525,6 +537,7 @@ impl<'a> Python<'a> {
         let [mut block, last, mut index, last_index] = words[..] else { return None };
         let mut count = 0;
         while count < self.max_items() && is_pointer(block) {
+            self.within_time()?;
             let end = if block == last { last_index.wrapping_add(1) } else { BLOCK_ITEMS };
             while index < end.min(BLOCK_ITEMS) {
                 visit(self.reader.word(block.checked_add(8 + index * 8)?)?, count);

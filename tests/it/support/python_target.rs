@@ -1,8 +1,8 @@
 //! A Python program with the memory of a dump: like [`torch_target`](super::torch_target), but with a Python stack to
 //! read.
 //!
-//! The program `train.py` maps the memory of a plan and waits in a function `step`. For each line `ADDRESS VALUE` that
-//! it receives, it writes a word.
+//! The program `train.py` maps the memory of a plan, runs more code of a test, and waits in a function `step`. For each
+//! line `ADDRESS VALUE` that it receives, it writes a word.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,6 +48,7 @@ def main():
         ctypes.memmove(address, data, len(data))
     for address, length in plan['executable']:
         libc.mprotect(address, length, 5)
+    exec(plan['code'], globals())
     print('ready', flush=True)
     step()
 
@@ -61,14 +62,19 @@ pub struct PythonTarget {
 
 impl PythonTarget {
     pub fn start(python: &Path, dump: &Path) -> Self {
-        (0..10).find_map(|_| Self::try_start(python, dump)).expect("a free place")
+        Self::with(python, dump, "")
     }
 
-    fn try_start(python: &Path, dump: &Path) -> Option<Self> {
+    /// Like [`start`](Self::start), with code that the program runs in its main module.
+    pub fn with(python: &Path, dump: &Path, code: &str) -> Self {
+        (0..10).find_map(|_| Self::try_start(python, dump, code)).expect("a free place")
+    }
+
+    fn try_start(python: &Path, dump: &Path, code: &str) -> Option<Self> {
         // Deleted once the program is ready. Its mappings remain, as with a library that was replaced.
         let folder = tempfile::tempdir().unwrap();
         let [plan, program] = ["plan", "train.py"].map(|name| folder.path().join(name));
-        fs::write(&plan, plan_of(dump, folder.path())).unwrap();
+        fs::write(&plan, plan_of(dump, folder.path(), code)).unwrap();
         fs::write(&program, PROGRAM).unwrap();
         let mut command = Command::new(python);
         command.arg(&program).arg(&plan).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -96,7 +102,7 @@ impl PythonTarget {
 }
 
 /// Returns the plan: which bytes to map at which addresses.
-fn plan_of(dump: &Path, folder: &Path) -> String {
+fn plan_of(dump: &Path, folder: &Path, code: &str) -> String {
     let mut dump = Dump::from_bytes(&fs::read(dump).unwrap()).unwrap();
     let maps = dump.maps().unwrap();
     let files = maps.iter().map(|map| {
@@ -116,6 +122,7 @@ fn plan_of(dump: &Path, folder: &Path) -> String {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
     let executable = maps.iter().filter(|map| map.executable);
     json!({
+        "code": code,
         "places": places,
         "bytes": bytes.iter().map(|(at, bytes)| (at, hex(bytes))).collect::<Vec<_>>(),
         "executable": executable.map(|map| (map.start, map.end - map.start)).collect::<Vec<_>>(),

@@ -22,6 +22,7 @@ mod scan;
 mod tensors;
 mod wanted;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -51,9 +52,13 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Millis, Pid};
 
-/// Percentages of the time limit after which the heap scan and the search for names stop.
+/// Percentages of the time limit after which the heap scan, the search for names, and their rendering stop.
 const SCAN_PERCENT: u32 = 60;
 const NAMES_PERCENT: u32 = 90;
+const PATHS_PERCENT: u32 = 95;
+/// The names and paths of tensors may use this fraction of the memory limit: a quarter. A path of 60 references with long
+/// names needs 10 KB.
+const NAMES_SHARE: usize = 4;
 /// Maximum number of threads that scan the heaps. The scan copies all heaps, which takes 0.3 ms of one CPU for each MiB.
 const MAX_SCAN_THREADS: usize = 4;
 /// Libraries with their own malloc, whose allocations lack the headers of glibc's malloc.
@@ -446,7 +451,32 @@ impl<'a> PythonTensors<'a> {
                 "The {limit} limit ended the search for names: {count} tensors remain unnamed."
             ));
         }
-        self.objects.iter().map(|tensor| names.path_of(tensor.object)).collect()
+        self.paths(&names, blocks)
+    }
+
+    /// Returns the names that were found, for the largest blocks first until they exceed the memory limit.
+    fn paths(&self, names: &Names<'_>, blocks: &Blocks) -> Vec<Option<NamedPath>> {
+        let budget = self.tensors.classes.reader.budget;
+        let mut order: Vec<usize> = (0..self.objects.len()).collect();
+        order.sort_by_key(|&index| Reverse(blocks.size_at(self.objects[index].data)));
+        let mut paths = vec![None; self.objects.len()];
+        let mut memory = 0;
+        for (done, index) in order.into_iter().enumerate() {
+            if budget.is_beyond(PATHS_PERCENT) {
+                break;
+            }
+            if memory > budget.options.memory_limit / NAMES_SHARE {
+                let count = self.objects.len() - done;
+                budget.limits.add_end(format!(
+                    "The memory limit ended the search for names: {count} tensors remain unnamed."
+                ));
+                break;
+            }
+            let path = names.path_of(self.objects[index].object);
+            memory += path.as_ref().map_or(0, NamedPath::memory);
+            paths[index] = path;
+        }
+        paths
     }
 
     /// Returns the bytes that each tensor's graph keeps alive, by tensor address. Bytes shared by several graphs are
@@ -503,9 +533,13 @@ impl<'a> PythonTensors<'a> {
         names: &[Option<NamedPath>],
         assignment: &mut BlockAssignment,
     ) {
+        let max_memory = self.tensors.classes.reader.budget.options.memory_limit / NAMES_SHARE;
+        let mut memory = 0;
         for SavedTensor { implementation, node, root } in saved {
             let Some(tensor) = self.others.get(implementation).cloned() else { continue };
-            let root = names.get(*root).and_then(Option::as_ref);
+            // Each of them has a copy of the root's path.
+            let root = names.get(*root).and_then(Option::as_ref).filter(|_| memory < max_memory);
+            memory += root.map_or(0, NamedPath::memory);
             let mut path = root.map(|root| root.path.clone()).unwrap_or_default();
             path.push(format!("saved by {node}"));
             assignment.add(HolderCandidate {

@@ -37,6 +37,10 @@ const MANY_ITEMS: u64 = 4_096;
 const MANY_ITEMS_COST: u16 = 40;
 /// Maximum size of an object of unknown type whose words are followed as pointers, in bytes.
 const MAX_OPAQUE_BYTES: u64 = 512;
+/// Maximum number of modules and running functions. Large programs have a few thousand.
+const MAX_ROOTS: usize = 1 << 16;
+/// Maximum number of attributes of one object that are searched, because they are collected first.
+const MAX_ATTRIBUTES: usize = 1 << 16;
 /// Maximum number of additional tensor names, such as those of tied weights.
 const MAX_ALIASES: usize = 4_096;
 
@@ -101,6 +105,14 @@ pub struct NamedPath {
     pub cost: u32,
     pub path: Vec<String>,
     pub aliases: Vec<String>,
+}
+
+impl NamedPath {
+    /// Returns the approximate memory of the name in bytes.
+    pub fn memory(&self) -> usize {
+        let strings = std::iter::once(&self.name).chain(&self.path).chain(&self.aliases);
+        strings.map(|text| size_of::<String>() + text.len()).sum()
+    }
 }
 
 /// Objects reached so far, and a queue of objects to expand.
@@ -293,6 +305,16 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// Returns true if there are already `max` roots.
+    fn has_roots(&self, max: usize) -> bool {
+        let is_full = self.roots.len() >= max;
+        if is_full {
+            let sentence = format!("Only {max} modules and functions were searched.");
+            self.python.reader.budget.limits.add_end(sentence);
+        }
+        is_full
+    }
+
     fn add_root(&mut self, text: String, is_shown: bool) -> Step {
         self.roots.push(Root { text, is_shown });
         Step::Root(u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX))
@@ -302,9 +324,12 @@ impl<'a> Names<'a> {
         let mut found = Vec::new();
         self.python.dict_entries(modules, &mut |key, module| {
             found.extend(self.python.text(key).map(|name| (name, module)));
-            true
+            found.len() <= MAX_ROOTS
         });
         for (name, module) in found {
+            if self.has_roots(MAX_ROOTS) {
+                return;
+            }
             let package = name.split('.').next().unwrap_or_default();
             let is_main = &*name == "__main__";
             let cost = match package {
@@ -330,6 +355,10 @@ impl<'a> Names<'a> {
             python.reader.budget.limits.add_end(sentence);
         }
         for (depth, &frame) in frames.iter().rev().enumerate() {
+            // Leave room for the modules.
+            if self.has_roots(MAX_ROOTS / 2) {
+                return;
+            }
             let Some(function) = python.frame_function(frame) else { continue };
             let thread = if number == 0 { String::new() } else { format!("thread {number}: ") };
             let root = self.add_root(format!("{thread}{function}()"), false);

@@ -1,7 +1,7 @@
 //! Adds the references from Python objects to the search. Each reference has an extra cost, which helps to decide which
 //! of several names a tensor gets.
 
-use super::{Edge, MAX_OPAQUE_BYTES, Names, Step};
+use super::{Edge, MAX_ATTRIBUTES, MAX_OPAQUE_BYTES, Names, Step};
 use crate::collect::cpython::objects::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
 
@@ -184,6 +184,12 @@ impl Names<'_> {
         let python = self.python;
         let mut found: Vec<(u64, u64)> = Vec::new();
         python.attributes(parent.object, class, &mut |name, value| {
+            if found.len() == MAX_ATTRIBUTES {
+                let sentence =
+                    format!("Only {MAX_ATTRIBUTES} attributes of each object were searched.");
+                python.reader.budget.limits.add_end(sentence);
+                return false;
+            }
             found.push((name, value));
             true
         });
