@@ -628,7 +628,8 @@ fn in_the_background_it_works_until_it_wants_the_keyboard() {
 fn control_z_in_the_first_milliseconds_stops_it() {
     for delay in 0..40 {
         let terminal = interactive();
-        line(&terminal, "GPUTOP sh -c 'echo sum $((40 + 2)); exec cat'");
+        // It prints nothing, because Ctrl-Z discards output that the terminal has not shown yet.
+        line(&terminal, "GPUTOP cat");
         let pid = child_of(terminal.pid(), &["gputop"]);
         // Only this wait is for a time: it chooses the step.
         std::thread::sleep(Duration::from_micros(250 * delay));
@@ -638,7 +639,6 @@ fn control_z_in_the_first_milliseconds_stops_it() {
         terminal.wait_for(is_at_prompt, &format!("the stop {delay} steps after the start"));
         wait_shell(&terminal);
         type_until(&terminal, "fg", "the shell to run fg", || terminal.is_cooked());
-        terminal.wait_text("sum 42");
         type_until(&terminal, "second", "the line", || terminal.text().contains("second\nsecond"));
         terminal.send("\x04");
         wait_shell(&terminal);
