@@ -35,6 +35,10 @@ pub struct CommandLine {
     pub ignores_sigpipe: bool,
 }
 
+/// Shells with job control.
+const SHELLS: &[&str] =
+    &["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "xonsh", "zsh"];
+
 /// Reason why a command could not be started: the message and the exit code that a shell would use.
 #[derive(Debug, Error)]
 pub enum NotStarted {
@@ -69,12 +73,27 @@ impl CommandLine {
         visible(name.as_encoded_bytes(), 60)
     }
 
+    /// Returns true if the command is a shell that reads commands from the terminal: with `-i`, or without a script.
+    pub(super) fn is_interactive_shell(&self) -> bool {
+        let name = Path::new(&self.program).file_name().and_then(|name| name.to_str());
+        let args = self.args.iter().map(|arg| arg.to_str().unwrap_or_default());
+        let options: Vec<&str> = args.take_while(|arg| arg.starts_with(['-', '+'])).collect();
+        let has = |letter: char| {
+            let mut short = options.iter().filter(|option| !option.starts_with("--"));
+            short.any(|option| option.starts_with('-') && option.contains(letter))
+        };
+        let is_script = options.len() < self.args.len() || has('c');
+        name.is_some_and(|name| SHELLS.contains(&name)) && (has('i') || !is_script)
+    }
+
     /// Starts the command in gputop's process group or, if that fails, replaces gputop with the command. Output streams
     /// that are terminals are replaced with the pty's slave end. Those that are pipes are replaced with gputop's pipes.
+    /// If `is_session` is set, the slave end also replaces the input, and controls a new session.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
         slave: Option<&File>,
+        is_session: bool,
         pipes: &PipedStreams,
         signals: &Signals,
     ) -> Result<ChildCommand, NotStarted> {
@@ -82,6 +101,10 @@ impl CommandLine {
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(slave) = slave {
             let stdio = || slave.try_clone().map_err(|error| self.failed(&error));
+            if is_session {
+                command.stdin(stdio()?);
+                unsafe_calls::start_session(&mut command);
+            }
             if streams.replaces(1) {
                 command.stdout(stdio()?);
             }
@@ -251,6 +274,31 @@ impl std::fmt::Display for ExitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_without_a_script_is_interactive() {
+        for (line, is_interactive) in [
+            ("bash", true),
+            ("/bin/bash --norc -i", true),
+            ("zsh -il", true),
+            ("sh -x", true),
+            ("bash -ic 'exit 1'", true),
+            ("bash -c exit", false),
+            ("sh -xc exit", false),
+            ("bash train.sh -i", false),
+            ("python -i", false),
+        ] {
+            let mut words = line.split(' ').map(OsString::from);
+            let command = CommandLine {
+                program: words.next().unwrap_or_default(),
+                args: words.collect(),
+                environment: Vec::new(),
+                closed_streams: Vec::new(),
+                ignores_sigpipe: false,
+            };
+            assert_eq!(command.is_interactive_shell(), is_interactive, "{line}");
+        }
+    }
 
     #[test]
     fn exit_codes_match_those_of_a_shell() {

@@ -13,7 +13,9 @@
 //! ```
 //!
 //! Changes to the pty's modes are applied to the terminal, and when stdin is a pipe the command can read keys from the
-//! pty. Piped output goes through a pipe created by gputop (`pipes`). The command inherits streams that are files;
+//! pty. An interactive shell is the exception: it needs a controlling terminal that it also writes to, so it gets a
+//! session of its own with the pty, and gputop passes on every key. Other commands do not, because they must receive
+//! the signals of their process group, and because keys that they do not read belong to the shell. Piped output goes through a pipe created by gputop (`pipes`). The command inherits streams that are files;
 //! gputop reads these files after a failure.
 //!
 //! A failure in gputop must not stop the command: if a pty or process cannot be created, gputop replaces itself with
@@ -98,9 +100,10 @@ pub fn run(
     let Ok(signals) = Signals::block() else { return Err(command.exec(None)) };
     let copies_keys = !streams.has_input() && rank.is_none();
     let terminal = streams.terminal().filter(|_| capture == Capture::All);
+    let is_session = rank.is_none() && streams.are_one_terminal() && command.is_interactive_shell();
     let opened = terminal.and_then(|terminal| {
-        let pty = Pty::for_output(&terminal).ok()?;
-        let mirror = Mirror::of(&pty.master, copies_keys).ok()?;
+        let pty = Pty::open(&terminal, is_session).ok()?;
+        let mirror = Mirror::of(&pty.master, copies_keys, is_session).ok()?;
         Some((terminal, pty, mirror))
     });
     let slave = opened.as_ref().map(|(_, pty, _)| &pty.slave);
@@ -108,7 +111,7 @@ pub fn run(
         Capture::All => PipedStreams::open(),
         Capture::Files => PipedStreams::default(),
     };
-    let mut child = command.spawn(&streams, slave, &pipes, &signals)?;
+    let mut child = command.spawn(&streams, slave, is_session, &pipes, &signals)?;
     pipes.close_writers();
     // Drop gputop's copy of the slave end, so that only the command has it open.
     let opened = opened.map(|(terminal, pty, mirror)| (terminal, pty.master, mirror));

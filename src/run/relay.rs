@@ -81,7 +81,7 @@ impl<'a> Relay<'a> {
             ends.mirror.follow(&ends.master, &ends.terminal);
             // A shell resets the terminal modes only if a signal kills its job. gputop itself exits normally, so it
             // must reset them.
-            if let ExitOutcome::Killed(_) = exit {
+            if ends.mirror.is_session() || matches!(exit, ExitOutcome::Killed(_)) {
                 ends.terminal.restore();
             }
         }
@@ -158,10 +158,13 @@ impl<'a> Relay<'a> {
                         StateChange::Exited(exit) => return Some(exit),
                         // Ignore SIGSTOP: the user who sent it will also send SIGCONT to the command, and may not know
                         // about gputop.
-                        StateChange::Stopped(Signal::SIGSTOP) => {}
+                        StateChange::Stopped(Signal::SIGSTOP) if !self.is_session() => {}
                         StateChange::Stopped(signal) => {
                             self.copy_output();
-                            stop_by(signal);
+                            // A shell that suspends itself sends SIGSTOP.
+                            let ends = self.ends.as_ref().filter(|ends| ends.mirror.is_session());
+                            ends.inspect(|ends| ends.terminal.restore());
+                            stop_by(if ends.is_some() { Signal::SIGTSTP } else { signal });
                             self.resume(child);
                         }
                     }
@@ -179,7 +182,7 @@ impl<'a> Relay<'a> {
                 child.signal(received.signal);
             }
             // The command is in the same process group and has also received the signal.
-            _ if received.by_kernel => {}
+            _ if received.by_kernel && !self.is_session() => {}
             signal => child.signal(signal),
         }
         None
@@ -192,6 +195,11 @@ impl<'a> Relay<'a> {
         }
         self.resize();
         child.resume();
+    }
+
+    /// Returns true if the command is not in gputop's process group, but in a session of its own.
+    fn is_session(&self) -> bool {
+        self.ends.as_ref().is_some_and(|ends| ends.mirror.is_session())
     }
 
     fn resize(&self) {

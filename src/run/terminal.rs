@@ -12,7 +12,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
-use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, Termios, tcgetattr, tcsetattr};
+use nix::sys::termios::{
+    LocalFlags, OutputFlags, SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr,
+};
 use nix::unistd::{getpgrp, isatty, tcgetpgrp, ttyname};
 
 use super::unsafe_calls;
@@ -31,6 +33,11 @@ impl Streams {
 
     pub(super) fn has_input(&self) -> bool {
         self.0[0].is_some()
+    }
+
+    /// Returns true if all three streams are the same terminal.
+    pub(super) fn are_one_terminal(&self) -> bool {
+        self.has_input() && self.0.iter().all(|stream| *stream == self.0[0])
     }
 
     /// Returns true if the pty replaces the command's standard stream `n` (output or error).
@@ -109,8 +116,8 @@ pub(super) struct Pty {
 }
 
 impl Pty {
-    /// Opens a pty for the output that goes to the terminal.
-    pub(super) fn for_output(terminal: &Terminal) -> io::Result<Self> {
+    /// Opens a pty for the output that goes to the terminal or, with `is_session`, for a session of its own.
+    pub(super) fn open(terminal: &Terminal, is_session: bool) -> io::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let master = posix_openpt(flags)?;
         grantpt(&master)?;
@@ -122,7 +129,9 @@ impl Pty {
         // The terminal itself converts line endings. OPOST stays set on the pty, so that gputop can detect when the
         // command turns it off.
         let mut modes = terminal.modes.clone();
-        modes.output_flags = OutputFlags::OPOST;
+        if !is_session {
+            modes.output_flags = OutputFlags::OPOST;
+        }
         tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
         unsafe_calls::copy_window_size(terminal, &master);
         Ok(Self { master, slave })
@@ -137,21 +146,33 @@ pub(super) struct Mirror {
     /// True if the command's stdin is not the terminal. The command may then read keys from its output terminal, as
     /// `less` does when its input is a pipe.
     copies_keys: bool,
+    /// True if the command has a session of its own with the pty. The terminal is then raw, and all keys go to the pty.
+    is_session: bool,
+    /// True if the terminal was made raw for the session.
+    is_raw: bool,
 }
 
 impl Mirror {
-    pub(super) fn of(pty: impl AsFd, copies_keys: bool) -> io::Result<Self> {
+    pub(super) fn of(pty: impl AsFd, copies_keys: bool, is_session: bool) -> io::Result<Self> {
         let initial = tcgetattr(pty)?;
-        Ok(Self { seen: initial.clone(), initial, copies_keys })
+        Ok(Self { seen: initial.clone(), initial, copies_keys, is_session, is_raw: false })
+    }
+
+    pub(super) fn is_session(&self) -> bool {
+        self.is_session
     }
 
     /// Discards the copied modes after a stop. The shell has since changed the terminal, so all modes set by the
     /// command must be copied again.
     pub(super) fn reset(&mut self) {
         self.seen = self.initial.clone();
+        self.is_raw = false;
     }
 
     pub(super) fn follow(&mut self, master: impl AsFd, terminal: &Terminal) {
+        if self.is_session {
+            return self.make_raw(terminal);
+        }
         let Ok(now) = tcgetattr(master) else { return };
         if now == self.seen || !terminal.is_foreground() {
             return;
@@ -167,11 +188,19 @@ impl Mirror {
         self.seen = now;
     }
 
+    fn make_raw(&mut self, terminal: &Terminal) {
+        if !self.is_raw && terminal.is_foreground() {
+            let mut modes = terminal.modes.clone();
+            cfmakeraw(&mut modes);
+            self.is_raw = tcsetattr(terminal, SetArg::TCSANOW, &modes).is_ok();
+        }
+    }
+
     /// Returns true if the command reads keys from the pty. It is assumed to do so once it turns off line mode and echo
     /// there.
     pub(super) fn wants_keys(&self, master: impl AsFd) -> bool {
         let line_mode = LocalFlags::ICANON | LocalFlags::ECHO;
         let is_raw = |modes: Termios| !modes.local_flags.intersects(line_mode);
-        self.copies_keys && tcgetattr(master).is_ok_and(is_raw)
+        self.is_session || self.copies_keys && tcgetattr(master).is_ok_and(is_raw)
     }
 }

@@ -13,10 +13,23 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, raise, sigaction, sigprocmask,
 };
-use nix::unistd::{getpid, getppid};
+use nix::unistd::{getpid, getppid, setsid};
 
 nix::ioctl_read_bad!(read_size, libc::TIOCGWINSZ, Winsize);
 nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
+nix::ioctl_write_int_bad!(set_controlling_terminal, libc::TIOCSCTTY);
+
+/// Makes the command the leader of a new session that its standard input controls.
+pub(super) fn start_session(command: &mut Command) {
+    let prepare = || {
+        setsid()?;
+        // SAFETY: the call takes integers, and descriptor 0 is open in the child.
+        unsafe { set_controlling_terminal(libc::STDIN_FILENO, 0) }?;
+        Ok(())
+    };
+    // SAFETY: the closure makes only async-signal-safe system calls and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+}
 
 pub(super) fn copy_window_size(terminal: impl AsFd, pty: impl AsFd) {
     let mut size = Winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

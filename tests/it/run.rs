@@ -648,6 +648,39 @@ fn control_z_in_the_first_milliseconds_stops_it() {
 }
 
 #[test]
+fn an_interactive_shell_has_job_control() {
+    let outer = interactive();
+    line(&outer, "PS1='INNER> ' GPUTOP bash --norc --noprofile -i");
+    outer.wait_for(|screen| screen.contents().trim_end().ends_with("INNER>"), "the inner prompt");
+    assert!(!outer.text().contains("job control"), "{}", outer.text());
+    let shell = child_of(outer.pid(), &["gputop", "bash"]);
+    line(&outer, "export PS1='PROMPT> '; stty size; cat");
+    outer.wait_text("40 100");
+    let cat = child_of(shell.as_raw().cast_unsigned(), &["cat"]);
+    outer.send("to the cat\n");
+    outer.wait_text("to the cat\nto the cat");
+    outer.send("\x1a");
+    outer.wait_for(is_at_prompt, "the prompt after the stop");
+    wait_shell(&outer);
+    outer.resize(41, 101);
+    type_until(&outer, "stty size", "the new size", || outer.text().contains("41 101"));
+    line(&outer, "fg");
+    type_until(&outer, "again", "the cat", || outer.text().contains("again\nagain"));
+    outer.send("\x03");
+    wait_until("the end of the cat", || kill(cat, None).is_err());
+    wait_shell(&outer);
+    // The shell suspends itself, and the outer shell resumes it.
+    line(&outer, "clear; PS1='INNER> '; suspend");
+    outer.wait_for(is_at_prompt, "the outer prompt");
+    type_until(&outer, "fg", "the inner prompt", || outer.text().trim_end().ends_with("INNER>"));
+    line(&outer, "exit 3");
+    wait_shell(&outer);
+    line(&outer, "echo code $?; exit");
+    outer.wait_exit();
+    outer.assert_restored();
+}
+
+#[test]
 fn closed_terminal_is_passed_on_to_the_command() {
     use nix::fcntl::OFlag;
     use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
