@@ -45,15 +45,25 @@ impl Setting<'_> {
     fn is_in(&self, text: &str) -> bool {
         match *self {
             Self::Variable(name, value) => {
-                if !text.contains(name) {
+                // PyTorch reads these settings from two variables.
+                let (common, alias) = match name {
+                    "PYTORCH_CUDA_ALLOC_CONF" => {
+                        ("_ALLOC_CONF", "PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
+                    }
+                    name => (name, name),
+                };
+                if !text.contains(common) {
                     return false;
                 }
-                let (name, value) = (regex::escape(name), regex::escape(value));
+                let value = regex::escape(value);
                 let before =
                     r#"(?:^|export |-e |--env[= ]|\benv |\$ |\b[A-Z_]{2,40}=\S{0,80} |["'\[{(:])"#;
                 let quote = r#"["']?"#;
-                let assigned =
-                    format!("{before}{name}{quote}[=:] ?{quote}{value}{quote}(?:[\\s,]|$)");
+                // Code assigns `environ["NAME"] = "VALUE"`. A list can contain other settings before and after the value.
+                let others = r#"(?:[^\s"',]{1,80},){0,8}"#;
+                let assigned = format!(
+                    "{before}{alias}{quote}\\]? ?[=:] ?{quote}{others}{value}{quote}(?:[\\s,)]|$)"
+                );
                 Pattern::new(&assigned).is_in(text)
             }
             Self::Option(name, value) => {
@@ -90,6 +100,10 @@ mod tests {
                 "$ vllm serve org/model \\\n  --dtype half \\\n  --port 1",
             ),
             ("A_B=1 vllm serve MODEL", "docker run -e A_B=1 image"),
+            (
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python x.py",
+                r#"os.environ["PYTORCH_ALLOC_CONF"] = "max_split_size_mb:64,expandable_segments:True""#,
+            ),
         ] {
             assert!(are_shown(change, &[log]), "{change}: {log}");
         }
@@ -100,6 +114,10 @@ mod tests {
         for (change, log) in [
             ("vllm serve MODEL --dtype half", "set the flag in CLI, for example: --dtype half."),
             ("vllm serve MODEL --dtype half", "$ vllm serve org/model --dtype bfloat16"),
+            (
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python x.py",
+                "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid",
+            ),
             ("A_B=1 python x.py", "If it is large try setting A_B=1 to avoid it"),
             ("python main.py", "$ python main.py"),
             ("vllm serve MODEL --enforce-eager", "Please pass the argument `enforce_eager=True`."),

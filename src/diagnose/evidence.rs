@@ -13,7 +13,7 @@ pub(super) mod smi;
 mod stack;
 
 pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
-pub(super) use oom::are_close;
+pub(super) use oom::{are_close, fragmentation};
 pub(super) use printed_values::largest_label;
 pub(super) use stack::kernel_package;
 

@@ -492,10 +492,6 @@ impl<'a> Setting<'a> {
                     return None;
                 }
                 let change = self.adapted(&template::fill(&rule.change, found)?)?;
-                // Variables of PyTorch are removed for other programs, which may leave only the command itself.
-                if self.program.is_some_and(|w| w.command.as_ref() == Some(&change)) {
-                    return None;
-                }
                 Fix {
                     title: self.adapted(&template::fill(&rule.title, found)?)?,
                     change,
@@ -504,6 +500,10 @@ impl<'a> Setting<'a> {
                 }
             }
         };
+        // Variables of PyTorch are removed for other programs, which may leave only the command itself.
+        if self.program.is_some_and(|w| w.command.as_ref() == Some(&fix.change)) {
+            return None;
+        }
         let fix = match self.around.iter().any(|w| w.cells) {
             true => notebook_cell::translated(fix),
             false => fix,

@@ -106,11 +106,10 @@ fn incident(
     reports: &HookReports,
     hook: Option<&Hook>,
 ) -> Option<Incident> {
-    let from_logs = first(catalogue, logs, &Measured::default());
+    let from_logs = first(catalogue, logs, &measured());
     let number = logs.len();
     logs.extend(reports.logs(catalogue));
-    let with_hook =
-        if logs.len() > number { first(catalogue, logs, &Measured::default()) } else { None };
+    let with_hook = if logs.len() > number { first(catalogue, logs, &measured()) } else { None };
     let is_cause = |cause: &Incident| match &from_logs {
         Some(known) => cause.secondary.iter().any(|one| one.id == known.id),
         None => true,
@@ -121,7 +120,9 @@ fn incident(
     }
     let mut incident = with_hook.or(from_logs)?;
     if let Some(found) = reports.oom_measurement(&incident) {
-        incident = first(catalogue, logs, &found.report.measured)?;
+        let settings = allocator_settings();
+        let measured = Measured { allocator_settings: settings, ..found.report.measured.clone() };
+        incident = first(catalogue, logs, &measured)?;
         found.report.complete(&mut incident);
         if hook.is_some_and(Hook::traces_allocations) {
             add_predictions(&mut incident, found);
@@ -132,6 +133,20 @@ fn incident(
         incident.log = None;
     }
     Some(incident)
+}
+
+/// Returns what is known without the hook: the settings that the command inherited.
+fn measured() -> Measured {
+    Measured { allocator_settings: allocator_settings(), ..Measured::default() }
+}
+
+/// Variables with settings of PyTorch's allocator, the one that takes precedence first.
+const ALLOCATOR_VARIABLES: [&str; 3] =
+    ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
+
+fn allocator_settings() -> Option<String> {
+    let set = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
+    ALLOCATOR_VARIABLES.iter().find_map(set)
 }
 
 fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Option<Incident> {
@@ -191,7 +206,7 @@ fn killed_by_oom_killer(
     log.push(evidence.as_bytes());
     // The first log is preferred among those that report the same failure.
     logs.insert(0, log.finish());
-    let mut incident = first(catalogue, logs, &Measured::default())?;
+    let mut incident = first(catalogue, logs, &measured())?;
     if incident.log.as_ref().is_some_and(|log| log.file == KERNEL_LOG) {
         incident.detected_by = DetectedBy::Exit;
         if let Some(log) = &mut incident.log {

@@ -1069,7 +1069,10 @@ fn a_tensor_grown_by_concatenation_is_not_blamed_on_the_batch() {
     let incident = causes_of(&text.text);
     let causes = &incident.causes;
     assert_eq!((causes[0].id.as_str(), causes[0].verdict), ("concatenation", Verdict::Likely));
-    assert!(causes[1..].iter().all(|cause| cause.verdict != Verdict::Likely), "{causes:#?}");
+    // The request would have fitted into free and cached memory, so fragmentation contributed.
+    let likely = causes.iter().filter(|cause| cause.verdict == Verdict::Likely);
+    let likely: Vec<&str> = likely.map(|cause| cause.id.as_str()).collect();
+    assert_eq!(likely, ["concatenation", "fragmentation"]);
     assert!(incident.fixes[0].change.starts_with("cache = torch.empty("), "{:#?}", incident.fixes);
     // A new tensor made of two others does not grow.
     let other = text.text.replace("[cache[layer], new_keys]", "[old_keys, new_keys]");
@@ -1091,7 +1094,7 @@ fn a_setting_that_would_free_enough_is_recommended_and_not_advised_against() {
     };
     let has_setting =
         |texts: &[String]| texts.iter().any(|one| one.contains("expandable_segments"));
-    for (cached, helps) in [("3.00", true), ("0.50", false)] {
+    for (cached, helps) in [("1.50", true), ("0.50", false)] {
         let incident = with_cache(cached);
         assert_eq!(incident.id, "oom-capacity");
         let fixes: Vec<String> = incident.fixes.iter().map(|fix| fix.change.clone()).collect();

@@ -28,6 +28,7 @@ mod explain;
 mod fake_nvml_abi;
 mod filter;
 mod first_fix;
+mod fragmentation;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]

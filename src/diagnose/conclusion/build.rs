@@ -18,6 +18,12 @@ use crate::model::text;
 /// Factor applied to the confidence if the matched text identifies the error but contains no details.
 const WEAK_FACTOR: f64 = 0.7;
 
+/// Minimum free memory, in bytes, that is worth mentioning beside fragmented memory.
+const MIN_MENTIONED_FREE: u64 = 100 << 20;
+/// Sentence for the title of an out-of-memory error to which fragmentation contributed.
+const ALSO_FRAGMENTED: &str =
+    "It would have fitted without fragmentation: another {fragmented_bytes} was cached in pieces.";
+
 /// Returns the incident for the sighting `item`. `beside` lists the other cards that matched messages of the same
 /// crash.
 pub(super) fn incident(
@@ -109,6 +115,12 @@ fn details(
     {
         found.insert("missing_bytes".into(), (requested - free).into());
     }
+    if let Some(fragmentation) = evidence::fragmentation(&found) {
+        found.insert("fragmented_bytes".into(), fragmentation.cached.into());
+        if let Some(free) = fragmentation.free.filter(|free| *free >= MIN_MENTIONED_FREE) {
+            found.insert("fragment_free_bytes".into(), free.into());
+        }
+    }
     if let Some(package) = evidence::kernel_package(&sighting.frames) {
         found.insert("kernel_package".into(), package.into());
     }
@@ -189,6 +201,15 @@ pub(super) fn complete<'i>(
     fields.pid = fields.pid.or(more.pid);
 }
 
+/// Returns the card's title, with a sentence about fragmentation if that is part of the cause and the title does not
+/// name it.
+fn title(card: &Card, found: &FieldMap) -> String {
+    let title = template::first(&card.titles, found);
+    let names_it = card.titles.iter().any(|title| title.contains("{fragmented_bytes}"));
+    let also = template::fill(ALSO_FRAGMENTED, found).filter(|_| card.family == "oom" && !names_it);
+    [Some(title), also].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 /// Returns an incident with the card's sentences, after filling in their placeholders.
 fn filled(card: &Card, found: &FieldMap) -> Incident {
     let known = |texts: &[String]| texts.iter().filter_map(|t| template::fill(t, found)).collect();
@@ -203,7 +224,7 @@ fn filled(card: &Card, found: &FieldMap) -> Incident {
         id: card.id.clone(),
         family: card.family.clone(),
         severity: card.severity,
-        title: text::visible(template::first(&card.titles, found).as_bytes(), 300),
+        title: text::visible(title(card, found).as_bytes(), 300),
         detected_by: DetectedBy::Log,
         fields: fields::typed(&shown),
         not_helpful: known(&card.not_helpful),

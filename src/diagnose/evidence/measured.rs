@@ -49,6 +49,9 @@ pub struct Measured {
     pub free_blocks: Option<FreeBlockSummary>,
     /// Growth of other processes' memory on the GPU in the minute before the failure.
     pub others_grew: Option<Bytes>,
+    /// Environment variable that configured PyTorch's allocator, with its value: `PYTORCH_ALLOC_CONF=…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator_settings: Option<String>,
     /// Memory holders at the time of the failure or shortly before it, without tensor names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<HolderSummary>,

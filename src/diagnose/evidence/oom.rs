@@ -5,6 +5,8 @@
 //! segment that PyTorch requested from the driver.
 
 use super::{Case, Evidence, Finding};
+use crate::diagnose::current_settings;
+use crate::diagnose::fields::FieldMap;
 use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
@@ -12,15 +14,15 @@ const MIB: u64 = 1 << 20;
 /// Upper bound, in bytes, on the memory used by a CUDA context and its libraries, used if the message does not contain
 /// the actual size. Measured: 518 MiB on an H200 with torch 2.11, and more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
+/// Minimum share of memory, in percent, that live tensors hold if they fill it.
+const MIN_FILLED_PERCENT: u64 = 85;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "no-sizes", evaluate: no_sizes },
     Evidence { name: "over-limit", evaluate: over_limit },
     Evidence { name: "free-memory-suffices", evaluate: free_suffices },
+    Evidence { name: "fits-without-fragmentation", evaluate: fits_without_fragmentation },
     Evidence { name: "cache-suffices", evaluate: cache_suffices },
-    Evidence { name: "cache-exceeds-request", evaluate: cache_exceeds_request },
-    Evidence { name: "cache-nearly-suffices", evaluate: cache_nearly_suffices },
-    Evidence { name: "free-and-cached-too-small", evaluate: free_and_cached_too_small },
     Evidence { name: "other-processes-hold-most", evaluate: others_hold_most },
     Evidence { name: "fits-without-other-processes", evaluate: fits_without_others },
     Evidence { name: "non-pytorch-large", evaluate: non_pytorch },
@@ -37,6 +39,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "not-attributable", evaluate: not_attributable },
     Evidence { name: "mig-device", evaluate: mig_device },
     Evidence { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
+    Evidence { name: "expandable-segments-on", evaluate: expandable_segments_on },
+    Evidence { name: "live-tensors-fill-share", evaluate: live_tensors_fill_share },
     Evidence { name: "gpu-full", evaluate: gpu_full },
     Evidence { name: "no-text", evaluate: no_text },
 ];
@@ -64,9 +68,13 @@ pub(super) struct Oom {
 
 impl Oom {
     pub(super) fn of(case: &Case<'_>) -> Self {
-        let get = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
+        Self::read(case.found, case.measured.request_over)
+    }
+
+    fn read(found: &FieldMap, request_over: Option<Bytes>) -> Self {
+        let get = |name: &str| found.get(name).and_then(serde_json::Value::as_u64);
         let allocated = get("allocated_bytes");
-        let others = case.found.get("other_processes").and_then(|o| o.as_array());
+        let others = found.get("other_processes").and_then(|o| o.as_array());
         let others = others.map_or(0, |all| {
             let bytes = all.iter().filter_map(|p| p["bytes"].as_u64());
             bytes.fold(0, u64::saturating_add)
@@ -74,7 +82,7 @@ impl Oom {
         let requested = get("requested_bytes");
         Self {
             requested,
-            request_over: case.measured.request_over.map(|b| b.0).filter(|_| requested.is_none()),
+            request_over: request_over.map(|b| b.0).filter(|_| requested.is_none()),
             total: get("total_bytes"),
             free: get("free_bytes"),
             allocated,
@@ -89,6 +97,16 @@ impl Oom {
 
     fn reserved(&self) -> Option<u64> {
         Some(self.allocated?.saturating_add(self.cached?))
+    }
+
+    /// Returns the memory that this process could still get from the driver: free memory, within the process's limit.
+    fn obtainable(&self) -> Option<u64> {
+        let within_limit = self.limit.zip(self.reserved());
+        let within_limit = within_limit.map(|(limit, reserved)| limit.saturating_sub(reserved));
+        match (self.free, within_limit) {
+            (Some(free), Some(within)) => Some(free.min(within)),
+            (free, within) => free.or(within),
+        }
     }
 
     /// Returns the used GPU memory that the message does not attribute to any process.
@@ -155,38 +173,87 @@ fn free_suffices(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Returns true if cached memory would suffice for the request and is at least a quarter of reserved memory.
-fn fragmented(oom: &Oom) -> Option<bool> {
-    let (requested, cached) = (oom.requested.or(oom.request_over)?, oom.cached?);
-    Some(cached >= requested && cached.saturating_mul(4) >= oom.reserved()?)
+/// Fragmentation by its definition. Before PyTorch reports a failed request, it returns every segment that is entirely
+/// free. So if free and cached memory together are at least the request, it would have fitted without fragmentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::diagnose) struct Fragmentation {
+    /// Bytes in fragments of PyTorch's cache.
+    pub(in crate::diagnose) cached: u64,
+    /// Bytes that the process could still have allocated, or `None` if the message does not contain them.
+    pub(in crate::diagnose) free: Option<u64>,
 }
 
+/// Returns the fragmented memory of a failed request that would have fitted without fragmentation.
+pub(in crate::diagnose) fn fragmentation(found: &FieldMap) -> Option<Fragmentation> {
+    let oom = Oom::read(found, None);
+    fragmentation_of(&oom).filter(|_| !private_pools_are_large(&oom).unwrap_or(false))
+}
+
+fn fragmentation_of(oom: &Oom) -> Option<Fragmentation> {
+    let (requested, cached) = (oom.requested?, oom.cached?);
+    let free = oom.obtainable();
+    // Enough free memory means that the driver refused it for another reason.
+    let is_refused = free.is_none_or(|free| free < requested);
+    let suffices = cached.saturating_add(free.unwrap_or(0)) >= requested;
+    (is_refused && suffices).then_some(Fragmentation { cached, free })
+}
+
+fn fits_without_fragmentation(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let Some(requested) = oom.requested else {
+        return unknown_request_fits(&oom);
+    };
+    let Some(fragmentation) = fragmentation_of(&oom) else {
+        return too_small_in_total(&oom);
+    };
+    let (cached, requested) = (b(fragmentation.cached), b(requested));
+    let clause = match fragmentation.free {
+        Some(free) => {
+            format!("{} free + {cached} cached >= {requested} requested", b(free))
+        }
+        None => format!("{cached} cached in fragments, {requested} requested"),
+    };
+    // Other requests cannot use the free blocks of a private pool.
+    match private_pools_are_large(&oom) {
+        Some(true) => Finding::Hint(clause),
+        _ => Finding::For(clause),
+    }
+}
+
+/// Checks whether the fragments of the cache alone would suffice for the request.
 fn cache_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    match fragmented(&oom) {
-        Some(true) => when(Some(true), || {
-            let (cached, requested) = (b(oom.cached?), oom.requested.map(b));
-            Some(match requested {
-                Some(requested) => {
-                    format!("{cached} cached in fragments, {requested} requested")
-                }
-                None => format!(
-                    "{cached} cached in fragments, more than {} requested",
-                    b(oom.request_over?)
-                ),
-            })
-        }),
-        _ => too_small_in_total(&oom),
+    match oom.requested.zip(oom.cached) {
+        Some((requested, cached)) if cached < requested => Finding::Silent,
+        _ => fits_without_fragmentation(case),
+    }
+}
+
+/// Without the size of the request, the definition cannot be applied. The largest free block was too small for it, which
+/// is likely if a large part of the reserved memory is in fragments.
+fn unknown_request_fits(oom: &Oom) -> Finding {
+    let (Some(over), Some(cached), Some(reserved)) = (oom.request_over, oom.cached, oom.reserved())
+    else {
+        return Finding::Silent;
+    };
+    match cached >= over && cached.saturating_mul(4) >= reserved {
+        true => Finding::For(format!(
+            "{} cached in fragments, more than {} requested",
+            b(cached),
+            b(over)
+        )),
+        false => Finding::Silent,
     }
 }
 
 /// Checks whether free and cached memory together are less than the request, which rules out fragmentation.
 fn too_small_in_total(oom: &Oom) -> Finding {
-    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
+    let (Some(requested), Some(cached), Some(free)) = (oom.requested, oom.cached, oom.obtainable())
+    else {
         return Finding::Silent;
     };
-    let sum = cached.saturating_add(oom.free.unwrap_or(0));
-    if oom.free.is_some() && sum < requested {
+    let sum = cached.saturating_add(free);
+    if sum < requested {
         return Finding::Against(format!(
             "all free and cached memory, {}, is less than the {} requested",
             b(sum),
@@ -194,49 +261,6 @@ fn too_small_in_total(oom: &Oom) -> Finding {
         ));
     }
     Finding::Silent
-}
-
-fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
-        return Finding::Silent;
-    };
-    if cached >= requested / 2 && fragmented(&oom) == Some(false) {
-        return Finding::Hint(format!(
-            "{} cached in fragments, {} requested",
-            b(cached),
-            b(requested)
-        ));
-    }
-    Finding::Silent
-}
-
-/// Checks whether the cache exceeds the request, although most of the reserved memory is allocated.
-fn cache_exceeds_request(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
-        return Finding::Silent;
-    };
-    when(Some(cached >= requested && fragmented(&oom) == Some(false)), || {
-        Some(format!("{} cached in fragments, {} requested", b(cached), b(requested)))
-    })
-}
-
-fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
-    let oom = Oom::of(case);
-    let (Some(requested), Some(free), Some(cached)) = (oom.requested, oom.free, oom.cached) else {
-        return Finding::Silent;
-    };
-    if free.saturating_add(cached) < requested {
-        Finding::For(format!(
-            "{} free + {} cached < {} requested",
-            b(free),
-            b(cached),
-            b(requested)
-        ))
-    } else {
-        Finding::Silent
-    }
 }
 
 fn others_clause(oom: &Oom) -> Option<String> {
@@ -323,11 +347,14 @@ fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
 
 fn private_pools(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let large = oom
-        .private
-        .zip(oom.allocated)
-        .map(|(private, allocated)| private.saturating_mul(10) >= allocated && private >= 64 * MIB);
-    when(large, || Some(format!("{} is in private pools (CUDA graphs)", b(oom.private?))))
+    when(private_pools_are_large(&oom), || {
+        Some(format!("{} is in private pools (CUDA graphs)", b(oom.private?)))
+    })
+}
+
+fn private_pools_are_large(oom: &Oom) -> Option<bool> {
+    let (private, allocated) = (oom.private?, oom.allocated?);
+    Some(private.saturating_mul(10) >= allocated && private >= 64 * MIB)
 }
 
 /// Checks whether private pools use more than half of the GPU's memory.
@@ -447,7 +474,7 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
         return Finding::Silent;
     };
-    if allocated <= total / 100 * 85 {
+    if allocated <= total / 100 * MIN_FILLED_PERCENT {
         return Finding::Silent;
     }
     let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
@@ -456,6 +483,35 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
         true => Finding::Hint(clause),
         false => Finding::For(clause),
     }
+}
+
+/// Checks whether live tensors hold most of what PyTorch could use: its own memory and what it could still get. Unlike
+/// the GPU's total memory, this excludes contexts and other processes.
+fn live_tensors_fill_share(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let (Some(allocated), Some(reserved)) = (oom.allocated, oom.reserved()) else {
+        return Finding::Silent;
+    };
+    let usable = reserved.saturating_add(oom.obtainable().unwrap_or(0));
+    when(Some(allocated > usable / 100 * MIN_FILLED_PERCENT), || {
+        Some(format!(
+            "live tensors hold {} of the {} that PyTorch could use",
+            b(allocated),
+            b(usable)
+        ))
+    })
+}
+
+/// Setting of PyTorch's allocator that lets free blocks merge.
+const EXPANDABLE_SEGMENTS: &str = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+
+/// Checks whether the program already uses expandable segments.
+fn expandable_segments_on(case: &Case<'_>) -> Finding {
+    let environment = case.measured.allocator_settings.as_deref().unwrap_or_default();
+    let texts = [case.context, case.start, environment];
+    when(Some(current_settings::are_shown(EXPANDABLE_SEGMENTS, &texts)), || {
+        Some("the program already uses expandable segments".into())
+    })
 }
 
 /// Checks whether both the program's output and its stack are unknown.
