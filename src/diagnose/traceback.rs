@@ -46,6 +46,27 @@ impl Frame {
     pub fn is_users(&self) -> bool {
         is_users_file(&self.file)
     }
+
+    /// Returns true if the frame is in a cell of a notebook.
+    #[must_use]
+    pub fn is_cell(&self) -> bool {
+        self.file == CELL || self.file.starts_with("In[")
+    }
+}
+
+/// File of a frame in a notebook's cell whose number is unknown.
+const CELL: &str = "notebook cell";
+
+/// Returns `file`, or [`CELL`] for a temporary file with the code of a notebook's cell: `/tmp/ipykernel_812/2209117764.py`,
+/// `/tmp/ipython-input-3-941.py`, `/root/.ipykernel/812/command-77-41`.
+fn source_file(file: &str) -> &str {
+    let mut folders = file.rsplit(['/', '\\']);
+    let name = folders.next().unwrap_or_default();
+    let is_kernel = |folder: &str| folder.starts_with("ipykernel_") || folder == ".ipykernel";
+    match name.starts_with("ipython-input-") || folders.take(2).any(is_kernel) {
+        true => CELL,
+        false => file,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -252,7 +273,7 @@ fn frame(line: &str) -> Option<Frame> {
     let (file, rest) = rest.split_once("\", line ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     Some(Frame {
-        file: file.to_owned(),
+        file: source_file(file).to_owned(),
         line: rest[..digits].parse().ok()?,
         function: rest[digits..].strip_prefix(", in ").unwrap_or_default().to_owned(),
         code: None,
@@ -276,7 +297,8 @@ fn notebook_frame(line: &str) -> Option<Frame> {
         // IPython prints a method with its class, unlike other tracebacks.
         let name = function.split('(').next().unwrap_or_default();
         let name = name.rsplit('.').next().unwrap_or_default();
-        Frame { file: file.to_owned(), line, function: name.to_owned(), code: None, source: None }
+        let file = source_file(file).to_owned();
+        Frame { file, line, function: name.to_owned(), code: None, source: None }
     };
     let line = line.trim_end();
     if let Some(cell) = line.strip_prefix("Cell ").or(Some(line)).filter(|l| l.starts_with("In")) {

@@ -417,6 +417,12 @@ impl<'a> Setting<'a> {
         server.map(|w| w.name.as_str())
     }
 
+    /// Returns the name of the program if its users do not write it themselves.
+    #[must_use]
+    pub fn foreign_program(&self) -> Option<&'a str> {
+        self.program.filter(|_| !self.is_own_code()).map(|w| w.name.as_str())
+    }
+
     /// Returns true if users write the program themselves, or if the program is unknown.
     fn is_own_code(&self) -> bool {
         self.program.is_none_or(|w| w.kind.is_own_code() || w.own_code)

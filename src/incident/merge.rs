@@ -95,7 +95,7 @@ impl Record {
 }
 
 /// Incident fields that describe where the failure happened instead of what happened.
-const LOCATION_FIELDS: [&str; 5] = ["pid", "gpu_index", "rank", "pci_bus", "exit_code"];
+const LOCATION_FIELDS: [&str; 6] = ["pid", "program", "gpu_index", "rank", "pci_bus", "exit_code"];
 
 /// Returns true if `new`'s conclusion replaces `old`'s.
 fn is_better(new: &Record, old: &Record) -> bool {

@@ -159,6 +159,9 @@ pub struct Fields {
     pub xid: Option<u32>,
     pub source_file: Option<String>,
     pub source_line: Option<u32>,
+    /// The program: its script, module or command, `notebook`, or the name of a server or tool.
+    pub program: Option<String>,
+    /// Innermost file of the program's own code.
     pub python_file: Option<String>,
     pub python_line: Option<u32>,
     pub rank: Option<u32>,

@@ -89,22 +89,32 @@ impl Process {
     }
 }
 
+/// Name of a program that runs in the cells of a notebook.
+pub const NOTEBOOK: &str = "notebook";
+/// Module that runs the cells of a notebook.
+const NOTEBOOK_KERNEL: &str = "ipykernel_launcher";
+/// Beginnings of modules that run a script, whose name follows.
+const LAUNCHERS: &[&str] = &["torch.distributed.", "accelerate.commands.", "deepspeed.launcher."];
+const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash"];
+
 /// Returns the program's name in a command line, or that of the script run by an interpreter or launcher. Never returns
-/// an argument that is not a Python file or module.
+/// an argument that is not a script or a Python module.
 pub fn program_of(command: &str) -> Option<String> {
     let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = command.split_whitespace();
     let program = file_name(words.next()?);
+    let is_launcher = |module: &str| LAUNCHERS.iter().any(|launcher| module.starts_with(launcher));
     let mut previous = "";
     for word in words {
         if previous == "-c" {
             break;
         }
-        if word.ends_with(".py") {
+        if word.ends_with(".py") || (word.ends_with(".sh") && SHELLS.contains(&program.as_str())) {
             return Some(file_name(word));
         }
-        if previous == "-m" && program.starts_with("python") {
-            return Some(word.to_owned());
+        if previous == "-m" && program.starts_with("python") && !is_launcher(word) {
+            let is_notebook = word == NOTEBOOK_KERNEL;
+            return Some(if is_notebook { NOTEBOOK } else { word }.to_owned());
         }
         previous = word;
     }
@@ -191,7 +201,10 @@ mod tests {
     fn names_the_script_of_a_command_and_no_argument() {
         for (command, name) in [
             ("/usr/bin/python3 -u /home/ana/train.py --token s.py", "train.py"),
-            ("python -m torch.distributed.run --nproc 8 train.py", "torch.distributed.run"),
+            ("python -m torch.distributed.run --nproc 8 train.py", "train.py"),
+            ("python -m pretrain --config base.py", "pretrain"),
+            ("python3 -m ipykernel_launcher -f /run/user/7/kernel-1.json", "notebook"),
+            ("/bin/bash ./run.sh --token s.py", "run.sh"),
             ("torchrun --nproc-per-node 8 train.py", "train.py"),
             ("python -c exec(open('secret.py').read())", "python"),
             ("/opt/bin/server --password hunter2", "server"),

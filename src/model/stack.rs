@@ -92,7 +92,7 @@ const LIBRARIES: &[&str] = &[
     "triton\\runtime\\", "triton\\compiler\\", "triton\\backends\\", "vllm/v1/", "vllm/model_executor/",
     "vllm/compilation/", "vllm/distributed/", "vllm/attention/", "vllm/lora/", "vllm/engine/", "vllm/worker/",
     "vllm/executor/", "vllm/entrypoints/", "sglang/srt/", "tensorrt_llm/", "<frozen", "<string>", "/torch/",
-    "importlib", ".pyx",
+    "importlib", ".pyx", "torchinductor_", "unsloth_compiled_cache", "huggingface/modules/",
 ];
 /// File extensions of native code: sources and shared libraries. Torch tracebacks mix compiled frames with Python
 /// frames.

@@ -56,6 +56,7 @@ fn fields(found: &mut Fields) {
         &mut found.cuda_error,
         &mut found.kernel,
         &mut found.kernel_file,
+        &mut found.program,
         &mut found.python_file,
         &mut found.source_file,
         &mut found.status,

@@ -21,6 +21,7 @@ use crate::incident::{source_lines, with_timeout};
 use crate::model::event::OomVerdict;
 use crate::model::incident::Cause;
 use crate::model::incident_record::Excerpt;
+use crate::model::process::program_of;
 use crate::model::text::visible;
 use crate::model::{
     DetectedBy, Hello, Incident, IncidentKey, Pid, ProcessKey, Quote, Record, Severity,
@@ -71,9 +72,12 @@ pub fn explain(
     // Redact the text, because it is printed to the command's own log, which users may share.
     incident.iter_mut().for_each(redact::incident);
     let whole = |mut incident: Incident| {
+        let line = command_line(&command);
         if rank.is_none() {
-            with_command(&mut incident, &command_line(&command));
+            with_command(&mut incident, &line);
         }
+        let fields = &mut incident.fields;
+        fields.program = fields.program.take().or_else(|| program_of(&line));
         let failed = FailedRun { command: &command, process, at, logs: &logs };
         let record = failed.record(&incident);
         Explanation::Whole(Box::new(incident), Box::new(record))

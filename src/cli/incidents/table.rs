@@ -70,8 +70,8 @@ fn process(entry: &Entry) -> String {
     words.extend(fields.rank.map(|rank| format!("rank {rank}")));
     let program = || program_of(entry.record.command.as_deref()?);
     let file = fields.python_file.as_deref();
-    let file = file.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
-    words.extend(file.or_else(program));
+    let file = || file.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+    words.extend(fields.program.clone().or_else(file).or_else(program));
     words.extend(fields.pid.map(|pid| pid.to_string()));
     if words.is_empty() {
         return "–".to_owned();

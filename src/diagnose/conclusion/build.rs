@@ -13,6 +13,7 @@ use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
 use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
+use crate::model::process::NOTEBOOK;
 use crate::model::text;
 
 /// Factor applied to the confidence if the matched text identifies the error but contains no details.
@@ -82,6 +83,9 @@ pub(super) fn incident(
     let script = script(&sighting.frames);
     let mut incident =
         fixes::adapted(incident, card, causes, &found, &setting, Some(&case), script);
+    // The message can name the program too.
+    let program = program_name(&sighting.frames, setting.foreign_program());
+    incident.fields.program = program.or(incident.fields.program);
     causes::lower_unseparated(&mut incident.causes);
     incident
 }
@@ -166,6 +170,7 @@ pub(super) fn complete<'i>(
 ) {
     let mut found = FieldMap::new();
     let mut ranks = BTreeSet::new();
+    let mut program = None;
     for other in
         others.filter(|other| other.sighting.card == cause.sighting.card && other.log == cause.log)
     {
@@ -179,6 +184,7 @@ pub(super) fn complete<'i>(
             incident.at = Some(at(frame, is_asynchronous));
             found.insert("python_file".into(), base_name(&frame.file).into());
             found.insert("python_line".into(), frame.line.into());
+            program = program.or_else(|| program_name(&other.sighting.frames, None));
         }
     }
     // If several ranks report the failure, any of them can have printed a line without a rank.
@@ -197,6 +203,7 @@ pub(super) fn complete<'i>(
     if fields.python_file.is_none() {
         fields.python_file = more.python_file;
         fields.python_line = more.python_line;
+        fields.program = fields.program.take().or(program);
     }
     fields.pid = fields.pid.or(more.pid);
 }
@@ -285,7 +292,19 @@ pub(super) fn program(
         ..filled(card, &found)
     };
     let script = script(&traceback.frames);
-    fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script)
+    let mut incident = fixes::adapted(incident, card, Vec::new(), &found, &setting, None, script);
+    incident.fields.program = program_name(&traceback.frames, setting.foreign_program());
+    incident
+}
+
+/// Returns the program's name: the started script, `notebook` for a cell, or `foreign`, a program that its users do not
+/// write themselves. The innermost file may be a module of any of these.
+fn program_name(frames: &[Frame], foreign: Option<&str>) -> Option<String> {
+    own_frame(frames)?;
+    started_script(frames)
+        .or_else(|| frames.iter().any(Frame::is_cell).then_some(NOTEBOOK))
+        .or(foreign)
+        .map(str::to_owned)
 }
 
 /// Returns the script that was started: the file of the outermost stack frame, if that frame is at the top level of a
@@ -356,6 +375,7 @@ pub(super) fn standard_time(written: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::catalogue::Catalogue;
 
     #[test]
     fn a_library_function_or_an_imported_module_is_not_the_script() {
@@ -374,5 +394,43 @@ mod tests {
         let imported = frame("/src/axolotl/builder.py", "<module>", "from axolotl import x");
         assert_eq!(script(&[imported]), Some("YOUR_SCRIPT.py"));
         assert_eq!(script(&[]), None);
+    }
+
+    /// Returns the program in the first line of an explanation.
+    fn named(log: &str) -> Option<String> {
+        let found = crate::diagnose::explain(Catalogue::embedded(), "x.log", log.as_bytes());
+        found.into_iter().next()?.fields.program
+    }
+
+    #[test]
+    fn the_program_is_named_by_its_script_and_not_by_a_module_or_a_temporary_file() {
+        const OOM: &str =
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
+        let log = |frames: &[(&str, &str)]| {
+            let frame = |(file, function): &(&str, &str)| {
+                format!("  File \"{file}\", line 4, in {function}\n    y = f(x)\n")
+            };
+            let frames: String = frames.iter().map(frame).collect();
+            format!("Traceback (most recent call last):\n{frames}{OOM}")
+        };
+        let module = log(&[("/home/ana/train.py", "<module>"), ("/home/ana/layers.py", "forward")]);
+        assert_eq!(named(&module).as_deref(), Some("train.py"));
+        for cell in [
+            "/tmp/ipykernel_3211/2209117764.py",
+            "C:\\Users\\ana\\AppData\\Local\\Temp\\ipykernel_88\\10.py",
+            "/tmp/ipython-input-3-941.py",
+            "/root/.ipykernel/812/command-77-41",
+        ] {
+            let cell = log(&[(cell, "<cell line: 4>"), ("/home/ana/layers.py", "forward")]);
+            assert_eq!(named(&cell).as_deref(), Some("notebook"), "{cell}");
+        }
+        let ipython = format!(
+            "OutOfMemoryError                          Traceback (most recent call last)\n/tmp/ipykernel_3211/2209117764.py in <module>\n----> 4 y = f(x)\n\nOutOfMemoryError: {}",
+            OOM.split_once(' ').unwrap_or_default().1
+        );
+        assert_eq!(named(&ipython).as_deref(), Some("notebook"));
+        let server = log(&[("/opt/engine/worker/gpu_worker.py", "execute_model")]);
+        let server = format!("INFO [vllm.entrypoints] vLLM API server version 0.6.3\n{server}");
+        assert_eq!(named(&server).as_deref(), Some("vLLM"));
     }
 }

@@ -391,6 +391,8 @@ impl Case {
         if self.key.process.map(|key| key.pid) == incident.fields.pid {
             let file = || program_of(command.as_ref()?).filter(|name| name.ends_with(".py"));
             incident.fields.python_file = incident.fields.python_file.take().or_else(file);
+            let program = || program_of(command.as_ref()?);
+            incident.fields.program = incident.fields.program.take().or_else(program);
         }
         let time = jiff::Timestamp::from_millisecond(self.key.time.0);
         let key = IncidentKey { run: program.and_then(|program| program.run), ..self.key.clone() };

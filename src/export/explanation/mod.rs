@@ -50,12 +50,12 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the incident's script and PID, if known: `train.py 418`, `PID 418`.
+/// Returns the incident's program and PID, if known: `train.py 418`, `PID 418`.
 pub fn program(incident: &Incident) -> Option<String> {
     let fields = &incident.fields;
-    match (&fields.python_file, fields.pid) {
-        (Some(file), Some(pid)) => Some(format!("{file} {}", pid.0)),
-        (Some(file), None) => Some(file.clone()),
+    match (fields.program.as_ref().or(fields.python_file.as_ref()), fields.pid) {
+        (Some(name), Some(pid)) => Some(format!("{name} {}", pid.0)),
+        (Some(name), None) => Some(name.clone()),
         (None, Some(pid)) => Some(format!("PID {}", pid.0)),
         (None, None) => None,
     }
