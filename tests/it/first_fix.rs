@@ -558,3 +558,97 @@ fn a_notebook_sets_variables_in_a_cell() {
         OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 14.74 GiB of which 1.12 GiB is free. Process 4211 has 13.62 GiB memory in use. Of the allocated memory 9.10 GiB is allocated by PyTorch, and 4.20 GiB is reserved by PyTorch but unallocated.\n";
     check(log, "%env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", &["python YOUR_SCRIPT.py"]);
 }
+
+/// Returns all advice of an incident in one text.
+fn advice(incident: &Incident) -> String {
+    let fixes = incident.fixes.iter().flat_map(|fix| {
+        [Some(&fix.title), Some(&fix.change), fix.effect.as_ref()].into_iter().flatten()
+    });
+    let causes =
+        incident.causes.iter().flat_map(|cause| [Some(&cause.title), cause.needs.as_ref()]);
+    let lines = [&incident.title].into_iter().chain(fixes).chain(causes.flatten());
+    lines
+        .chain(&incident.needs)
+        .chain(&incident.not_helpful)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+#[test]
+fn a_device_index_out_of_range_is_not_out_of_memory() {
+    let log = "  File \"/env/lib/python3.11/site-packages/torch/cuda/__init__.py\", line 465, in get_device_properties\n    \
+        return _get_device_properties(device)\nRuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at \
+        \"/work/aten/src/ATen/cuda/CUDAContext.cpp\":52, please report a bug to PyTorch. \n";
+    let incident = first(log);
+    assert_eq!(incident.id, "cuda-invalid-device-101");
+    let advice = advice(&incident);
+    for part in ["device index", "visible", "nvidia-smi -L", "one instance", "MIG"] {
+        assert!(advice.contains(part), "{part} is not in:\n{advice}");
+    }
+    for part in ["out of memory", "mem_get_info", "expandable_segments"] {
+        assert!(!advice.contains(part), "{part} is in:\n{advice}");
+    }
+}
+
+/// An assertion says nothing about memory unless it names memory or NVML.
+#[test]
+fn an_internal_assertion_has_only_causes_that_its_text_supports() {
+    let incident = first(
+        "RuntimeError: grad_fn INTERNAL ASSERT FAILED at \"../torch/csrc/autograd/python_function.cpp\":412, please report a bug to PyTorch. \n",
+    );
+    assert_eq!(incident.id, "internal-assert-torch");
+    let causes: Vec<&str> = incident.causes.iter().map(|cause| cause.id.as_str()).collect();
+    assert_eq!(causes, ["autograd", "bug"]);
+    let advice = advice(&incident);
+    assert!(!advice.contains("out of memory") && !advice.contains("expandable"), "{advice}");
+}
+
+#[test]
+fn a_message_about_nvlink_that_is_not_fatal_suggests_no_reset() {
+    for log in [
+        "NVRM: Xid (PCI:0000:17:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 11 (0x04050002 0x00000008 0x00000001)\n",
+        "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)\n",
+        "detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id 00000000:C1:00.0 physical id 3 port 32\n",
+    ] {
+        let incident = first(log);
+        assert_eq!(incident.id, "nvlink-fault", "{log}");
+        let fixes = incident.fixes.iter().map(|fix| format!("{} {}", fix.title, fix.change));
+        let fixes = fixes.collect::<Vec<_>>().join("\n").to_lowercase();
+        for part in ["reset", "stop", "drain", "end its jobs", "restart", "dcgmi diag"] {
+            assert!(!fixes.contains(part), "{part} for {log}:\n{fixes}");
+        }
+        assert_eq!(incident.causes[0].id, "recovered", "{log}");
+    }
+    let fatal = "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n";
+    check(fatal, "drain this machine", &[]);
+}
+
+#[test]
+fn a_gpu_that_does_not_answer_is_not_called_off_the_bus() {
+    for log in [
+        "Unable to determine the device handle for GPU0000:B1:00.0: Unknown Error\n",
+        "Unable to determine the device handle for GPU3: 0000:B1:00.0: Unknown Error\nNo devices were found\n",
+        "Unable to determine the device handle for GPU 0000:21:00.0: Not Found\n",
+    ] {
+        let incident = first(log);
+        assert_eq!(incident.id, "gpu-unreachable", "{log}");
+        assert!(!incident.headline.contains("BUS"), "{}", incident.headline);
+        assert!(incident.fixes[0].change.contains("dmesg"), "{:?}", incident.fixes[0]);
+    }
+    let lost = "Unable to determine the device handle for GPU0000:B1:00.0: Unknown Error\nNVRM: GPU 0000:b1:00.0: GPU has fallen off the bus.\n";
+    assert_eq!(first(lost).id, "xid-79-off-bus");
+}
+
+#[test]
+fn out_of_memory_in_jax_asks_about_its_share_and_other_processes() {
+    let log = "Traceback (most recent call last):\n  File \"/home/kim/train.py\", line 88, in <module>\n    state = step(state)\n\
+        jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.\n";
+    check(log, "nvidia-smi --query-compute-apps", &[]);
+    let incident = first(log);
+    let fix = format!("{:?}", incident.fixes[0]);
+    for part in ["XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION", "processes"] {
+        assert!(fix.contains(part), "{part} is not in {fix}");
+    }
+    let open: Vec<&str> = incident.causes.iter().map(|cause| cause.id.as_str()).collect();
+    assert!(open.contains(&"other-process") && open.contains(&"pool"), "{open:?}");
+}
