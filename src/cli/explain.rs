@@ -145,7 +145,12 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
 /// the user wants explained.
 fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
-    let last = logs.iter().find_map(|log| Some((log, log.tracebacks.last()?)));
+    // A launcher raises an exception of its own after that of the program.
+    let last = |log: &'_ LogFindings| {
+        let mut tracebacks = log.tracebacks.iter().rev();
+        tracebacks.find(|traceback| !traceback.is_wrapper()).or(log.tracebacks.last()).cloned()
+    };
+    let last = logs.iter().find_map(|log| Some((log, last(log)?)));
     let mut out = match (bytes, logs.len()) {
         (_, 0) => return String::new(),
         (0, _) => "gputop: nothing to explain: the input is empty\n".to_owned(),

@@ -69,6 +69,32 @@ fn source_file(file: &str) -> &str {
     }
 }
 
+/// Exceptions that are harmless, or that only pass on a failure that happened elsewhere.
+const NOT_CAUSES: &[&str] = &[
+    "KeyboardInterrupt",
+    "SystemExit",
+    "BrokenPipeError",
+    "ConnectionResetError",
+    "EOFError",
+    "ChildFailedError",
+    "DistBackendError",
+    "DistStoreError",
+    "DistNetworkError",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "CalledProcessError",
+    "SignalException",
+    "RayTaskError",
+    "ActorDiedError",
+    "RayActorError",
+    "WorkerCrashedError",
+    "CancelledError",
+    "TimeoutError",
+    "Empty",
+    "GeneratorExit",
+    "StopIteration",
+];
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traceback {
     /// Type of the exception: `KeyError`, `torch.OutOfMemoryError`. Empty if the log ends before the exception's line.
@@ -86,6 +112,18 @@ pub struct Traceback {
 }
 
 impl Traceback {
+    /// Returns true if the exception is harmless, or only passes on a failure that happened elsewhere.
+    #[must_use]
+    pub fn is_wrapper(&self) -> bool {
+        NOT_CAUSES.contains(&self.name())
+    }
+
+    /// Returns the exception's name without its module.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.exception.rsplit('.').next().unwrap_or(&self.exception)
+    }
+
     /// Returns the innermost frame in the user's program, or the innermost library frame if there is none.
     #[must_use]
     pub fn place(&self) -> Option<&Frame> {

@@ -270,6 +270,21 @@ fn an_exception_inside_a_server_is_called_a_bug_of_the_server() {
     assert!(!err(&piped(&[], own.as_bytes())).contains("software fault"));
 }
 
+/// The launcher raises an exception of its own, which says less than that of the program.
+#[test]
+fn without_an_incident_the_exception_of_the_program_is_printed() {
+    let log = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 31, in <module>\n    model(x)\n\
+        RuntimeError: mat1 and mat2 shapes cannot be multiplied (16x9216 and 4096x10)\n\
+        Traceback (most recent call last):\n  File \"/usr/local/bin/torchrun\", line 8, in <module>\n    sys.exit(main())\n\
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
+    let output = piped(&[], log.as_bytes());
+    let message = err(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(output.stdout.is_empty());
+    assert!(message.contains("mat1 and mat2 shapes cannot be multiplied"), "{message}");
+    assert!(message.contains("/home/ana/train.py:31"), "{message}");
+}
+
 /// Slurm prints three messages about one kill.
 #[test]
 fn one_event_is_counted_once() {
@@ -285,9 +300,9 @@ fn the_report_of_a_launcher_is_a_consequence() {
     let found = explain(Catalogue::embedded(), "x.log", table.as_bytes());
     assert_eq!(found[0].id, "torchrun-summary");
     assert_eq!(found[0].fields.exit_code, Some(1));
+    // An exception of the program explains the table, and needs no explanation itself.
     let found = explain(Catalogue::embedded(), "x.log", format!("{error}{table}").as_bytes());
-    assert_eq!(found[0].id, "program-exception");
-    assert_eq!(found[0].secondary[0].id, "torchrun-summary");
+    assert_eq!(found, []);
     let found = explain(Catalogue::embedded(), "x.log", format!("{OOM}{table}").as_bytes());
     assert_eq!(found[0].id, "oom-fragmentation");
 }

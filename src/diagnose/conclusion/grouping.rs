@@ -16,32 +16,8 @@ const MAX_REORDERING: u64 = 100;
 
 /// Families of error cards for messages in which a launcher, server or scheduler reports that another process failed.
 pub(super) const REPORTS: &[&str] = &["process", "server", "stopped"];
-
-/// Exceptions that are harmless, or that only pass on a failure that happened elsewhere.
-const NOT_CAUSES: &[&str] = &[
-    "KeyboardInterrupt",
-    "SystemExit",
-    "BrokenPipeError",
-    "ConnectionResetError",
-    "EOFError",
-    "ChildFailedError",
-    "DistBackendError",
-    "DistStoreError",
-    "DistNetworkError",
-    "ProcessExitedException",
-    "ProcessRaisedException",
-    "CalledProcessError",
-    "SignalException",
-    "RayTaskError",
-    "ActorDiedError",
-    "RayActorError",
-    "WorkerCrashedError",
-    "CancelledError",
-    "TimeoutError",
-    "Empty",
-    "GeneratorExit",
-    "StopIteration",
-];
+/// Families of those that say only how a process ended.
+pub(super) const EXITS: &[&str] = &["process", "stopped"];
 
 /// Groups the sightings in all logs by crash. The last crash of each log comes last.
 pub(super) fn crashes<'a>(diagnosis: &Diagnosis<'a>) -> Vec<Vec<Item<'a>>> {
@@ -202,13 +178,12 @@ pub(super) fn exception<'a>(
             .tracebacks
             .iter()
             .filter(move |t| {
-                let name = t.exception.rsplit('.').next().unwrap_or(&t.exception);
                 let elsewhere = log != cause.log
                     || (t.rank.is_some() && t.rank != diagnosis.rank(cause))
                     || t.writer != failed.writer;
                 let earlier =
                     t.last_line < failed.first_line && failed.first_line - t.last_line <= max_gap;
-                !NOT_CAUSES.contains(&name)
+                !t.is_wrapper()
                 && !t.exception.is_empty()
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
@@ -235,8 +210,8 @@ pub(super) fn engine_exception<'a>(
     let report = item.sighting;
     let lines = report.first_line.saturating_sub(MAX_GAP)..=report.last_line + MAX_GAP;
     diagnosis.logs[item.log].tracebacks.iter().find(|t| {
-        let name = t.exception.rsplit('.').next().unwrap_or_default();
-        let is_report = NOT_CAUSES.contains(&name)
+        let name = t.name();
+        let is_report = t.is_wrapper()
             || name.ends_with("DeadError")
             || WRAPPERS.iter().any(|words| t.message.contains(words));
         lines.contains(&t.last_line) && !name.is_empty() && !is_report

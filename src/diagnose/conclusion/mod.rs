@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 pub use jobs::jobs;
 
-use self::grouping::{FirstFailure, REPORTS};
+use self::grouping::{EXITS, FirstFailure, REPORTS};
 use super::card::Card;
 use super::catalogue::Catalogue;
 use super::evidence::{self, Case, Measured};
@@ -56,7 +56,7 @@ pub fn diagnose(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
         // Continue after a panic, so that a crash that gputop fails to diagnose does not affect the others.
-        let Some(incident) = recover(|| diagnosis.incident(items)) else {
+        let Some(incident) = recover(|| diagnosis.incident(items)).flatten() else {
             continue;
         };
         // Count repeated incidents instead of listing each one, because a retry loop can report the same error many
@@ -81,6 +81,12 @@ fn is_same(a: &Incident, b: &Incident) -> bool {
         && a.fields.rank == b.fields.rank
         && a.fields.xid == b.fields.xid
         && a.log.as_ref().map(|l| &l.file) == b.log.as_ref().map(|l| &l.file)
+}
+
+/// Returns true if the incident and its consequences only say that processes exited, as a launcher's table does.
+fn only_reports_exits(incident: &Incident) -> bool {
+    let is_exit = |incident: &Incident| EXITS.contains(&incident.family.as_str());
+    is_exit(incident) && incident.secondary.iter().all(is_exit)
 }
 
 impl<'a> Diagnosis<'a> {
@@ -142,8 +148,9 @@ impl<'a> Diagnosis<'a> {
         (rank.is_some() || pid.is_some()) && !is_match
     }
 
-    /// Converts the items of a crash to an incident with its consequences.
-    fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
+    /// Converts the items of a crash to an incident with its consequences. An ordinary exception of the program is an
+    /// incident only if a GPU failure followed: its traceback says everything, unless it is the cause of other errors.
+    fn incident(&self, mut items: Vec<Item<'a>>) -> Option<Incident> {
         self.choose(&mut items);
         let first_failure = grouping::first_failure(self, &items);
         let first = grouping::cause(self, &items, first_failure.as_ref());
@@ -182,8 +189,9 @@ impl<'a> Diagnosis<'a> {
             None => self.why_first(&cause, &others, &ranks, first_failure.as_ref()),
         };
         match grouping::exception(self, card, &cause, first_failure.as_ref()) {
-            Some((log, traceback)) => build::program(self, log, traceback, incident),
-            None => incident,
+            Some(_) if only_reports_exits(&incident) => None,
+            Some((log, traceback)) => Some(build::program(self, log, traceback, incident)),
+            None => Some(incident),
         }
     }
 
