@@ -67,6 +67,7 @@ mod memory_screen;
 mod menus;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod ordinary_exceptions;
 mod pictures;
 #[cfg(target_os = "linux")]
 mod probe;
