@@ -108,6 +108,28 @@ fn prints_nothing_without_a_known_failure() {
     assert_eq!(text(&result.stderr), "KeyError: labels\n");
 }
 
+/// The traceback of an ordinary exception says everything.
+#[test]
+fn prints_nothing_for_an_ordinary_exception() {
+    let traceback = "Traceback (most recent call last):\n  File \"/home/ana/train.py\", line 31, in <module>\n    model(x)\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (16x9216 and 4096x10)\n";
+    let result = output(["sh", "-c", &format!("echo '{traceback}' >&2; exit 1")]);
+    assert_eq!(text(&result.stderr), format!("{traceback}\n"));
+}
+
+#[test]
+fn expandable_segments_are_not_recommended_if_the_command_inherits_them() {
+    for (value, is_offered) in [("expandable_segments:True", false), ("max_split_size_mb:64", true)]
+    {
+        let fails = format!("echo '{OOM}' >&2; exit 1");
+        let mut command = gputop(["run", "--", "sh", "-c", &fails]);
+        let result = command.env("PYTORCH_ALLOC_CONF", value).output().unwrap();
+        let shown = text(&result.stderr);
+        assert!(shown.contains(EXPLAINED), "{shown}");
+        let setting = "\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ";
+        assert_eq!(shown.contains(setting), is_offered, "{value}: {shown}");
+    }
+}
+
 /// Output of a command with a kernel log that the command itself can write to.
 fn output_with_kernel_log(line: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
