@@ -1,6 +1,6 @@
 //! Allow-list of environment variables that help diagnose a GPU program and contain no secrets.
 
-use super::{name, text};
+use super::{name, text, value};
 use crate::model::process::Variable;
 use crate::model::text::visible;
 
@@ -33,7 +33,7 @@ const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
 /// Returns a variable for display. The value is omitted unless the name is on the allow-list and not sensitive. Shown
 /// values are redacted.
 pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
-    let shown = is_allowed(variable) && !name::hides(name::sensitivity(variable), value);
+    let shown = is_allowed(variable) && !value::hides(name::sensitivity(variable), value);
     Variable {
         name: visible(variable, MAX_NAME_CHARS),
         value: shown.then(|| visible(&text(value), MAX_VALUE_CHARS)),

@@ -1,27 +1,43 @@
 //! Redaction of text from other processes, before it is shown, stored or sent.
 //!
 //! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable,
-//! but without their secrets: values of flags and variables with a sensitive name (`name.rs`, `flag.rs`,
-//! `assignment.rs`), input that a shell pipes to a login command (`pipe.rs`), credentials in URLs (`url.rs`), and
-//! tokens with a known prefix (`shape.rs`). `tests/data/redaction.txt` lists the recognized forms.
+//! but without their secrets, which are recognized by:
+//!
+//! - the name of a variable, flag, header or field (`name.rs`) and what connects it with a value (`context.rs`,
+//!   `prose.rs`), or the program that takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
+//! - their form: credentials in URLs (`url.rs`), the prefix of an issuer (`issuer.rs`), private keys (`key_block.rs`);
+//! - their randomness, for long tokens (`random.rs`).
+//!
+//! Text is also read without the colours of a terminal and without the escapes of JSON, URLs and markup (`view.rs`), and
+//! across the line breaks of a terminal (`wrap.rs`). `tests/data/redaction.txt` lists recognized forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
 //! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes and
 //! runs before text is truncated or escaped, because a truncated token may not be recognized.
 
-mod assignment;
 mod command;
+mod context;
 mod environment;
 mod flag;
 mod holders;
 mod incident;
+mod issuer;
+mod key_block;
 mod name;
 mod pipe;
-mod shape;
+mod prose;
+mod quotes;
+mod random;
+mod tool;
 mod url;
+mod value;
+mod view;
+mod wrap;
 
 use std::ops::Range;
+
+use self::view::View;
 
 pub use self::command::command;
 pub use self::environment::variable;
@@ -37,22 +53,49 @@ pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> 
     words
         .iter()
         .zip(hidden_from)
-        .map(|(word, hidden)| match hidden.or_else(|| assignment::value_of_argument(word)) {
+        .map(|(word, hidden)| match hidden.or_else(|| context::value_of_argument(word)) {
             Some(from) => [&text(&word[..from]), HIDDEN].concat(),
+            None if is_short(word) => word.to_vec(),
             None => text(word),
         })
         .collect()
 }
 
+/// Returns true for an argument that cannot contain a secret, because it is shorter than any token and connects no name
+/// with a value.
+fn is_short(word: &[u8]) -> bool {
+    const MAX_SHORT: usize = 14;
+    word.len() < MAX_SHORT
+        && word.iter().all(|b| b.is_ascii_alphanumeric() || b"-_./,+".contains(b))
+}
+
 /// Redacts free text, such as a log line or a shell script in one argument.
 pub fn text(text: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::new();
-    flag::find(text, &mut hidden);
-    assignment::find(text, &mut hidden);
-    pipe::find(text, &mut hidden);
-    url::find(text, &mut hidden);
-    shape::find(text, &mut hidden);
+    match View::without_sequences(text) {
+        Some(plain) => {
+            find_all(&plain.text, &mut hidden);
+            hidden.iter_mut().for_each(|range| *range = plain.original(range));
+        }
+        None => find_all(text, &mut hidden),
+    }
     replace(text, hidden)
+}
+
+fn find_all(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    find(text, hidden);
+    view::each_unescaped(text, hidden, find);
+    wrap::find(text, hidden);
+}
+
+fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    context::find(text, hidden);
+    flag::find(text, hidden);
+    pipe::find(text, hidden);
+    url::find(text, hidden);
+    issuer::find(text, hidden);
+    key_block::find(text, hidden);
+    random::find(text, hidden);
 }
 
 fn replace(text: &[u8], mut hidden: Vec<Range<usize>>) -> Vec<u8> {

@@ -1,5 +1,9 @@
 //! Classifies flag and variable names by the sensitivity of their values.
 
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
@@ -10,32 +14,59 @@ pub enum Sensitivity {
     /// authentication method.
     Login,
     Secret,
+    /// `PWD`: a folder, or the password of a connection string.
+    Folder,
 }
 
 /// Endings of sensitive names, in lower case without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
-/// `password`. Names with a further suffix, such as `_FILE` or `_PATH`, are not sensitive.
+/// `password`. Names with a further suffix, such as `_FILE` or `_PATH`, are not sensitive, unless the suffix is one of
+/// [`QUALIFIERS`].
 #[rustfmt::skip]
 const SECRET_ENDINGS: &[&str] = &[
-    "accesskey", "accountkey", "apikey", "appkey", "authkey", "authorization", "bearer", "connectionstring",
-    "cookie", "credential", "credentials", "creds", "deploykey", "encryptionkey", "jwt", "keypass",
-    "licensekey", "masterkey", "passcode", "passphrase", "passwd", "password", "passwords", "privatekey",
-    "pwd", "requirepass", "secret", "secretkey", "secrets", "servicekey", "sessionkey", "sharedkey",
-    "signingkey", "storagekey", "storepass", "subscriptionkey", "token", "userpwd", "writekey",
+    "accesscode", "accesskey", "accountkey", "addmask", "apikey", "appkey", "authcode", "authkey", "authorization",
+    "aeskey", "backupcode", "bearer", "cipherkey", "communitystring", "connectionstring", "cookie", "cookies", "credential",
+    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "jwt", "keypass", "licensekey",
+    "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "passcode", "passcommand", "passphrase", "passwd",
+    "password", "passwordcommand", "passwordeval", "passwords", "phpsessid", "pincode", "pragmakey", "presharedkey", "privatekey", "productkey", "pwd",
+    "recoverycode", "recoverykey", "rocommunity", "rwcommunity", "secret", "secretkey",
+    "secrets", "securestring", "securitycode", "seedphrase", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
+    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "unsealkey", "userpwd",
+    "verificationcode", "writekey",
     // Words for password, secret and token in other languages.
     "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord", "motdepasse",
     "passwort", "senha", "wachtwoord", "şifre", "κωδικός", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令",
     "密码", "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
 ];
 
+/// Parts of words, of which every sensitive name contains at least one. They are searched for first, because most text
+/// contains none.
+#[rustfmt::skip]
+const STEMS: &[&str] = &[
+    "auth", "basic", "bearer", "code", "bind", "client", "community", "connect", "cookie", "cred", "identified", "identify", "jwt",
+    "key", "login", "mask", "mnemonic", "otp", "pass", "pat", "phrase", "pin", "psk", "pw", "secret", "secure", "session", "sid", "sig",
+    "token", "clave", "clé", "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord",
+    "senha", "wachtwoord", "şifre", "κωδικός", "ключ", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令", "密码",
+    "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
+];
+
+/// Last words of a name that do not change its meaning: `DB_PASSWORD_PROD`, `tokenValue`.
+#[rustfmt::skip]
+const QUALIFIERS: &[&str] = &[
+    "admin", "again", "b64", "backup", "base64", "clear", "confirm", "confirmation", "current", "data", "default",
+    "dev", "encoded", "encrypted", "hash", "hex", "live", "main", "new", "old", "plain", "plaintext", "prev",
+    "previous", "primary", "prod", "production", "raw", "root", "secondary", "stage", "staging", "str",
+    "string", "test", "text", "user", "val", "value",
+];
+
 const DOUBTFUL_ENDINGS: &[&str] =
-    &["clave", "clé", "key", "otp", "pat", "sessionid", "sid", "sig", "signature", "ключ"];
+    &["clave", "clé", "hmac", "key", "pat", "session", "sid", "sig", "signature", "ключ"];
 
 /// Words before `key` that denote an account key: `--kaggle-key`.
 #[rustfmt::skip]
 const ACCOUNTS: &[&str] = &[
-    "anthropic", "aws", "azure", "cohere", "comet", "datadog", "gemini", "groq", "hf", "huggingface",
+    "admin", "anthropic", "aws", "azure", "cohere", "comet", "datadog", "gemini", "groq", "hf", "huggingface",
     "kaggle", "mistral", "neptune", "ngc", "openai", "openrouter", "pinecone", "replicate", "together",
-    "wandb",
+    "wandb", "wep", "wifi", "wpa",
 ];
 
 /// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
@@ -50,12 +81,27 @@ const VOCABULARY: &[&str] = &[
     "placeholder", "prefix", "sep", "special", "start", "stop", "suffix", "trigger", "unk", "video", "end",
 ];
 
-/// Words before `pass` that denote a pass over data, not a password.
-const RUNS: &[&str] =
-    &["backward", "bypass", "first", "forward", "multi", "second", "single", "third"];
+/// Words before `pass` that denote a pass over data, and words that end in it, but have nothing to do with a password.
+const RUNS: &[&str] = &[
+    "askpass",
+    "backward",
+    "bypass",
+    "compass",
+    "encompass",
+    "first",
+    "forward",
+    "multi",
+    "second",
+    "single",
+    "surpass",
+    "third",
+];
 
-/// Names that end like a secret but are not sensitive.
-const PLAIN: &[&str] = &["pwd", "oldpwd"];
+/// Variables that contain a folder, or in connection strings a password.
+const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
+
+/// Names of programs that end like a secret.
+const PROGRAMS: &[&[u8]] = &[b"sshpass", b"passwd", b"htpasswd", b"chpasswd"];
 
 /// Returns true for boolean flags, which do not take the next argument as their value: `--use-auth-token`,
 /// `--no-password`.
@@ -65,12 +111,47 @@ pub fn is_switch(name: &[u8]) -> bool {
     words(name).first().is_some_and(|first| SWITCHES.contains(&first.as_str()))
 }
 
+/// Returns the automaton that finds [`STEMS`] in any case.
+pub fn stems() -> &'static AhoCorasick {
+    static STEMS_FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
+        let others = STEMS.iter().filter(|stem| !stem.is_ascii()).map(|stem| stem.to_uppercase());
+        let stems = STEMS.iter().map(|stem| (*stem).to_owned()).chain(others);
+        AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(stems)
+            .expect("valid stems")
+    });
+    &STEMS_FOUND
+}
+
 pub fn sensitivity(name: &[u8]) -> Sensitivity {
-    let words = words(name);
-    let joined = words.concat();
-    if PLAIN.contains(&joined.as_str()) {
-        return Sensitivity::Plain;
+    if FOLDERS.contains(&name) {
+        return Sensitivity::Folder;
     }
+    let mut words = words(name);
+    let whole = of_words(&words);
+    if whole != Sensitivity::Plain {
+        return whole;
+    }
+    // `token1`, `API_KEY_2`, `password_confirmation`
+    while let Some(last) = words.last_mut() {
+        let letters = last.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        if letters == 0 || QUALIFIERS.contains(&last.as_str()) {
+            words.pop();
+        } else if letters < last.len() {
+            last.truncate(letters);
+        } else {
+            break;
+        }
+        if of_words(&words) == Sensitivity::Secret {
+            return Sensitivity::Secret;
+        }
+    }
+    Sensitivity::Plain
+}
+
+fn of_words(words: &[String]) -> Sensitivity {
     let (before, last) = match words.split_last() {
         Some((last, before)) => (before.last().map_or("", String::as_str), last.as_str()),
         None => return Sensitivity::Plain,
@@ -78,56 +159,27 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
     let is_ordinary = match last {
         "token" => VOCABULARY.contains(&before),
         "pass" => RUNS.contains(&before),
-        _ => false,
+        last => RUNS.contains(&last),
     };
     let is_secret = match last {
-        "pass" | "pw" | "psk" => true,
+        "psk" | "otp" | "totp" => true,
+        last if last.ends_with("pw") => true,
+        last if last.ends_with("pass") => true,
         "key" => ACCOUNTS.contains(&before),
         "pin" => PIN_OWNERS.contains(&before),
         _ => false,
     };
     if is_ordinary {
         Sensitivity::Plain
-    } else if is_secret || ends_in(&joined, SECRET_ENDINGS) {
+    } else if is_secret || is_secret_name(&words.concat()) {
         Sensitivity::Secret
-    } else if last.ends_with("auth") {
+    } else if last.ends_with("auth") || last == "login" {
         Sensitivity::Login
     } else if ends_in(last, DOUBTFUL_ENDINGS) {
         Sensitivity::Doubtful
     } else {
         Sensitivity::Plain
     }
-}
-
-/// Returns true if a value must be hidden, given the sensitivity of its name.
-pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
-    match sensitivity {
-        Sensitivity::Plain => false,
-        Sensitivity::Doubtful => looks_secret(value),
-        Sensitivity::Login => looks_secret(value) || is_login(value),
-        Sensitivity::Secret => !is_harmless(value),
-    }
-}
-
-/// Returns true for values that cannot be secrets: an empty value, the value of a switch, or a small number such as a
-/// token ID.
-fn is_harmless(value: &[u8]) -> bool {
-    const WORDS: &[&str] = &["", "true", "false", "yes", "no", "none", "null", "on", "off"];
-    let is_word = WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
-    is_word || (value.len() <= 2 && value.iter().all(u8::is_ascii_digit))
-}
-
-/// Returns true for `user:password`, but not for `host:8080` or a URL.
-fn is_login(value: &[u8]) -> bool {
-    let Some(colon) = value.iter().position(|&b| b == b':') else { return false };
-    let password = &value[colon + 1..];
-    let is_port = password.iter().all(u8::is_ascii_digit) && password.len() < 6;
-    colon > 0 && !is_port && !password.starts_with(b"//")
-}
-
-/// Returns true for 40 hexadecimal digits: a Weights & Biases key or a commit hash, depending on the context.
-pub fn is_hex_key(value: &[u8]) -> bool {
-    value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
 }
 
 /// Returns true if the name implies that its value is a commit hash or a checksum.
@@ -139,22 +191,10 @@ pub fn names_revision(name: &[u8]) -> bool {
     words(name).iter().any(|word| REVISIONS.contains(&word.as_str()))
 }
 
-/// Returns true for a long value without whitespace whose characters are too random for a word or a file name.
-fn looks_secret(value: &[u8]) -> bool {
-    let is_one_piece = value.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
-    let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
-    value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
-}
-
-fn is_mixed(value: &[u8]) -> bool {
-    let has = |class: fn(&u8) -> bool| value.iter().any(class);
-    let changes = value
-        .windows(2)
-        .filter(|pair| pair.iter().all(u8::is_ascii_alphanumeric))
-        .filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit())
-        .count();
-    changes >= 5
-        || (has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit))
+fn is_secret_name(joined: &str) -> bool {
+    // `API_KEYS` are secrets, but `max_tokens` is a number.
+    let singular = joined.strip_suffix('s').filter(|name| !name.ends_with("token"));
+    ends_in(joined, SECRET_ENDINGS) || singular.is_some_and(|name| ends_in(name, SECRET_ENDINGS))
 }
 
 fn ends_in(name: &str, endings: &[&str]) -> bool {
@@ -162,7 +202,7 @@ fn ends_in(name: &str, endings: &[&str]) -> bool {
 }
 
 /// Returns the lowercase words of a name: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
-fn words(name: &[u8]) -> Vec<String> {
+pub fn words(name: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut was_lower = false;
@@ -232,7 +272,6 @@ mod tests {
             "--author",
             "--keyboard",
             "--secretary",
-            "PWD",
             "--password-file",
             "HF_TOKEN_PATH",
             "--compass",
@@ -243,21 +282,6 @@ mod tests {
             "pin_memory",
         ] {
             assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Plain, "{name}");
-        }
-    }
-
-    #[test]
-    fn value_decides_for_a_doubtful_name() {
-        assert_eq!(sensitivity(b"--key"), Sensitivity::Doubtful);
-        for (value, is_hidden) in [
-            ("server.key", false),
-            ("image", false),
-            ("/etc/ssl/private/a1b2c3d4e5f6.pem", false),
-            ("resnet50-imagenet-2024-run3", false),
-            ("9f8e7d6c5b4a39281706f5e4d3c2b1a0", true),
-            ("AbCdEfGh1234567890xY", true),
-        ] {
-            assert_eq!(hides(Sensitivity::Doubtful, value.as_bytes()), is_hidden, "{value}");
         }
     }
 }

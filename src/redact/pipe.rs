@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::assignment::{end_of_value, is_reference};
+use super::quotes::end_of_value;
+use super::value::is_reference;
 
 /// Maximum number of bytes to search around a pipe for its commands. Without a limit, hostile text would make the
 /// search quadratic.

@@ -1,16 +1,35 @@
-//! Redacts credentials in URLs: `scheme://user:password@host`, and webhooks whose path is the secret.
+//! Redacts credentials in URLs: `scheme://user:password@host`, webhooks whose path is the secret, and the same
+//! credentials without a scheme: `user:password@host`.
 
 use std::ops::Range;
 
-const WEB_HOOKS: &[&[u8]] =
-    &[b"hooks.slack.com/services/", b"discord.com/api/webhooks/", b"discordapp.com/api/webhooks/"];
+use super::name::{self, Sensitivity};
+use super::value;
+
+/// Hosts and paths of webhooks, before the secret.
+const WEB_HOOKS: &[&str] = &[
+    "hooks.slack.com/services/",
+    "hooks.slack.com/workflows/",
+    "hooks.slack.com/triggers/",
+    "/api/webhooks/",
+    "/webhookb2/",
+    "hooks.zapier.com/hooks/catch/",
+    "/bot/v2/hook/",
+];
+
+/// Folders whose content may be a secret.
+const SECRET_FOLDERS: &[&[u8]] =
+    &[b"hook", b"hooks", b"invite", b"keys", b"t", b"webhook", b"webhooks"];
 
 /// Maximum number of bytes to search in a URL. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
+const MAX_LOGIN: usize = 256;
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut from = 0;
-    while let Some(at) = text[from..].windows(3).position(|w| w == b"://") {
+    let mut done = 0;
+    bare(text, hidden);
+    while let Some(at) = memchr::memmem::find(&text[from..], b"://") {
         let start = from + at + 3;
         let rest = &text[start..text.len().min(start + MAX_URL)];
         let end = start + rest.iter().position(|&b| ends_url(b)).unwrap_or(rest.len());
@@ -18,7 +37,11 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if let Some(length) = credentials(url, scheme(&text[..from + at])) {
             hidden.push(start..start + length);
         }
-        hidden.extend(web_hook(url).map(|secret| start + secret..end));
+        // Only the first `://` of a URL is followed by its path.
+        if start >= done {
+            hidden.extend(secret_path(url).map(|path| start + path.start..start + path.end));
+            done = end;
+        }
         from = start;
     }
 }
@@ -57,8 +80,66 @@ fn scheme(before: &[u8]) -> &[u8] {
     &before[before.len() - length..]
 }
 
-fn web_hook(url: &[u8]) -> Option<usize> {
-    WEB_HOOKS.iter().find(|hook| url.starts_with(hook)).map(|hook| hook.len())
+/// Returns the secret in a path: what follows a webhook's address, the name of a secret or `bot`, as in
+/// `/reset-password/8f2c…` and `api.telegram.org/bot71…:8f2c…`.
+fn secret_path(url: &[u8]) -> Option<Range<usize>> {
+    let path = memchr::memchr(b'/', url)?;
+    let path_end = url.iter().position(|b| b"?#".contains(b)).unwrap_or(url.len());
+    let segments = url[..path_end].get(path + 1..)?.split(|b| *b == b'/');
+    let hook = |hook: &&str| memchr::memmem::find(url, hook.as_bytes()).map(|at| at + hook.len());
+    if let Some(start) = WEB_HOOKS.iter().find_map(hook) {
+        return Some(start..url.len());
+    }
+    let mut start = path + 1;
+    let mut is_named = false;
+    for segment in segments {
+        let range = start..start + segment.len();
+        start = range.end + 1;
+        if let Some(token) = segment.strip_prefix(b"bot").filter(|token| token.contains(&b':')) {
+            return Some(range.end - token.len()..range.end);
+        }
+        let is_token = is_named
+            && segment.len() >= 8
+            && value::is_credential(segment)
+            && segment.iter().any(u8::is_ascii_digit);
+        if is_token && (value::looks_secret(segment) || value::natural_percent(segment) < 40) {
+            return Some(range);
+        }
+        is_named =
+            name::sensitivity(segment) != Sensitivity::Plain || SECRET_FOLDERS.contains(&segment);
+    }
+    None
+}
+
+/// Finds `user:password@host` and `user/password@host` without a scheme.
+fn bare(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    for at in memchr::memchr_iter(b'@', text) {
+        let from = at.saturating_sub(MAX_LOGIN);
+        let is_part = |b: &&u8| !b.is_ascii_whitespace() && !b"\"'`<>=,;()[]{}|&".contains(b);
+        let length = text[from..at].iter().rev().take_while(is_part).count();
+        let login = &text[at - length..at];
+        let Some(separator) = login.iter().position(|b| b":/".contains(b)) else { continue };
+        let (user, password) = (&login[..separator], &login[separator + 1..]);
+        let host = &text[at + 1..text.len().min(at + 1 + MAX_LOGIN)];
+        let name =
+            host.iter().take_while(|b| b.is_ascii_alphanumeric() || b"-._/".contains(b)).count();
+        let is_host = host.first().is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'/')
+            && !host.starts_with(b"sha")
+            && host[..name].iter().any(u8::is_ascii_alphanumeric);
+        let has_port = host.get(name).is_some_and(|b| b":(".contains(b));
+        let is_user = !user.is_empty()
+            && user.iter().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(b));
+        // `scheme://` and `drive:/path` are not logins, and `npm:x@1.2` and `author:ana@lab.org` have no password.
+        let is_password = !password.is_empty()
+            && !password.starts_with(b"/")
+            && !password.starts_with(b"@")
+            && !password.contains(&b'/')
+            && (value::is_credential(password) || (has_port && login[separator] == b':'))
+            && !host.first().is_some_and(|b| b.is_ascii_digit() && !host[..name].contains(&b'.'));
+        if is_user && is_host && is_password {
+            hidden.push(at - password.len()..at);
+        }
+    }
 }
 
 fn ends_url(byte: u8) -> bool {

@@ -1,0 +1,696 @@
+//! Redacts the values of sensitive names, in any notation that connects a name with its value.
+//!
+//! A name is found first (`name.rs`). Then the text after it decides: `TOKEN=…`, `"token": "…"`, `Token: …`,
+//! `setenv("TOKEN", "…")`, `Token("…")`, `<token>…</token>`, `- name: TOKEN\n  value: …`, `| token | … |`, `--token …`,
+//! `TOKEN …` at the start of a line, and sentences (`prose.rs`).
+
+use std::ops::Range;
+
+use super::name::{self, Sensitivity};
+use super::prose;
+use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, literals, without_quotes};
+use super::value;
+
+/// Maximum number of bytes to search after a possibly sensitive name.
+const MAX_DOUBTFUL: usize = 1024;
+/// Maximum length of a name, of the tags after it, and of the arguments of a call.
+const MAX_NAME: usize = 128;
+const MAX_TAGS: usize = 160;
+const MAX_CALL: usize = 512;
+
+/// How a value is connected with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    /// `=`, `:` and the like.
+    Sign,
+    /// `("TOKEN", "…")`
+    Argument,
+    /// `<token>…</token>`
+    Markup,
+    /// `| token | … |`
+    Cell,
+}
+
+/// Returns the start of a value that must be hidden in an argument of the form `NAME=value` or `--name=value`. The
+/// value extends to the end of the argument.
+pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
+    let equals = argument.iter().position(|&b| b == b'=')?;
+    let (name, value) = (&argument[..equals], &argument[equals + 1..]);
+    let is_name = !name.is_empty() && name.iter().all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
+    let hides = is_name && value::hides(name::sensitivity(name), value);
+    hides.then_some(equals + 1)
+}
+
+pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut quotes = Quotes::default();
+    let mut done = 0;
+    for stem in name::stems().find_iter(text) {
+        if stem.start() < done {
+            continue;
+        }
+        let name = name_around(text, stem.range(), done);
+        done = name.end;
+        quotes.advance(text, name.start);
+        let value = scheme_value(text, &name).or_else(|| value_of(text, &name, quotes.open));
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            done = done.max(value.end);
+            hidden.push(value);
+        }
+    }
+}
+
+fn name_around(text: &[u8], stem: Range<usize>, from: usize) -> Range<usize> {
+    let from = from.max(stem.start.saturating_sub(MAX_NAME));
+    let before = text[from..stem.start].iter().rev().take_while(|b| is_name_byte(**b)).count();
+    // Languages without spaces continue after the name: `密码是…`.
+    let is_wide = text[stem.end - 1] >= 0x80 && text[stem.start] >= 0xe2;
+    let end = if is_wide { stem.end } else { end_of_name(text, stem.end) };
+    // A full stop ends a sentence, and a hyphen belongs to an arrow.
+    let trailing = text[stem.end..end].iter().rev().take_while(|b| b".-".contains(b)).count();
+    stem.start - before..end - trailing
+}
+
+/// Returns the credentials after the name of an authentication scheme: `Bearer 8f2c…`, `Basic YW5h…`.
+fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let word = &text[name.clone()];
+    let is_bearer = word.eq_ignore_ascii_case(b"bearer");
+    if !is_bearer && !word.eq_ignore_ascii_case(b"basic") {
+        return None;
+    }
+    let start = skip(text, name.end, b" \t");
+    let value = start..bare_end(text, start, end_of_value(text, start, None));
+    let credentials = without_quotes(&text[value.clone()]);
+    let is_base64 = || {
+        credentials.len() >= 8
+            && credentials.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=-_".contains(b))
+            && !value::is_word(credentials)
+    };
+    let is_hidden = match is_bearer {
+        true => !value::is_predicate(credentials) && !value::is_reference(credentials),
+        false => is_base64(),
+    };
+    (start > name.end && is_hidden && !credentials.starts_with(b"-")).then_some(value)
+}
+
+fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range<usize>> {
+    let phrase = prose::phrase(text, name);
+    let sensitivity = sensitivity(text, name, &phrase);
+    if let Some(value) = called(text, name, sensitivity) {
+        return Some(value);
+    }
+    let name = &(name.start..phrase.end);
+    let within = match sensitivity {
+        Sensitivity::Plain => return identified_by(text, name),
+        // Limit the search, because only short values can look like a secret and hostile text would make the search
+        // quadratic.
+        Sensitivity::Doubtful | Sensitivity::Login | Sensitivity::Folder => {
+            &text[..text.len().min(name.end + MAX_DOUBTFUL)]
+        }
+        Sensitivity::Secret => text,
+    };
+    if let Some(value) = super::flag::value(text, name) {
+        return Some(value);
+    }
+    if let Some((link, start)) = link(within, name) {
+        return linked_value(within, name, quote, sensitivity, link, start);
+    }
+    match sensitivity {
+        Sensitivity::Secret => prose::value(text, name, &phrase),
+        Sensitivity::Login => protocol_login(text, name).or_else(|| prose::login(text, name)),
+        Sensitivity::Doubtful => prose::signature(text, name),
+        _ => None,
+    }
+}
+
+/// Returns the sensitivity of a name, with the words before it: `API key`, but also `first token`.
+fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
+    let alone = name::sensitivity(&text[name.clone()]);
+    let with_words = name::sensitivity(&text[phrase.clone()]);
+    let depends = matches!(&text[name.clone()], b"token" | b"pass");
+    match alone {
+        Sensitivity::Secret if !depends => Sensitivity::Secret,
+        Sensitivity::Secret => with_words,
+        alone => {
+            if with_words == Sensitivity::Secret {
+                with_words
+            } else {
+                alone
+            }
+        }
+    }
+}
+
+fn linked_value(
+    text: &[u8],
+    name: &Range<usize>,
+    quote: Option<u8>,
+    sensitivity: Sensitivity,
+    link: Link,
+    start: usize,
+) -> Option<Range<usize>> {
+    let between = &text[name.end..start];
+    let quote = quote.filter(|quote| !between.contains(quote));
+    let start = start + wrapper(&text[start..]);
+    let is_line = match link {
+        Link::Sign => is_header(&text[name.clone()], &text[start..], between),
+        _ => false,
+    };
+    let mut sensitivity = sensitivity;
+    let value = match link {
+        Link::Markup => {
+            start..memchr::memchr2(b'<', b'\n', &text[start..]).map_or(text.len(), |n| start + n)
+        }
+        Link::Cell => {
+            start..memchr::memchr2(b'|', b'\n', &text[start..]).map_or(text.len(), |n| start + n)
+        }
+        Link::Argument => start..end_of_value(text, start, quote),
+        Link::Sign if is_line => start..end_of_line(text, start, quote),
+        Link::Sign => match bracketed(text, start) {
+            Some(literal) => {
+                if sensitivity == Sensitivity::Login && text[start] == b'(' {
+                    sensitivity = Sensitivity::Secret;
+                }
+                literal
+            }
+            None => start..end_of_value(text, start, quote),
+        },
+    };
+    let bare = without_quotes(&text[value.clone()]);
+    let is_quoted = bare.len() < value.len();
+    let value = match is_quoted
+        || is_line
+        || quote.is_some_and(|quote| text.get(value.end) == Some(&quote))
+    {
+        true => inside_quotes(text, value),
+        false => value.start..bare_end(text, value.start, value.end),
+    };
+    let bare = &text[value.clone()];
+    let bare = bare.trim_ascii();
+    // `?key=…` in a URL is the key of an API.
+    let is_query = sensitivity == Sensitivity::Doubtful
+        && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
+    let is_count = is_number(&text[name.clone()], bare);
+    let whole = &text[value.start..end_of_value(text, value.start, None)];
+    let is_hidden = (value::hides(sensitivity, bare) || (is_query && value::is_credential(bare)))
+        && !value::is_reference(bare)
+        && !value::is_reference(whole)
+        && !is_count
+        && (is_quoted || !value::is_expression(bare))
+        && match link {
+            // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
+            Link::Argument => !is_variable_name(bare) && !bare.starts_with(b"-"),
+            Link::Cell => !value::is_predicate(bare),
+            Link::Sign => is_quoted || !prose::is_sentence(text, name, &value, between),
+            Link::Markup => true,
+        };
+    is_hidden.then_some(value)
+}
+
+/// Returns true for headers and other names whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b;
+/// c=d`, `seed phrase: legal winner …`.
+fn is_header(name: &[u8], value: &[u8], separator: &[u8]) -> bool {
+    const SCHEMES: &[&[u8]] = &[
+        b"apikey",
+        b"aws4-hmac-sha256",
+        b"basic",
+        b"bearer",
+        b"digest",
+        b"dpop",
+        b"geniekey",
+        b"negotiate",
+        b"ntlm",
+        b"oauth",
+        b"splunk",
+        b"ssws",
+        b"token",
+    ];
+    let name = name.to_ascii_lowercase();
+    let value = &value[skip(value, 0, b"[({")..];
+    let first =
+        value.split(|b| !b.is_ascii_alphanumeric() && *b != b'-').next().unwrap_or_default();
+    let has_scheme = || {
+        SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme))
+            && value.get(first.len()) == Some(&b' ')
+    };
+    let has_colon = || separator.ends_with(b": ") || separator.ends_with(b":");
+    let is_authorization = name.ends_with(b"authorization");
+    let is_cookie = name.ends_with(b"cookie") || name.ends_with(b"cookies");
+    let is_phrase = [&b"phrase"[..], b"mnemonic"].iter().any(|ending| name.ends_with(ending));
+    ((is_authorization || is_cookie) && has_colon())
+        || (is_authorization && has_scheme())
+        || (is_cookie && value.first().is_some_and(u8::is_ascii_alphabetic))
+        || is_phrase
+}
+
+/// Returns true for a number that is not a secret: `PASS: 120`, `t_token=1.53`.
+fn is_number(name: &[u8], value: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_number = value.iter().all(|b| b.is_ascii_digit() || *b == b'.') && value.len() < 5
+        || value.contains(&b'.') && value.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    is_number && (name.ends_with(b"token") || name == b"pass")
+}
+
+/// Returns true for the name of an environment variable.
+fn is_variable_name(value: &[u8]) -> bool {
+    value.contains(&b'_')
+        && value.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte) || !byte.is_ascii()
+}
+
+fn end_of_name(text: &[u8], start: usize) -> usize {
+    let is_name =
+        |at: &usize| is_name_byte(text[*at]) && end_of_wide_separator(text, *at).is_none();
+    let limit = text.len().min(start + MAX_NAME);
+    let limit = memchr::memmem::find(&text[start..limit], b"..").map_or(limit, |n| start + n);
+    (start..limit).find(|at| !is_name(at)).unwrap_or(limit)
+}
+
+/// Returns the end of a full-width colon or equals sign, as typed on Chinese and Japanese keyboards, of an arrow, or of
+/// a word of these languages for "is".
+fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
+    ["\u{ff1a}", "\u{ff1d}", "→", "是", "为", "は"]
+        .iter()
+        .find(|wide| text[start..].starts_with(wide.as_bytes()))
+        .map(|wide| start + wide.len())
+}
+
+/// Returns how the name is connected with the text after it, and where its value starts.
+fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
+    let closed = skip(text, name.end, b"\\\"'`])}*");
+    let closing = &text[name.end..closed];
+    let is_quoted = closing.iter().any(|b| b"\"'`".contains(b));
+    let start = skip(text, closed, b" \t");
+    if text[start..].starts_with(b"...") {
+        // `token ......: …`
+        return Some((Link::Sign, skip(text, start, b".: \t")));
+    }
+    let start = after_note(text, start);
+    let start = match text[start..].starts_with(b"</") {
+        true => tags(text, start).filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start),
+        false => start,
+    };
+    if let Some(end) = end_of_sign(text, start) {
+        // `**Password:** …` and `<b>Password:</b> …`
+        let end = skip(text, end, b"*");
+        let end = tags(text, end).unwrap_or(end);
+        let end = skip(text, end, b" \t");
+        return Some((Link::Sign, after_line_break(text, name, end)));
+    }
+    if let Some(end) =
+        value_attribute(text, closed).filter(|_| is_quoted || is_value_of_name(text, name))
+    {
+        return Some((Link::Sign, end));
+    }
+    if let Some(end) = markup(text, name, closed) {
+        return Some((Link::Markup, end));
+    }
+    // `Dim password As String = "…"`
+    if let Some(end) =
+        text[start..].strip_prefix(b"As String = ").map(|rest| text.len() - rest.len())
+    {
+        return Some((Link::Sign, end));
+    }
+    let is_in_braces = text[..name.start].ends_with(b"{");
+    match text.get(start) {
+        Some(b',') if is_quoted || is_in_braces || is_variable_name(&text[name.clone()]) => {
+            let start = skip(text, start + 1, b" \t\n");
+            let literal = start + wrapper(&text[start..]);
+            let is_literal = text.get(literal).is_some_and(|b| b"\"'`\\".contains(b));
+            is_literal.then_some((Link::Argument, start))
+        }
+        Some(b'|') if is_cell(text, name.start) => {
+            Some((Link::Cell, skip(text, start + 1, b" \t`")))
+        }
+        _ if text[closed..start].contains(&b'\t') => Some((Link::Sign, start)),
+        _ => None,
+    }
+}
+
+/// Returns the position after a note between a name and its separator: `password [ana]:`.
+fn after_note(text: &[u8], start: usize) -> usize {
+    const MAX_NOTE: usize = 40;
+    let close = match text.get(start) {
+        Some(b'[') => b']',
+        Some(b'(') => b')',
+        _ => return start,
+    };
+    let note = &text[start..text.len().min(start + MAX_NOTE)];
+    let end = memchr::memchr2(close, b'\n', note).map(|end| start + end + 1);
+    end.filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start)
+}
+
+/// Returns the end of `=`, `:`, `:=`, `=>`, `->` and the like, but not of `token://`, which is the scheme of a URL, or
+/// `token::new`, which is a path.
+fn end_of_sign(text: &[u8], start: usize) -> Option<usize> {
+    if let Some(end) = end_of_wide_separator(text, start) {
+        return Some(end);
+    }
+    if text[start..].starts_with(b"->") {
+        return Some(start + 2);
+    }
+    if text[start..].starts_with(b"<<<") {
+        return Some(start + 3);
+    }
+    let begin = start
+        + if text[start..].starts_with(b"||=") || text[start..].starts_with(b"??=") {
+            2
+        } else {
+            0
+        };
+    let end = skip(text, begin, b":=>");
+    let is_sign = matches!(text.get(begin), Some(b':' | b'='));
+    let is_path = text[start..end].starts_with(b"::")
+        && text.get(end) != Some(&b' ')
+        && !is_workflow_command(text, start);
+    let is_other = text[end..].starts_with(b"//") || is_path;
+    // `token: string = '…'`
+    let is_typed = text[start..end] == *b":";
+    let typed = is_typed.then(|| {
+        let kind = skip(text, end, b" ");
+        let rest = &text[kind..];
+        let length = rest
+            .iter()
+            .take_while(|b| b.is_ascii_alphanumeric() || b"[]_.<>&|?".contains(b))
+            .count();
+        let after = skip(text, kind + length, b" ");
+        let is_kind = matches!(
+            &rest[..length],
+            b"str" | b"string" | b"String" | b"&str" | b"Optional[str]" | b"SecretStr"
+        );
+        (is_kind && text.get(after) == Some(&b'=')).then_some(after + 1)
+    });
+    (is_sign && !is_other).then(|| typed.flatten().unwrap_or(end))
+}
+
+/// Returns true for the commands of GitHub Actions: `::add-mask::…`, `::set-output name=token::…`.
+fn is_workflow_command(text: &[u8], at: usize) -> bool {
+    let before = &text[at.saturating_sub(MAX_NAME)..at];
+    let line = memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..]);
+    [&b"::add-mask"[..], b"::set-output ", b"::save-state "]
+        .iter()
+        .any(|command| memchr::memmem::find(line, command).is_some())
+}
+
+/// In YAML and after a flag, the value may be on the next line: `password:\n  8f2c`.
+fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize {
+    let line = memchr::memrchr(b'\n', &text[name.start.saturating_sub(MAX_NAME)..name.start])
+        .map_or(name.start.min(MAX_NAME), |at| name.start.min(MAX_NAME) - at - 1);
+    let start = match text[start..] {
+        [b'|' | b'>', b'-' | b'+', b'\n', ..] => start + 2,
+        [b'|' | b'>', b'\n', ..] => start + 1,
+        _ => start,
+    };
+    let before = &text[name.start - line..name.start];
+    let indent = before.iter().take_while(|b| b" \t".contains(b)).count();
+    if before.len() > indent || text.get(start) != Some(&b'\n') {
+        return start;
+    }
+    let next = skip(text, start + 1, b" \t");
+    let is_deeper = next - start - 1 > indent;
+    let line = &text[next..end_of_line(text, next, None)];
+    let has_name = line.windows(2).any(|pair| pair == b": ") || line.ends_with(b":");
+    match is_deeper && !has_name {
+        true => next + if line.starts_with(b"- ") { 2 } else { 0 },
+        false => start,
+    }
+}
+
+/// Returns the start of the value in `name="token" value="…"`, `{"name": "TOKEN", "value": "…"}` and `- name: TOKEN\n
+/// value: …`.
+fn value_attribute(text: &[u8], from: usize) -> Option<usize> {
+    let limit = text.len().min(from + MAX_TAGS);
+    let at = from + text[from..limit].iter().take_while(|b| b" \t\r\n,;\"'\\/".contains(b)).count();
+    let rest = &text[at..limit];
+    let word = rest.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let is_value = ["value", "val", "content", "contents", "default"]
+        .iter()
+        .any(|name| rest[..word].eq_ignore_ascii_case(name.as_bytes()));
+    let closed = skip(text, skip(text, at + word, b"\\\"'"), b" ");
+    let is_apart = text[from..at].iter().any(|b| b" \n,;".contains(b));
+    (is_value && is_apart && matches!(text.get(closed), Some(b':' | b'=')))
+        .then(|| skip(text, closed + 1, b" "))
+}
+
+/// Returns true if the name is itself the value of `name:` or `key:`.
+fn is_value_of_name(text: &[u8], name: &Range<usize>) -> bool {
+    let before = text[name.start.saturating_sub(16)..name.start].trim_ascii_end();
+    let Some(key) = before.strip_suffix(b":").or_else(|| before.strip_suffix(b"=")) else {
+        return false;
+    };
+    let key = key.to_ascii_lowercase();
+    key.ends_with(b"name") || key.ends_with(b"key")
+}
+
+/// Returns the start of the text in an element whose name or attribute is the sensitive name.
+fn markup(text: &[u8], name: &Range<usize>, closed: usize) -> Option<usize> {
+    if text[..name.start].ends_with(b"/") && text[closed..].starts_with(b">") {
+        return None;
+    }
+    // A name within a tag, or as the text of an element.
+    let from = name.start.saturating_sub(MAX_TAGS);
+    let before = &text[from..name.start];
+    let is_in_tag =
+        before.iter().rposition(|b| b"<>\n".contains(b)).is_some_and(|at| before[at] == b'<');
+    let rest = &text[closed..text.len().min(closed + MAX_TAGS)];
+    let start = match is_in_tag {
+        true => {
+            let end = memchr::memchr2(b'>', b'\n', rest).filter(|end| rest[*end] == b'>')?;
+            if rest[..end].ends_with(b"/") {
+                return attribute_value(text, closed, closed + end);
+            }
+            if let Some(value) = attribute_value(text, closed, closed + end) {
+                return Some(value);
+            }
+            closed + end + 1
+        }
+        false if rest.starts_with(b"</") => closed,
+        false => return None,
+    };
+    let start = tags(text, start).unwrap_or(start);
+    Some(start + if text[start..].starts_with(b"<![CDATA[") { 9 } else { 0 })
+}
+
+/// Returns the start of the value of the attribute `value` in the rest of a tag.
+fn attribute_value(text: &[u8], from: usize, end: usize) -> Option<usize> {
+    let tag = &text[from..end];
+    let at = ["value=\"", "value='", "content=\""].iter().find_map(|attribute| {
+        memchr::memmem::find(tag, attribute.as_bytes()).map(|at| at + attribute.len())
+    })?;
+    Some(from + at)
+}
+
+/// Returns the position after one or more tags, or `None` if there is no tag.
+fn tags(text: &[u8], from: usize) -> Option<usize> {
+    let limit = text.len().min(from + MAX_TAGS);
+    let mut at = from;
+    loop {
+        let next = skip(&text[..limit], at, b" \t\r\n");
+        let is_tag = text[next..limit].first() == Some(&b'<')
+            && text[next..limit].get(1).is_some_and(|b| b.is_ascii_alphabetic() || *b == b'/');
+        let end = is_tag.then(|| memchr::memchr(b'>', &text[next..limit])).flatten();
+        match end {
+            Some(end) => at = next + end + 1,
+            None => return (at > from).then_some(at),
+        }
+    }
+}
+
+fn is_cell(text: &[u8], name: usize) -> bool {
+    let from = name.saturating_sub(MAX_TAGS);
+    let line = memchr::memrchr(b'\n', &text[from..name]).map_or(from, |at| from + at + 1);
+    text[line..name].trim_ascii_start().starts_with(b"|")
+}
+
+/// Returns the value in `CREATE USER ana IDENTIFIED BY '…'` and `PRIVMSG NickServ :IDENTIFY …`.
+fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let word = &text[name.clone()];
+    let rest = &text[name.end..];
+    let start = if word.eq_ignore_ascii_case(b"identified")
+        && rest.len() > 4
+        && rest[..4].eq_ignore_ascii_case(b" by ")
+    {
+        name.end + 4
+    } else if word == b"IDENTIFY" && rest.starts_with(b" ") {
+        name.end + 1
+    } else {
+        return None;
+    };
+    let value = start..end_of_value(text, start, None);
+    Some(inside_quotes(text, value.start..bare_end(text, value.start, value.end)))
+}
+
+/// Returns the secret in commands of mail and database protocols: `AUTH PLAIN …`, `a1 LOGIN ana …`, `AUTH …`.
+fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let word = &text[name.clone()];
+    let max_words = match word {
+        b"AUTH" => 3,
+        b"LOGIN" => 2,
+        _ => return None,
+    };
+    let start = skip(text, name.end, b" ");
+    let end = start
+        + text[start..].iter().take(MAX_CALL).take_while(|b| !b"\r\n'\"\\;".contains(b)).count();
+    let words: Vec<&[u8]> = text[start..end].split(|b| *b == b' ').collect();
+    let last = *words.last()?;
+    let is_hidden = words.len() <= max_words
+        && (word == b"AUTH" || words.len() == max_words)
+        && !last.is_empty()
+        && !value::is_predicate(last)
+        && !last.iter().all(u8::is_ascii_uppercase);
+    is_hidden.then(|| end - last.len()..end)
+}
+
+/// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in
+/// `HTTPBasicAuth("ana", "…")` and `login("…")`.
+fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    const READERS: &[&str] = &[
+        "check", "create", "decode", "delete", "fetch", "find", "get", "has", "is", "list", "load",
+        "lookup", "read", "require", "validate",
+    ];
+    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
+    let open = match rest {
+        [b'(', b')', ..] => return None,
+        [b'(', ..] => 1,
+        [b' ', b'"' | b'\'', ..] if text[name.clone()].contains(&b'_') => 1,
+        [b' ', b'{', ..] if text[name.start].is_ascii_uppercase() => 2,
+        _ => ["::new(", "::from(", ".new(", ".create(", "]::new("]
+            .iter()
+            .find(|call| rest.starts_with(call.as_bytes()))?
+            .len(),
+    };
+    let function = &text[name.clone()];
+    let function = function.rsplit(|b| *b == b'.').next().unwrap_or(function);
+    let words = name::words(function);
+    let last = words.last().map(String::as_str);
+    // `NetworkCredential(`, `PSCredential(`, `getConnection(`
+    let takes_login =
+        sensitivity == Sensitivity::Login || words.iter().any(|word| is_login_word(word));
+    let connects = words.iter().any(|word| word.starts_with("connect"));
+    let takes_secret =
+        sensitivity == Sensitivity::Secret || name::sensitivity(function) == Sensitivity::Secret;
+    let reads = words.first().is_some_and(|first| READERS.contains(&first.as_str()))
+        && last != Some("connection");
+    if reads || !(takes_login || takes_secret) {
+        return None;
+    }
+    let found = literals(rest, open);
+    let Some(literal) = found.last() else {
+        // Debug output: `AuthToken(8f2c…)`
+        let length = rest[open..].iter().take_while(|b| !b"(){}[], \n".contains(b)).count();
+        let word = &rest[open..open + length];
+        let is_whole = rest.get(open + length) == Some(&b')') && takes_secret;
+        let start = name.end + open;
+        return (is_whole && (value::is_credential(word) || value::looks_secret(word)))
+            .then(|| start..start + length);
+    };
+    // `oracledb.connect("ana", "…", "db/x")`
+    if connects && found.len() > 2 {
+        return Some(name.end + found[1].start..name.end + literal.end);
+    }
+    // A call without parentheses: `basic_auth 'ana', '…'`
+    if rest[0] == b' ' && rest[1] == b'{' && found.len() > 1 {
+        return None;
+    }
+    if rest[0] == b' '
+        && rest[1] != b'{'
+        && found.windows(2).all(|two| rest[two[0].end + 1..two[1].start - 1] != *b", ")
+    {
+        return None;
+    }
+    let value = &rest[literal.clone()];
+    let is_hidden = match (takes_secret, found.len()) {
+        (true, _) | (false, 2..) if !connects || value::is_credential(value) => {
+            !value.is_empty() && !value::is_reference(value) && !is_variable_name(value)
+        }
+        _ => value::is_credential(value) || value::looks_secret(value),
+    };
+    is_hidden.then(|| name.end + literal.start..name.end + literal.end)
+}
+
+/// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
+fn is_login_word(word: &str) -> bool {
+    const PARTS: &[&str] =
+        &["auth", "bind", "client", "connect", "credential", "login", "passw", "pw"];
+    PARTS.iter().any(|part| word.contains(part)) && !word.starts_with("author")
+}
+
+/// Returns the last string in a tuple or list of strings: `auth=('ana', '…')`, or the content of a dictionary of one
+/// line: `cookies={'session': '…'}`.
+fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let rest = &text[start..text.len().min(start + MAX_CALL)];
+    let close = match rest.first()? {
+        b'(' => b')',
+        b'[' => b']',
+        b'{' if rest.get(1).is_some_and(|b| b"'\"".contains(b)) => b'}',
+        _ => return None,
+    };
+    let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;
+    let found = literals(&rest[..=end], 1);
+    match (close, found.as_slice()) {
+        (_, []) => None,
+        (b')', [.., last]) => Some(start + last.start..start + last.end),
+        (_, [first, .., last]) => Some(start + first.start..start + last.end),
+        (_, [one]) => Some(start + one.start..start + one.end),
+    }
+}
+
+/// Returns the length of what may be before a value: the prefix of a string literal, and the constructors of debug
+/// output, as in `b'…'`, `Some("…")`, `SecretStr('…')`.
+fn wrapper(value: &[u8]) -> usize {
+    const CALLS: &[&str] = &[
+        "Some(",
+        "SecretStr(",
+        "SecretString(",
+        "Secret(",
+        "Just(",
+        "Ok(",
+        "string(",
+        "String(",
+        "&",
+        "@",
+    ];
+    let mut at = 0;
+    // A type in YAML: `!vault …`
+    if value.starts_with(b"!") {
+        let kind =
+            value.iter().take(16).take_while(|b| **b == b'!' || b.is_ascii_alphabetic()).count();
+        at = if value.get(kind) == Some(&b' ') { kind + 1 } else { 0 };
+    }
+    // PHP's `string(9) "…"`
+    if let Some(end) = value
+        .strip_prefix(b"string(")
+        .and_then(|rest| memchr::memmem::find(&rest[..rest.len().min(8)], b") "))
+    {
+        at = b"string(".len() + end + 2;
+    }
+    while let Some(call) = CALLS.iter().find(|call| value[at..].starts_with(call.as_bytes())) {
+        at += call.len();
+    }
+    match &value[at..] {
+        [b'b' | b'r' | b'f' | b'u' | b'L', b'"' | b'\'', ..] => at + 1,
+        [b'"' | b'\'' | b'`', ..] => at,
+        _ if at > 1 => at,
+        _ => 0,
+    }
+}
+
+/// Returns the end of an unquoted value without the punctuation that follows it, and before another assignment:
+/// `(token=8f2c, lr=1)`, `token=8f2c,lr=1`.
+fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
+    let value = &text[start..end];
+    let next = memchr::memchr_iter(b',', value).find(|comma| {
+        let rest = &value[comma + 1..];
+        let name = rest.iter().take_while(|b| is_name_byte(**b)).count();
+        name > 0 && rest.get(name).is_some_and(|b| b"=:".contains(b))
+    });
+    let value = &value[..next.unwrap_or(value.len())];
+    let trailing = value.iter().rev().take_while(|b| b".,:;)]}>\"'`\\".contains(b)).count();
+    start + value.len() - trailing
+}
+
+pub fn skip(text: &[u8], from: usize, of: &[u8]) -> usize {
+    from + text[from..].iter().take_while(|b| of.contains(b)).count()
+}

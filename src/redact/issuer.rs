@@ -1,0 +1,118 @@
+//! Redacts tokens recognized by their issuer's prefix.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+/// Token formats that differ only in their prefix.
+struct Formats {
+    prefixes: &'static [&'static str],
+    /// A token must contain a run of letters and digits of at least this length after the prefix.
+    min_run: usize,
+    /// Other characters allowed in the token.
+    also: &'static [u8],
+}
+
+const fn formats(prefixes: &'static [&'static str], min_run: usize, also: &'static str) -> Formats {
+    Formats { prefixes, min_run, also: also.as_bytes() }
+}
+
+/// Token formats as their issuers document them. The order within a row is that of the alphabet.
+#[rustfmt::skip]
+const FORMATS: &[Formats] = &[
+    // Letters and digits only: Alibaba Cloud, AWS, Clojars, EasyPost, GitHub, Groq, Grafana, Hugging Face, Linear, npm,
+    // Prefect, RubyGems, Shopify, Stripe, Volcengine and others.
+    formats(&[
+        "A3T", "ABIA", "ABSK", "ACCA", "AKIA", "AKID", "AKLT", "ASIA", "CLOJARS_", "EZAK", "EZTK", "GR1348941", "LTAI", "ZXlK", "api_org_", "doo_v1_",
+        "dop_v1_", "dor_v1_", "duffel_live_", "duffel_test_", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "glc_",
+        "gsk_", "hf_", "lin_api_", "lin_oauth_", "live_", "nvapi-", "npm_", "ntn_", "phc_", "phx_", "pnb_", "pnu_",
+        "r8_", "rdme_", "rk_live_", "rk_test_", "rubygems_", "sbp_", "shippo_live_", "shippo_test_", "shpat_",
+        "shpca_", "shppa_", "shpss_", "rk_prod_", "sk_live_", "sk_prod_", "sk_test_", "sm_pat_", "sm_sat_", "sqa_", "sqp_", "squ_", "tfp_", "tgp_v1_", "whsec_",
+        "zpka_",
+    ], 16, ""),
+    formats(&["HRKU-", "NRAK-", "NRII-", "NRJS-", "NRRA-", "PMAK-", "PMAT-", "pul-", "dapi"], 20, "-"),
+    formats(&["AGE-SECRET-KEY-1", "AKCp", "API-", "EAA", "cmVmd", "fc-", "fw_", "key-", "secret_"], 20, ""),
+    formats(&["SK"], 32, ""),
+    formats(&["pat.", "sat."], 20, "-_."),
+    formats(&["sk-lf-"], 12, "-"),
+    formats(&["s.", "b."], 24, ""),
+    // With separators: Anthropic, Atlassian, Cerebras, Cohere, DeepSeek, Docker, GitLab, Google, HashiCorp, LangSmith,
+    // NVIDIA, OpenAI, Perplexity, PlanetScale, PyPI, SendGrid, Sentry, Slack, Square, Tailscale, xAI and others.
+    formats(&[
+        "1//0", "AIza", "AQVN", "ATATT3", "ATBB", "ATCTT3", "ATOA", "ATTA", "CCIPAT_", "EAAA", "FLWSECK-",
+        "FLWSECK_TEST-", "GOCSPX-", "PRIVATE-AKV", "SG.", "access-production-", "access-sandbox-", "bedrock-api-key-", "bkua_", "csk-",
+        "dckr_oat_", "dckr_pat_", "dnkey-", "dp.audit.", "dp.ct.", "dp.pt.", "dp.scim.", "dp.st.", "dt0c01.",
+        "eyJ", "figd_", "figo_", "fio-u-", "fm1a_", "fm1r_", "fm2_", "fo1_", "glagent-", "glcbt-", "gldt-", "glffct-", "glft-",
+        "glimt-", "gloas-", "glpat-", "glptt-", "glrt-", "glsa_", "glsoat-", "hvb.", "hvr.", "hvs.", "ico-", "jina_",
+        "lsv2_pt_", "lsv2_sk_", "mlsn.", "napi_", "nvapi-", "ops_", "pat-na1-", "pcsk_", "polar_oat_", "pplx-",
+        "pscale_oauth_", "pscale_pw_", "pscale_tkn_", "pypi-", "re_", "s-s4t2ud-", "sb_secret_", "secret-live-",
+        "sgp_", "sha256~", "sk-", "sm_aat_", "sntrys_", "sntryu_", "sq0atp-", "sq0csp-", "tk-us-", "tskey-", "tvly-", "vercel_blob_rw_",
+        "wandb_v1_", "xai-", "xkeysib-", "xsmtpsib-", "y0_", "ya29.", "github_pat_",
+    ], 16, "-_.="),
+    formats(&["xapp-", "xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xwfp-"], 10, "-_.%"),
+    // Hashes of passwords.
+    formats(&["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$7$", "$apr1$", "$argon2", "$pbkdf2", "$scrypt$", "$y$", "{SHA}", "{SSHA}"], 8, "$./=,+_-"),
+];
+
+/// Maximum number of bytes to search after a prefix for a run of letters and digits. Without a limit, hostile text
+/// would make the search quadratic.
+const MAX_LOOK_AHEAD: usize = 512;
+
+struct Prefixes {
+    automaton: AhoCorasick,
+    /// The row of [`FORMATS`] of each prefix.
+    rows: Vec<usize>,
+}
+
+static PREFIXES: LazyLock<Prefixes> = LazyLock::new(|| {
+    let rows = || FORMATS.iter().enumerate();
+    let prefixes = rows().flat_map(|(_, formats)| formats.prefixes);
+    let automaton = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(prefixes)
+        .expect("valid prefixes");
+    let rows = rows().flat_map(|(n, formats)| formats.prefixes.iter().map(move |_| n)).collect();
+    Prefixes { automaton, rows }
+});
+
+pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut done = 0;
+    for found in PREFIXES.automaton.find_iter(text) {
+        let before = found.start().checked_sub(1).map_or(b' ', |at| text[at]);
+        let begins = !before.is_ascii_alphanumeric() && before != b'_';
+        if found.start() < done || !begins {
+            continue;
+        }
+        let formats = &FORMATS[PREFIXES.rows[found.pattern().as_usize()]];
+        if let Some(length) = formats.length(&text[found.end()..]) {
+            done = found.end() + length;
+            hidden.push(found.start()..done);
+        }
+    }
+}
+
+impl Formats {
+    /// Returns the length of the token after its prefix, or `None` if it is not a token: `sk-learn-pipeline`.
+    fn length(&self, rest: &[u8]) -> Option<usize> {
+        let allows = |byte: &u8| byte.is_ascii_alphanumeric() || self.also.contains(byte);
+        let length = |of: &[u8]| of.iter().take_while(|b| allows(b)).count();
+        let seen = &rest[..rest.len().min(MAX_LOOK_AHEAD)];
+        let has_run = seen[..length(seen)]
+            .split(|b| !b.is_ascii_alphanumeric())
+            .any(|run| run.len() >= self.min_run && is_mixed(run));
+        let trailing = |token: &[u8]| token.iter().rev().take_while(|b| b".,".contains(b)).count();
+        has_run.then(|| length(rest)).map(|length| length - trailing(&rest[..length]))
+    }
+}
+
+/// Returns true for letters with digits or of both cases, but not for a long word: `re_parameterization`.
+fn is_mixed(run: &[u8]) -> bool {
+    let has = |class: fn(&u8) -> bool| run.iter().any(class);
+    has(u8::is_ascii_digit) || (has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase))
+}
+
+/// Returns true if the text begins with an issuer's prefix, whether or not a whole token follows.
+pub fn has_prefix(text: &[u8]) -> bool {
+    PREFIXES.automaton.find(&text[..text.len().min(16)]).is_some_and(|found| found.start() == 0)
+}

@@ -1,0 +1,217 @@
+//! Command lines whose secrets have no name: `mysql -p…`, `vault login …`, `curl -u ana:…`.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use super::value;
+
+/// Programs, and the arguments in which they take a secret (`§`). `*` stands for any word or part of a word, and other
+/// words may be between those of a pattern. After a flag, the secret is the next word; otherwise it is the next word
+/// that is not a flag.
+#[rustfmt::skip]
+const TOOLS: &[(&[&str], &[&str])] = &[
+    // Databases and brokers
+    (&["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"], &["-p§", "password §"]),
+    (&["redis-cli", "valkey-cli"], &["-a §", "auth|AUTH §"]),
+    (&["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport", "cqlsh", "cypher-shell"], &["-p §", "-p§"]),
+    (&["sqlcmd", "bcp"], &["-P §", "-P§"]),
+    (&["sqlplus", "impdp", "expdp", "imp", "exp", "sqlldr"], &["*/§"]),
+    (&["isql", "tsql"], &["* * §", "-P §"]),
+    (&["db2"], &["using §"]),
+    (&["neo4j-admin"], &["set-initial-password §"]),
+    (&["rabbitmqctl"], &["add_user|change_password|authenticate_user * §"]),
+    (&["mosquitto_pub", "mosquitto_sub"], &["-P §"]),
+    (&["influx"], &["-t §", "-password §"]),
+    (&["etcdctl"], &["--user *:§"]),
+    (&["psql"], &["-W §"]),
+    (&["elasticsearch-users"], &["-p §"]),
+    // HTTP
+    (&["curl"], &[
+        "-u *:§", "-u*:§", "-sSu *:§", "-su *:§", "-fsSLu *:§", "-U *:§", "-U*:§", "--user *:§", "--proxy-user *:§", "-b *=§", "-E *:§",
+        "--cert *:§", "--cookie *=§",
+    ]),
+    (&["wget"], &["--user *:§", "-U *:§", "-u *:§"]),
+    (&["http", "https", "xh", "ab", "siege"], &["-a *:§", "-A *:§"]),
+    (&["ntfy"], &["-u *:§"]),
+    (&["jenkins-cli", "jenkins-cli.jar"], &["-auth *:§"]),
+    // Remote hosts and file transfer
+    (&["sshpass"], &["-p §", "-p§"]),
+    (&["plink", "pscp", "psftp", "putty"], &["-pw §"]),
+    (&["rdesktop", "vncdo"], &["-p §", "-p§"]),
+    (&["x11vnc"], &["-passwd §"]),
+    (&["smbclient", "smbget", "rpcclient", "winexe", "net", "smbmap", "wmic"], &["-U *%§", "-U*%§"]),
+    (&["net", "net.exe"], &["user * §", "use * §", "use * * §"]),
+    (&["lftp"], &["-u *,§", "-u*,§"]),
+    (&["curlftpfs"], &["*:§"]),
+    (&["mc", "mcli", "minio-client"], &["alias set * * * §", "config host add * * * §"]),
+    (&["iwconfig"], &["key §"]),
+    (&["nmcli"], &["password §", "wifi-sec.psk §"]),
+    (&["wpa_passphrase"], &["* §"]),
+    (&["wg"], &["private-key|preshared-key §"]),
+    (&["snmpwalk", "snmpget", "snmpset", "snmpbulkwalk"], &["-A §", "-X §", "-c §"]),
+    (&["ipmitool"], &["-P §", "-P§"]),
+    (&["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldappasswd", "ldapwhoami"], &["-w §", "-w§", "-s §"]),
+    (&["swaks"], &["-ap §"]),
+    (&["sendemail", "sendEmail"], &["-xp §"]),
+    (&["expect"], &["send §"]),
+    // Archives, keys and disks
+    (&["7z", "7za", "7zr", "7zz", "rar", "unrar"], &["-p§", "-hp§"]),
+    (&["zip", "unzip"], &["-P §", "-P§"]),
+    (&["pdftk"], &["input_pw|user_pw|owner_pw §"]),
+    (&["pdftotext", "pdfinfo", "pdftoppm"], &["-upw §", "-opw §"]),
+    (&["keytool"], &["-new §"]),
+    (&["rclone"], &["obscure §"]),
+    (&["lwp-request"], &["-C *:§"]),
+    (&["schtasks", "schtasks.exe"], &["/rp §"]),
+    (&["gitlab-runner"], &["-r §"]),
+    (&["nuget"], &["setapikey|setApiKey §"]),
+    (&["qpdf"], &["--encrypt §", "--encrypt * §"]),
+    (&["openssl"], &["passwd §", "-k §", "-K §", "-psk §", "-hmac §"]),
+    (&["ssh-keygen"], &["-N §", "-P §"]),
+    (&["veracrypt", "steghide", "aescrypt", "security", "certutil", "7zip"], &["-p §"]),
+    (&["security"], &["-w §"]),
+    (&["ccrypt"], &["-K §"]),
+    (&["ffmpeg", "ffplay"], &["-decryption_key §"]),
+    (&["htpasswd"], &["-b* * * §", "-cb* * * §", "-n* * §"]),
+    (&["useradd", "usermod", "adduser"], &["-p §"]),
+    (&["signtool"], &["/p §"]),
+    (&["hashcat", "john"], &["--session * §"]),
+    (&["salt"], &["user.chpass|shadow.set_password * §"]),
+    (&["ansible-vault"], &["encrypt_string §"]),
+    (&["travis"], &["encrypt *=§"]),
+    // Accounts of services
+    (&["az", "docker", "podman", "nerdctl", "helm", "oc", "twilio", "expo"], &["login -p §", "login -p§", "login -p=§"]),
+    (&["wandb", "vault", "cargo", "snyk", "ngrok", "bw", "lpass", "huggingface-cli", "hf", "tower"], &["login|auth|authtoken|add-authtoken|unlock|unwrap §"]),
+    (&["bw", "lpass"], &["login * §"]),
+    (&["vault"], &["operator unseal §", "token lookup|renew|revoke §"]),
+    (&["op"], &["signin --raw §"]),
+    (&["chamber"], &["write * * §"]),
+    (&["cloudflared"], &["service install §"]),
+    (&["anaconda", "doctl", "fly", "flyctl", "vercel", "codecov", "doppler", "consul"], &["-t §"]),
+    (&["prefect", "gem", "nuget", "dotnet"], &["-k §"]),
+    (&["hatch"], &["-a §"]),
+    (&["gh"], &["secret set -b|--body §", "--with-token §"]),
+    (&["aws"], &["put-parameter --value §", "--secret-string §"]),
+    (&["az"], &["secret set --value §"]),
+    (&["kaggle"], &["-n key -v §"]),
+    (&["poetry", "composer", "bundle"], &["config pypi-token.*|github-oauth.*|gitlab-token.* §", "config http-basic.* * §"]),
+    (&["bundle"], &["config * *:§"]),
+    (&["pnpm", "npm", "yarn"], &["config set *_auth*|*authToken|*AuthToken|*_password §"]),
+    (&["dvc"], &["remote modify * password|secret_access_key|access_key_id|token §"]),
+    (&["pulumi"], &["config set --secret * §", "config set *Key|*Token|*Secret §"]),
+    (&["grafana-cli", "grafana"], &["reset-admin-password §"]),
+    (&["kubeadm"], &["--token §", "--certificate-key §"]),
+];
+
+struct Index {
+    automaton: AhoCorasick,
+    /// The words of the patterns of each program.
+    patterns: HashMap<&'static str, Vec<Vec<&'static str>>>,
+}
+
+/// Parts of a command line for which all its words are examined, besides the names of programs.
+const SIGNS: &[&str] = &[" -p ", " -P ", " -W ", " -w ", "/p:", "/P:"];
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut patterns: HashMap<_, Vec<_>> = HashMap::new();
+    for (programs, rows) in TOOLS {
+        let rows = || rows.iter().map(|row| row.split(' ').collect());
+        programs.iter().for_each(|program| patterns.entry(*program).or_default().extend(rows()));
+    }
+    let automaton = AhoCorasick::builder()
+        .match_kind(MatchKind::LeftmostLongest)
+        .build(SIGNS.iter().chain(patterns.keys()))
+        .expect("valid names");
+    Index { automaton, patterns }
+});
+
+/// Returns the positions in the text at which a command line that takes a secret may be.
+pub fn mentions(text: &[u8]) -> impl Iterator<Item = usize> {
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
+    INDEX.automaton.find_iter(text).filter_map(move |found| {
+        let is_sign = found.pattern().as_usize() < SIGNS.len();
+        let is_word = found.start().checked_sub(1).is_none_or(|at| !is_part(text[at]))
+            && text.get(found.end()).is_some_and(|b| b" '\",\t".contains(b));
+        (is_sign || is_word).then_some(found.start())
+    })
+}
+
+/// Returns the words after `program` that contain a secret, and where it starts in the word.
+pub fn secrets(program: &[u8], words: &[&[u8]]) -> Vec<(usize, usize)> {
+    let program = std::str::from_utf8(program).unwrap_or_default();
+    let Some(patterns) = INDEX.patterns.get(program) else { return Vec::new() };
+    patterns.iter().filter_map(|pattern| find(pattern, words)).collect()
+}
+
+fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
+    let mut at = 0;
+    let mut is_after_flag = false;
+    for element in pattern {
+        let rest = words.get(at..)?;
+        let Some(head) = element.strip_suffix('§') else {
+            let is_any = *element == "*";
+            let found = match is_any {
+                true => rest.iter().position(|word| !is_flag(word))?,
+                false => rest.iter().position(|word| matches(element, word))?,
+            };
+            at += found + 1;
+            is_after_flag = element.starts_with('-');
+            continue;
+        };
+        let (prefix, separator) = head.split_once('*').unwrap_or((head, ""));
+        let start = |word: &[u8]| {
+            let rest = word.strip_prefix(prefix.as_bytes())?;
+            let skipped = match separator {
+                "" => 0,
+                separator => memchr::memmem::find(rest, separator.as_bytes())? + separator.len(),
+            };
+            let secret = &rest[skipped..];
+            let has_user = separator.is_empty() || skipped > separator.len();
+            let is_secret = has_user
+                && !secret.is_empty()
+                && !value::is_reference(secret)
+                && !secret.starts_with(b"//");
+            is_secret.then_some(prefix.len() + skipped)
+        };
+        return match (prefix, is_after_flag) {
+            ("", true) => {
+                let word = rest.first().filter(|word| !is_flag(word))?;
+                start(word).map(|start| (at, start))
+            }
+            ("", false) => {
+                // A flag may take a value: `wandb login --host https://… 8f2c…`.
+                let is_url = |word: &[u8]| memchr::memmem::find(word, b"://").is_some();
+                let mut positional =
+                    rest.iter().enumerate().filter(|(_, word)| !is_flag(word) && !is_url(word));
+                let token = positional
+                    .clone()
+                    .find(|(_, word)| value::is_credential(word) || value::looks_secret(word));
+                let (n, word) = token.or_else(|| positional.next())?;
+                start(word).map(|start| (at + n, start))
+            }
+            _ => rest.iter().enumerate().find_map(|(n, word)| Some((at + n, start(word)?))),
+        };
+    }
+    None
+}
+
+/// Returns true if the word is one of the alternatives of an element: `login|auth`, `*Key|*Token`.
+fn matches(element: &str, word: &[u8]) -> bool {
+    element.split('|').any(|alternative| match alternative.split_once('*') {
+        Some((prefix, suffix)) => {
+            let middle = suffix.trim_end_matches('*');
+            word.starts_with(prefix.as_bytes())
+                && match suffix.ends_with('*') {
+                    true => memchr::memmem::find(word, middle.as_bytes()).is_some(),
+                    false => word.ends_with(suffix.as_bytes()),
+                }
+        }
+        None => word == alternative.as_bytes(),
+    })
+}
+
+fn is_flag(word: &[u8]) -> bool {
+    (word.starts_with(b"-") && word.len() > 1) || word.starts_with(b"/user:")
+}

@@ -1,0 +1,241 @@
+//! Judges values: whether a word can be a secret, given how likely its context makes one.
+
+use super::name::{self, Sensitivity};
+
+/// Returns true if a value must be hidden, given the sensitivity of its name.
+pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
+    match sensitivity {
+        Sensitivity::Plain => false,
+        Sensitivity::Folder => {
+            !is_harmless(value)
+                && value.first().is_some_and(|b| !b"/~$.".contains(b))
+                && value.get(1) != Some(&b':')
+        }
+        Sensitivity::Doubtful => looks_secret(value),
+        Sensitivity::Login => {
+            looks_secret(value) || is_login(value) || (value.len() >= 8 && is_credential(value))
+        }
+        Sensitivity::Secret => !is_harmless(value),
+    }
+}
+
+/// Returns true for values that cannot be secrets: an empty value, the value of a switch, a small number such as a
+/// token ID, or a mask.
+fn is_harmless(value: &[u8]) -> bool {
+    const WORDS: &[&str] = &[
+        "",
+        "true",
+        "false",
+        "yes",
+        "no",
+        "none",
+        "nil",
+        "null",
+        "on",
+        "off",
+        "undefined",
+        "unset",
+    ];
+    let is_word = WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    let is_small = value.len() <= 2 && value.iter().all(u8::is_ascii_digit);
+    let is_mask = value.iter().all(|b| *b == b'*');
+    is_word || is_small || is_mask
+}
+
+/// Returns true for `user:password`, but not for `host:8080` or a URL.
+fn is_login(value: &[u8]) -> bool {
+    let Some(separator) = value.iter().position(|b| b":/".contains(b)) else { return false };
+    let password = value[separator + 1..].trim_ascii();
+    let is_port = password.iter().all(u8::is_ascii_digit) && password.len() < 6;
+    let is_path = value[separator] == b'/' && !is_credential(password);
+    separator > 0
+        && !is_port
+        && !is_path
+        && !password.starts_with(b"//")
+        && !password.starts_with(b":")
+}
+
+/// Returns true for 40 hexadecimal digits: a Weights & Biases key or a commit hash, depending on the context.
+pub fn is_hex_key(value: &[u8]) -> bool {
+    value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
+}
+
+/// Returns true for a long value without whitespace whose characters are too random for a word or a file name.
+pub fn looks_secret(value: &[u8]) -> bool {
+    let is_one_piece = value.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
+    let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
+    value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
+}
+
+fn is_mixed(value: &[u8]) -> bool {
+    let has = |class: fn(&u8) -> bool| value.iter().any(class);
+    let changes = value
+        .windows(2)
+        .filter(|pair| pair.iter().all(u8::is_ascii_alphanumeric))
+        .filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit())
+        .count();
+    changes >= 5
+        || (has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit))
+}
+
+/// Returns true for references to a secret that is elsewhere: `$HF_TOKEN`, `${HF_TOKEN}`, `%TOKEN%`, `{{ token }}`,
+/// `<your token>`, `os.environ["HF_TOKEN"]`, `args.token`.
+pub fn is_reference(value: &[u8]) -> bool {
+    let is_name = |name: &[u8]| {
+        !name.is_empty()
+            && name.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+    };
+    let inside = |open: &[u8], close: &[u8]| value.strip_prefix(open)?.strip_suffix(close);
+    if let Some(name) = value.strip_prefix(b"$") {
+        return is_name(name.strip_prefix(b"{").and_then(|n| n.strip_suffix(b"}")).unwrap_or(name));
+    }
+    inside(b"%", b"%").is_some_and(is_name)
+        || value.starts_with(b"{{")
+        || value.starts_with(b"${{")
+        || inside(b"<", b">").is_some_and(|name| {
+            name.iter().all(|b| b.is_ascii_alphabetic() || b" _-/|".contains(b))
+        })
+}
+
+/// Returns true for an expression of a programming language that is not a literal: `os.environ[`, `getpass.getpass()`,
+/// `args.token`.
+pub fn is_expression(value: &[u8]) -> bool {
+    if value.starts_with(b"ConvertTo-") {
+        return true;
+    }
+    let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.".contains(b);
+    let length = value.iter().take_while(|b| is_name_byte(b)).count();
+    let name = &value[..length];
+    let begins_name = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
+    match value.get(length) {
+        _ if !begins_name => false,
+        Some(b'(' | b'[') => !is_credential(name),
+        None => name::sensitivity(name) != Sensitivity::Plain,
+        _ => false,
+    }
+}
+
+/// Returns true for a word that can be a password in a sentence: letters with digits or punctuation, but not a version,
+/// a size, a date, a path, an address or the name of a file.
+pub fn is_credential(word: &[u8]) -> bool {
+    let has = |class: fn(&u8) -> bool| word.iter().any(class);
+    let has_symbol = word.iter().any(|b| b"!#$%^&*+?@=~".contains(b));
+    let is_plain = word.iter().all(|b| b.is_ascii_graphic());
+    let is_path = word.contains(&b'/') && !looks_secret(word)
+        || b"~.-<$%({[".contains(word.first().unwrap_or(&b'.'));
+    let is_number = word.first().is_some_and(u8::is_ascii_digit)
+        && word.iter().filter(|b| b.is_ascii_alphabetic()).count() <= 3;
+    let is_host = word.contains(&b'.')
+        && word.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(b));
+    let is_address = word.starts_with(b"0x") || word.contains(&b':') || is_host;
+    word.len() >= 6
+        && is_plain
+        && !is_path
+        && !is_number
+        && !is_address
+        && has(u8::is_ascii_alphabetic)
+        && (has(u8::is_ascii_digit) || has_symbol)
+}
+
+/// Returns true for a word of one kind of letters, which in a sentence is more likely an ordinary word than a password.
+pub fn is_word(value: &[u8]) -> bool {
+    let rest = value.get(1..).unwrap_or_default();
+    let is_part = |b: &u8| b.is_ascii_lowercase() || b"-'".contains(b);
+    value.first().is_some_and(u8::is_ascii_alphabetic)
+        && (rest.iter().all(is_part) || value.iter().all(|b| b.is_ascii_uppercase() || *b == b'_'))
+}
+
+/// Returns true for words that can follow "the password is" in a sentence about a password.
+pub fn is_predicate(word: &[u8]) -> bool {
+    #[rustfmt::skip]
+    const PREDICATES: &[&str] = &[
+        "a", "about", "absent", "active", "all", "allowed", "already", "also", "always", "an", "and", "any", "as",
+        "at", "auth", "authentication", "authorization", "available", "bad", "be", "being", "blank", "both", "but",
+        "by", "bytes", "can", "cannot", "case", "close", "correct", "default", "different", "due", "either", "empty",
+        "enough", "error", "for", "format", "fresh", "from", "good", "has", "have", "header", "here", "identical",
+        "if", "in", "incorrect", "insecure", "insufficient", "int", "invalid", "is", "it", "just", "likely", "long",
+        "longer", "malformed", "mandatory", "must", "needed", "never", "new", "no", "nor", "not", "now", "null",
+        "number", "of", "off", "ok", "old", "on", "only", "optional", "or", "out", "over", "plain", "present",
+        "provided", "public", "read", "ready", "really", "same", "scheme", "secret", "sensitive", "set", "short",
+        "should", "shown", "similar", "stale", "still", "str", "string", "strong", "supported", "than", "that", "the",
+        "then", "there", "this", "to", "token", "tokens", "too", "two", "under", "unknown", "unset", "unsupported",
+        "used", "using", "valid", "very", "weak", "what", "when", "where", "which", "why", "will", "with", "within",
+        "without", "wrong", "yet", "you", "your",
+    ];
+    let lower = word.to_ascii_lowercase();
+    let ends = |ending: &[u8]| lower.len() > 4 && lower.ends_with(ending);
+    let is_lower = word.iter().all(u8::is_ascii_alphabetic);
+    is_lower
+        && (PREDICATES.binary_search_by(|known| known.as_bytes().cmp(lower.as_slice())).is_ok()
+            || [&b"ed"[..], b"ing", b"able", b"ible", b"ly", b"ful"].into_iter().any(ends))
+}
+
+/// The 180 most frequent pairs of letters in the words and identifiers of this repository, of which they make up 87 %.
+/// Random text contains each of the 676 pairs equally often.
+const COMMON_PAIRS: &[u8; 2 * 180] = b"\
+abacadagaialamanaparasataubabeblbobucacccechcickclcocrctcudadedidodsdueaecedeeefegelemenep\
+eresetevexfafefffifogegigrhahehihoiaibicidieifigiliminioipirisitivizkelaldlelilllolsltluly\
+mamemimmmompnancndnenfngninnnonsntnvoaocodolomonoooporosotouovowpapepiplpoppprptpuqurarcrd\
+rerirmrnrorrrsrtrurysascseshsisospssstsutatctethtitotrtstttutyudueulumunupurusutvaveviwaze";
+
+/// Maximum share of pairs that look natural in a random token, in percent. Random letters and digits of both cases have
+/// 15 to 20, words and identifiers 50 to 90, mangled names 40.
+const MAX_NATURAL: usize = 33;
+/// Minimum length of a random token, and of its longest run of letters and digits. A token in quotes may be as short as
+/// that run.
+pub const MIN_RANDOM: usize = 20;
+pub const MIN_RANDOM_RUN: usize = 16;
+
+/// Returns true for a long token that is too random for a word, an identifier or a mangled name. Tokens of hexadecimal
+/// digits are not: they are hashes, addresses and UUIDs more often than secrets.
+pub fn is_random(token: &[u8]) -> bool {
+    if token.len() < MIN_RANDOM_RUN
+        || token.iter().all(|b| b.is_ascii_hexdigit() || b"-_.:".contains(b))
+    {
+        return false;
+    }
+    let runs = token.split(|b| !b.is_ascii_alphanumeric());
+    let run = runs.filter(|run| !run.iter().all(u8::is_ascii_hexdigit)).map(<[u8]>::len).max();
+    let digits = token.iter().filter(|b| b.is_ascii_digit()).count();
+    let has_both_cases =
+        token.iter().any(u8::is_ascii_uppercase) && token.iter().any(u8::is_ascii_lowercase);
+    let is_varied = digits >= 2 && (has_both_cases || digits * 8 >= token.len());
+    is_varied && run >= Some(MIN_RANDOM_RUN) && natural_percent(token) <= MAX_NATURAL
+}
+
+/// Returns the share of neighbouring letters and digits that occur in words, identifiers and numbers.
+pub fn natural_percent(token: &[u8]) -> usize {
+    let mut pairs = 0;
+    let mut natural = 0;
+    for pair in token.windows(2) {
+        let [first, second] = [pair[0], pair[1]];
+        if !first.is_ascii_alphanumeric() || !second.is_ascii_alphanumeric() {
+            continue;
+        }
+        pairs += 1;
+        let changes_to_upper = first.is_ascii_lowercase() && second.is_ascii_uppercase();
+        natural += usize::from(match (first.is_ascii_digit(), second.is_ascii_digit()) {
+            (true, true) => true,
+            (false, false) => !changes_to_upper && is_common(first, second),
+            _ => false,
+        });
+    }
+    natural * 100 / usize::max(pairs, 1)
+}
+
+fn is_common(first: u8, second: u8) -> bool {
+    static COMMON: [bool; 676] = common_pairs();
+    let letter = |b: u8| usize::from(b.to_ascii_lowercase().wrapping_sub(b'a'));
+    COMMON.get(letter(first) * 26 + letter(second)).is_some_and(|common| *common)
+}
+
+const fn common_pairs() -> [bool; 676] {
+    let mut common = [false; 676];
+    let mut at = 0;
+    while at + 1 < COMMON_PAIRS.len() {
+        let first = (COMMON_PAIRS[at] - b'a') as usize;
+        common[first * 26 + (COMMON_PAIRS[at + 1] - b'a') as usize] = true;
+        at += 2;
+    }
+    common
+}

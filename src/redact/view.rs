@@ -1,0 +1,192 @@
+//! Reads text as a person reads it: without the escape sequences of a terminal and without the escapes of JSON, URLs and
+//! markup.
+//!
+//! `{\"token\": \"8f2c\"}`, `%22token%22%3A%228f2c%22` and `&quot;token&quot;:&quot;8f2c&quot;` all read as
+//! `"token":"8f2c"`. A [`View`] holds the readable text and maps its positions back to the original.
+
+use std::ops::Range;
+
+/// Maximum number of times that text can be escaped.
+const MAX_DEPTH: usize = 4;
+/// Maximum length of a terminal's escape sequence.
+const MAX_SEQUENCE: usize = 256;
+
+pub struct View {
+    pub text: Vec<u8>,
+    /// Positions in the view from which the distance to the original changes.
+    steps: Vec<Step>,
+}
+
+struct Step {
+    viewed: usize,
+    /// Position in the original of the byte at `viewed`.
+    original: usize,
+    /// End in the original of the byte before `viewed`.
+    end_before: usize,
+}
+
+impl View {
+    /// Returns the text without the sequences that colour it or move the cursor, or `None` if there are none.
+    pub fn without_sequences(text: &[u8]) -> Option<Self> {
+        let first = memchr::memchr(0x1b, text)?;
+        Some(Self::new(text, first, |rest| match sequence_length(rest) {
+            0 => None,
+            length => Some((length, None)),
+        }))
+    }
+
+    /// Returns the text with one level of escapes removed, or `None` if there are none.
+    fn unescaped(text: &[u8]) -> Option<Self> {
+        let first = escapes(text).next()?;
+        Some(Self::new(text, first, |rest| {
+            let (length, byte) = escape(rest)?;
+            Some((length, Some(byte)))
+        }))
+    }
+
+    fn new(text: &[u8], first: usize, next: impl Fn(&[u8]) -> Option<(usize, Option<u8>)>) -> Self {
+        let mut view = Self { text: text[..first].to_vec(), steps: Vec::new() };
+        let mut at = first;
+        while at < text.len() {
+            let Some((length, byte)) = next(&text[at..]) else {
+                view.text.push(text[at]);
+                at += 1;
+                continue;
+            };
+            if let Some(byte) = byte {
+                view.step(at, at);
+                view.text.push(byte);
+            }
+            view.step(at + length, if byte.is_some() { at + length } else { at });
+            at += length;
+        }
+        view
+    }
+
+    fn step(&mut self, original: usize, end_before: usize) {
+        let viewed = self.text.len();
+        match self.steps.last_mut().filter(|last| last.viewed == viewed) {
+            Some(last) => last.original = original,
+            None => self.steps.push(Step { viewed, original, end_before }),
+        }
+    }
+
+    /// Returns the range in the original of a range in the view.
+    pub fn original(&self, viewed: &Range<usize>) -> Range<usize> {
+        let step = |at| self.steps.partition_point(|step| step.viewed <= at).checked_sub(1);
+        let start = step(viewed.start)
+            .map_or(viewed.start, |n| self.steps[n].original + viewed.start - self.steps[n].viewed);
+        let end = step(viewed.end).map_or(viewed.end, |n| match &self.steps[n] {
+            step if step.viewed == viewed.end => step.end_before,
+            step => step.original + viewed.end - step.viewed,
+        });
+        start..end.max(start)
+    }
+}
+
+/// Calls `find` for each line that contains escapes, with one level of escapes less each time.
+pub fn each_unescaped(
+    text: &[u8],
+    hidden: &mut Vec<Range<usize>>,
+    find: fn(&[u8], &mut Vec<Range<usize>>),
+) {
+    let mut done = 0;
+    for at in escapes(text) {
+        if at < done {
+            continue;
+        }
+        let start = memchr::memrchr(b'\n', &text[done..at]).map_or(done, |n| done + n + 1);
+        done = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |n| at + n + 1);
+        let mut views: Vec<View> = Vec::new();
+        while views.len() < MAX_DEPTH {
+            let line = views.last().map_or(&text[start..done], |view| &view.text);
+            let Some(view) = View::unescaped(line) else { break };
+            let mut found = Vec::new();
+            match View::without_sequences(&view.text) {
+                Some(plain) => {
+                    find(&plain.text, &mut found);
+                    found.iter_mut().for_each(|range| *range = plain.original(range));
+                }
+                None => find(&view.text, &mut found),
+            }
+            views.push(view);
+            hidden.extend(found.into_iter().map(|range| {
+                let range = views.iter().rev().fold(range, |range, view| view.original(&range));
+                start + range.start..start + range.end
+            }));
+        }
+    }
+}
+
+fn escapes(text: &[u8]) -> impl Iterator<Item = usize> {
+    memchr::memchr3_iter(b'\\', b'%', b'&', text).filter(|at| escape(&text[*at..]).is_some())
+}
+
+/// Returns the length of the escape at the start of the text, and the character that it stands for.
+fn escape(text: &[u8]) -> Option<(usize, u8)> {
+    let hex = |from: usize, to: usize| {
+        let digits = std::str::from_utf8(text.get(from..to)?).ok()?;
+        let byte = u8::from_str_radix(digits, 16).ok()?;
+        (byte.is_ascii_graphic() || b" \n\r\t\x1b".contains(&byte)).then_some((to, byte))
+    };
+    match text {
+        [b'%', ..] => hex(1, 3),
+        [b'\\', b'u', b'0', b'0', ..] => hex(4, 6),
+        [b'\\', b'x', ..] => hex(2, 4),
+        [b'\\', b'0', b'3', b'3', ..] => Some((4, 0x1b)),
+        [b'\\', b'e', b'[', ..] => Some((2, 0x1b)),
+        [b'\\', b'n', ..] => Some((2, b'\n')),
+        [b'\\', b'r', ..] => Some((2, b'\r')),
+        [b'\\', b't', ..] => Some((2, b'\t')),
+        [b'\\', byte @ (b'"' | b'\'' | b'\\' | b'/'), ..] => Some((2, *byte)),
+        [b'&', ..] => entity(text),
+        _ => None,
+    }
+}
+
+/// Reads a character reference of HTML or XML: `&quot;`, `&#34;`, `&#x22;`.
+fn entity(text: &[u8]) -> Option<(usize, u8)> {
+    const NAMES: &[(&[u8], u8)] = &[
+        (b"quot", b'"'),
+        (b"apos", b'\''),
+        (b"lt", b'<'),
+        (b"gt", b'>'),
+        (b"amp", b'&'),
+        (b"nbsp", b' '),
+        (b"equals", b'='),
+        (b"colon", b':'),
+    ];
+    const MAX_LENGTH: usize = 8;
+    let end = text.iter().take(MAX_LENGTH).position(|b| *b == b';')?;
+    let name = &text[1..end];
+    let byte = match name {
+        [b'#', b'x' | b'X', digits @ ..] => {
+            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?
+        }
+        [b'#', digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
+        name => NAMES.iter().find(|(known, _)| *known == name)?.1,
+    };
+    (byte.is_ascii_graphic() || byte == b' ').then_some((end + 1, byte))
+}
+
+/// Returns the length of the escape sequence at the start of the text, or 0 if there is none: `ESC [ … letter` and
+/// `ESC ] … BEL`. A sequence never spans lines.
+pub fn sequence_length(text: &[u8]) -> usize {
+    let body = &text[..text.len().min(MAX_SEQUENCE)];
+    match body {
+        [0x1b, b'[', body @ ..] => {
+            let end = body.iter().take_while(|b| (0x20..0x40).contains(*b)).count();
+            let is_whole = body.get(end).is_some_and(|b| (0x40..0x7f).contains(b));
+            if is_whole { end + 3 } else { 0 }
+        }
+        [0x1b, b']', body @ ..] => {
+            let end = body.iter().position(|&b| b == 7 || b == 0x1b || b == b'\n');
+            match end.map(|end| (end, body[end], body.get(end + 1))) {
+                Some((end, 7, _)) => end + 3,
+                Some((end, 0x1b, Some(b'\\'))) => end + 4,
+                _ => 0,
+            }
+        }
+        _ => 0,
+    }
+}
