@@ -95,7 +95,9 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range<usize>> {
     let phrase = prose::phrase(text, name);
     let sensitivity = sensitivity(text, name, &phrase);
-    if let Some(value) = called(text, name, sensitivity) {
+    if let Some(value) =
+        inserted(text, name, sensitivity).or_else(|| called(text, name, sensitivity))
+    {
         return Some(value);
     }
     let name = &(name.start..phrase.end);
@@ -164,7 +166,9 @@ fn linked_value(
             start..memchr::memchr2(b'|', b'\n', &text[start..]).map_or(text.len(), |n| start + n)
         }
         Link::Argument => start..end_of_value(text, start, quote),
-        Link::Sign if is_line => start..end_of_line(text, start, quote),
+        Link::Sign if is_line && !text[start..].starts_with(b"\"") => {
+            start..end_of_line(text, start, quote)
+        }
         Link::Sign => match bracketed(text, start) {
             Some(literal) => {
                 if sensitivity == Sensitivity::Login && text[start] == b'(' {
@@ -185,6 +189,7 @@ fn linked_value(
         false => value.start..bare_end(text, value.start, value.end),
     };
     let bare = &text[value.clone()];
+    let value = value.start..value.start + bare.trim_ascii_end().len();
     let bare = bare.trim_ascii();
     // `?key=…` in a URL is the key of an API.
     let is_query = sensitivity == Sensitivity::Doubtful
@@ -198,12 +203,23 @@ fn linked_value(
         && (is_quoted || !value::is_expression(bare))
         && match link {
             // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
-            Link::Argument => !is_variable_name(bare) && !bare.starts_with(b"-"),
+            Link::Argument => {
+                let is_name = is_variable_name(bare) || bare.starts_with(b"-");
+                let is_word = bare.iter().all(u8::is_ascii_alphabetic);
+                !is_name && !(is_word && is_in_list(text, name.start))
+            }
             Link::Cell => !value::is_predicate(bare),
             Link::Sign => is_quoted || !prose::is_sentence(text, name, &value, between),
             Link::Markup => true,
         };
-    is_hidden.then_some(value)
+    if is_hidden {
+        return Some(value);
+    }
+    // `login: ana / …`
+    let rest =
+        text[value.end..].strip_prefix(b" / ").filter(|_| sensitivity == Sensitivity::Login)?;
+    let length = rest.iter().take_while(|b| !b.is_ascii_whitespace()).count();
+    value::is_credential(&rest[..length]).then(|| value.end + 3..value.end + 3 + length)
 }
 
 /// Returns true for headers and other names whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b;
@@ -248,6 +264,12 @@ fn is_number(name: &[u8], value: &[u8]) -> bool {
     let is_number = value.iter().all(|b| b.is_ascii_digit() || *b == b'.') && value.len() < 5
         || value.contains(&b'.') && value.iter().all(|b| b.is_ascii_digit() || *b == b'.');
     is_number && (name.ends_with(b"token") || name == b"pass")
+}
+
+/// Returns true in a list, as opposed to the arguments of a call: `['HF_HOME', 'HF_TOKEN', 'LANG']`.
+fn is_in_list(text: &[u8], at: usize) -> bool {
+    let before = &text[at.saturating_sub(MAX_TAGS)..at];
+    before.iter().rposition(|b| b"([{)]}\n".contains(b)).is_some_and(|at| before[at] == b'[')
 }
 
 /// Returns true for the name of an environment variable.
@@ -422,14 +444,15 @@ fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize {
 /// value: …`.
 fn value_attribute(text: &[u8], from: usize) -> Option<usize> {
     let limit = text.len().min(from + MAX_TAGS);
-    let at = from + text[from..limit].iter().take_while(|b| b" \t\r\n,;\"'\\/".contains(b)).count();
+    let at =
+        from + text[from..limit].iter().take_while(|b| b" \t\r\n,;{\"'\\/".contains(b)).count();
     let rest = &text[at..limit];
     let word = rest.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     let is_value = ["value", "val", "content", "contents", "default"]
         .iter()
         .any(|name| rest[..word].eq_ignore_ascii_case(name.as_bytes()));
     let closed = skip(text, skip(text, at + word, b"\\\"'"), b" ");
-    let is_apart = text[from..at].iter().any(|b| b" \n,;".contains(b));
+    let is_apart = text[from..at].iter().any(|b| b" \n,;{".contains(b));
     (is_value && is_apart && matches!(text.get(closed), Some(b':' | b'=')))
         .then(|| skip(text, closed + 1, b" "))
 }
@@ -519,7 +542,10 @@ fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         return None;
     };
     let value = start..end_of_value(text, start, None);
-    Some(inside_quotes(text, value.start..bare_end(text, value.start, value.end)))
+    let literal = literals(&text[start..value.end], 0)
+        .first()
+        .map(|literal| start + literal.start..start + literal.end);
+    Some(literal.unwrap_or_else(|| start..bare_end(text, start, value.end)))
 }
 
 /// Returns the secret in commands of mail and database protocols: `AUTH PLAIN …`, `a1 LOGIN ana …`, `AUTH …`.
@@ -543,6 +569,23 @@ fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     is_hidden.then(|| end - last.len()..end)
 }
 
+/// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`.
+fn inserted(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    if sensitivity != Sensitivity::Secret
+        || !text[name.end..].first().is_some_and(|b| b"),`\"".contains(b))
+    {
+        return None;
+    }
+    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
+    let columns = memchr::memchr2(b')', b'\n', &rest[..rest.len().min(MAX_TAGS)])?;
+    let values = rest[columns..].strip_prefix(b")")?.trim_ascii_start();
+    let is_insert = values.len() > 6 && values[..6].eq_ignore_ascii_case(b"values");
+    let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
+    let from = rest.len() - values.len() + open + 1;
+    let found = literals(rest, from);
+    Some(name.end + found.first()?.start..name.end + found.last()?.end)
+}
+
 /// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in
 /// `HTTPBasicAuth("ana", "…")` and `login("…")`.
 fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
@@ -562,7 +605,9 @@ fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<
             .len(),
     };
     let function = &text[name.clone()];
-    let function = function.rsplit(|b| *b == b'.').next().unwrap_or(function);
+    let mut parts = function.rsplit(|b| *b == b'.');
+    let is_constructor = |part: &&[u8]| !matches!(*part, b"create" | b"new" | b"of" | b"from");
+    let function = parts.find(is_constructor).unwrap_or(function);
     let words = name::words(function);
     let last = words.last().map(String::as_str);
     // `NetworkCredential(`, `PSCredential(`, `getConnection(`
@@ -577,7 +622,7 @@ fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<
         return None;
     }
     let found = literals(rest, open);
-    let Some(literal) = found.last() else {
+    let Some(literal) = found.iter().rfind(|literal| !literal.is_empty()) else {
         // Debug output: `AuthToken(8f2c…)`
         let length = rest[open..].iter().take_while(|b| !b"(){}[], \n".contains(b)).count();
         let word = &rest[open..open + length];
@@ -632,7 +677,11 @@ fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
     match (close, found.as_slice()) {
         (_, []) => None,
         (b')', [.., last]) => Some(start + last.start..start + last.end),
-        (_, [first, .., last]) => Some(start + first.start..start + last.end),
+        // The first string is a key.
+        (b'}', [_, last]) => Some(start + last.start..start + last.end),
+        (b'}', [_, first, .., last]) | (_, [first, .., last]) => {
+            Some(start + first.start..start + last.end)
+        }
         (_, [one]) => Some(start + one.start..start + one.end),
     }
 }

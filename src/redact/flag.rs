@@ -13,106 +13,245 @@ const MAX_QUOTED: usize = 4096;
 
 /// Returns, for each argument, the start of the part to hide, if any.
 pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
-    hidden_in(words, true)
+    hidden_in(words, Kind::Arguments)
 }
 
-fn hidden_in(words: &[&[u8]], are_arguments: bool) -> Vec<Option<usize>> {
+/// What the words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Arguments,
+    /// A line that shows a command: `+ docker login …`, `$ docker login …`.
+    Trace,
+    Text,
+}
+
+fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
     let mut hidden = vec![None; words.len()];
-    for (n, word) in words.iter().enumerate().take(MAX_WORDS) {
-        for (at, start) in
-            tool::secrets(base_name(word), &words[n + 1..words.len().min(n + 1 + MAX_WORDS)])
-        {
+    let programs = Programs::of(words);
+    let mut before = Before::new(kind, programs);
+    for (n, word) in words.iter().enumerate() {
+        let rest = &words[n + 1..words.len().min(n + 1 + MAX_WORDS)];
+        for (at, start) in tool::secrets(base_name(word), rest) {
             hidden[n + 1 + at].get_or_insert(start);
         }
-    }
-    let (mut names_wandb, mut names_vcs, mut names_msbuild, mut takes_login) =
-        (false, false, false, true);
-    for word in words {
-        match base_name(word) {
-            b"wandb" => names_wandb = true,
-            b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" => names_vcs = true,
-            b"dotnet" | b"msbuild" | b"xbuild" => names_msbuild = true,
-            // Their `-p` is something else: a database, a partition or a port.
-            b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql" | b"python"
-            | b"python3" | b"sbatch" | b"srun" | b"ssh" => takes_login = false,
-            _ => {}
-        }
-    }
-    let mut last: &[u8] = b"";
-    let mut before_last: &[u8] = b"";
-    let mut has_user = false;
-    for (word, hidden) in words.iter().zip(&mut hidden) {
-        let names_key = || {
-            value::is_hex_key(word)
-                && !name::names_revision(last)
-                && (names_wandb
-                    || name::sensitivity(last) != Sensitivity::Plain
-                    || (are_arguments && !names_vcs))
-        };
-        let is_login = || {
-            takes_login
-                && has_user
-                && matches!(last, b"-p" | b"-P" | b"-w" | b"-W")
-                && is_password(word)
-        };
-        let is_positional = || are_arguments && is_login_command(last) && is_token(word);
-        let is_setting = || {
-            let is_secret = |name| name::sensitivity(name) == Sensitivity::Secret;
-            let is_set = before_last == b"set"
-                || (are_arguments && (last.ends_with(b"=") || last.starts_with(b"pass")));
-            let is_value = matches!(last, b"-Value" | b"--value" | b"-v" | b"--body")
-                && is_secret(before_last);
-            let takes_value = is_value
-                || (is_set
-                    && !starts_with_dash(last)
-                    && is_secret(last.strip_suffix(b"=").unwrap_or(last)));
-            takes_value
-                && !is_flag_like(word)
-                && value::hides(Sensitivity::Secret, word)
-                && !value::is_predicate(word)
-        };
-        if hidden.is_none() {
-            *hidden = after_named_flag(last, word, are_arguments)
-                .or_else(|| (is_login() || is_positional() || is_setting()).then_some(0))
-                .or_else(|| attached_password(word).filter(|_| has_user && takes_login))
-                .or_else(|| after_slash_flag(word).filter(|_| !names_msbuild))
-                .or_else(|| names_key().then_some(0));
-        }
-        has_user |= matches!(last, b"-u" | b"-U" | b"-x" | b"-user" | b"--user" | b"--username")
-            && !is_flag_like(word)
-            && !word.first().is_none_or(u8::is_ascii_digit);
-        has_user |= word.starts_with(b"-u=");
-        before_last = last;
-        last = word;
+        hidden[n] = hidden[n].or_else(|| before.hidden_from(word));
+        before.pass(word);
     }
     hidden
 }
 
-/// Returns the start of the password in `-p=…`.
-fn attached_password(word: &[u8]) -> Option<usize> {
-    let value = word.strip_prefix(b"-p=").or_else(|| word.strip_prefix(b"-P="))?;
-    is_password(value).then_some(3)
+/// Programs in a command line whose arguments look like secrets but are something else.
+#[derive(Default, Clone, Copy)]
+struct Programs {
+    /// Keys of Weights & Biases look like commits.
+    names_wandb: bool,
+    names_vcs: bool,
+    /// `/p:` sets a property.
+    names_msbuild: bool,
+    /// `-p` is a database, a partition or a port, and `-u` no user.
+    names_other_flags: bool,
 }
 
-/// Returns true for a word that can be the password of `-u ana -p …`, but not for a port, a path or a partition.
-fn is_password(word: &[u8]) -> bool {
-    let is_port = word.iter().all(|b| b.is_ascii_digit() || b":.-".contains(b));
-    !word.is_empty()
-        && !is_flag_like(word)
-        && !is_port
-        && !word.contains(&b'/')
-        && !value::is_reference(word)
+impl Programs {
+    fn of(words: &[&[u8]]) -> Self {
+        let mut programs = Self::default();
+        for word in words {
+            match base_name(word) {
+                b"wandb" => programs.names_wandb = true,
+                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" => programs.names_vcs = true,
+                b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
+                b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
+                | b"python" | b"python3" | b"sbatch" | b"srun" | b"ssh" | b"torchrun" => {
+                    programs.names_other_flags = true
+                }
+                _ => {}
+            }
+        }
+        programs
+    }
 }
 
-/// Returns true for subcommands that take a token: `snyk auth …`.
-fn is_login_command(word: &[u8]) -> bool {
-    matches!(word, b"login" | b"auth" | b"authtoken" | b"add-authtoken" | b"unseal" | b"unlock")
+/// The words before a word of a command line.
+struct Before<'a> {
+    kind: Kind,
+    programs: Programs,
+    last: &'a [u8],
+    second_last: &'a [u8],
+    /// True after `-u ana`.
+    has_user: bool,
+    /// True after a word about secrets: `login`, `changepassword`, `--with-api-key`.
+    is_about_secrets: bool,
 }
 
-/// Returns true for a word that can be a token, but not for an address, a host or a file.
-fn is_token(word: &[u8]) -> bool {
-    value::is_credential(word) && !word.iter().any(|b| b"@/.:".contains(b))
-        || value::looks_secret(word)
+impl<'a> Before<'a> {
+    fn new(kind: Kind, programs: Programs) -> Self {
+        Self {
+            kind,
+            programs,
+            last: b"",
+            second_last: b"",
+            has_user: false,
+            is_about_secrets: false,
+        }
+    }
+
+    fn pass(&mut self, word: &'a [u8]) {
+        const MAX_SUBCOMMAND: usize = 40;
+        let takes_user = matches!(
+            self.last,
+            b"-u" | b"-U" | b"-x" | b"-l" | b"-user" | b"--user" | b"--username"
+        );
+        self.has_user |=
+            takes_user && !is_flag_like(word) && word.first().is_some_and(u8::is_ascii_alphabetic);
+        self.has_user |= word.starts_with(b"-u=") || word.starts_with(b"-u:");
+        if word.len() < MAX_SUBCOMMAND && !word.contains(&b'=') && name::stems().is_match(word) {
+            self.is_about_secrets |= is_about_secrets(word);
+        }
+        self.second_last = self.last;
+        self.last = word;
+    }
+
+    /// Returns the start of the part of the next word to hide, if any.
+    fn hidden_from(&self, word: &[u8]) -> Option<usize> {
+        // A shell has replaced the references in arguments.
+        if word.is_empty() || (self.kind != Kind::Arguments && value::is_reference(word)) {
+            return None;
+        }
+        after_named_flag(self.last, word, self.kind != Kind::Text)
+            .or_else(|| after_slash_flag(word).filter(|_| !self.programs.names_msbuild))
+            .or_else(|| self.login_start(word))
+            .or_else(|| self.is_password(word).then_some(0))
+            .or_else(|| self.is_setting(word).then_some(0))
+            .or_else(|| self.credential_start(word))
+            .or_else(|| self.is_key(word).then_some(0))
+            .or_else(|| self.is_random(word).then_some(0))
+    }
+
+    /// Returns the start of the password in `-u ana:…` and of that in `-p=…`.
+    fn login_start(&self, word: &[u8]) -> Option<usize> {
+        const LOGINS: &[&[u8]] = &[
+            b"-a",
+            b"-A",
+            b"-u",
+            b"-U",
+            b"-auth",
+            b"--auth",
+            b"--user",
+            b"--login",
+            b"--proxy-user",
+        ];
+        let equals = memchr::memchr(b'=', word).filter(|at| LOGINS.contains(&&word[..*at]));
+        if equals.is_some() || LOGINS.contains(&self.last) {
+            let from = equals.map_or(0, |at| at + 1);
+            let colon = from + memchr::memchr(b':', &word[from..])? + 1;
+            return (colon > from + 1 && value::is_credential(&word[colon..])).then_some(colon);
+        }
+        let is_attached =
+            [&b"-p="[..], b"-P=", b"-p:", b"-P:"].iter().any(|flag| word.starts_with(flag));
+        let takes_login = self.has_user && !self.programs.names_other_flags;
+        (is_attached && takes_login && !is_number_or_path(&word[3..])).then_some(3)
+    }
+
+    /// Returns true for the password in `-u ana -p …`.
+    fn is_password(&self, word: &[u8]) -> bool {
+        let takes_password = matches!(self.last, b"-p" | b"-P" | b"-w" | b"-W" | b"-pw")
+            && (self.has_user || self.is_about_secrets)
+            && !self.programs.names_other_flags;
+        takes_password && !is_flag_like(word) && !is_number_or_path(word)
+    }
+
+    /// Returns true for a value after the name of a secret: `config set api-key …`, `connect lab password …`, `env:TOKEN
+    /// -Value …`.
+    fn is_setting(&self, word: &[u8]) -> bool {
+        let is_value = matches!(self.last, b"-Value" | b"--value" | b"-v" | b"--body" | b"/d");
+        let name = if is_value { self.second_last } else { self.last };
+        let name = name.strip_suffix(b"=").unwrap_or(name);
+        let is_set = self.second_last == b"set"
+            || (self.kind != Kind::Text
+                && (self.last.ends_with(b"=") || name.starts_with(b"pass")));
+        (is_value || is_set)
+            && !starts_with_dash(name)
+            && !is_flag_like(word)
+            && name::sensitivity(name) == Sensitivity::Secret
+            && !value::is_predicate(word)
+            && value::hides(Sensitivity::Secret, word)
+    }
+
+    /// Returns the start of a word, or of the value in `name=value`, that can be a password or a token, in a command line
+    /// about secrets: `cf auth ana …`, `gh secret set X --body=…`.
+    fn credential_start(&self, word: &[u8]) -> Option<usize> {
+        // `--from-literal=key=8f2c…`
+        let is_name =
+            |part: &&[u8]| part.iter().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(b));
+        let names =
+            word.split(|b| *b == b'=').take(2).take_while(is_name).map(|name| name.len() + 1);
+        let value_at = names
+            .scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            })
+            .filter(|end| *end < word.len())
+            .last()
+            .unwrap_or(0);
+        let value = &word[value_at..];
+        let is_credential = self.is_about_secrets
+            && !is_flag_like(value)
+            && (value::is_credential(value) || value::looks_secret(value))
+            && !value.contains(&b'/')
+            && !is_address(value);
+        is_credential.then_some(value_at)
+    }
+
+    /// Returns true if a word of 40 hexadecimal digits is a key: in `wandb login --relogin KEY`, after `API key`, or as
+    /// an argument of a program other than a version control tool. Elsewhere, such a word is just as likely to be a
+    /// commit hash.
+    fn is_key(&self, word: &[u8]) -> bool {
+        value::is_hex_key(word)
+            && !name::names_revision(self.last)
+            && (self.programs.names_wandb
+                || name::sensitivity(self.last) != Sensitivity::Plain
+                || (self.kind == Kind::Arguments && !self.programs.names_vcs))
+    }
+
+    /// Returns true for an argument without a name that is too random for a name: `./app -t k7Zp9Qm…`.
+    fn is_random(&self, word: &[u8]) -> bool {
+        const HASHES: [usize; 3] = [32, 40, 64];
+        let is_short_flag = matches!(self.last, [b'-', letter] if letter.is_ascii_alphabetic());
+        let is_hash = word.iter().all(u8::is_ascii_hexdigit) && HASHES.contains(&word.len());
+        let is_secret = || value::is_strong(word) || (value::looks_secret(word) && !is_hash);
+        self.kind != Kind::Text
+            && !self.programs.names_vcs
+            && !word.iter().any(|b| b"/.=:,".contains(b))
+            && (value::is_random(word) || (is_short_flag && is_secret()))
+    }
+}
+
+/// Returns true for a word about secrets, such as the name of a subcommand.
+pub fn is_about_secrets(word: &[u8]) -> bool {
+    let ends = |ending: &[u8]| base_name(word).ends_with(ending);
+    matches!(name::sensitivity(base_name(word)), Sensitivity::Secret | Sensitivity::Login)
+        || [&b"passwd"[..], b"-with-token", b"-tokens", b"unlock", b"unseal", b"unwrap"]
+            .into_iter()
+            .any(ends)
+}
+
+/// Returns true for `ana@lab.org` and `ana@gpu17`.
+fn is_address(word: &[u8]) -> bool {
+    let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(b);
+    memchr::memchr(b'@', word)
+        .is_some_and(|at| at > 1 && word[..at].iter().chain(&word[at + 1..]).all(is_part))
+}
+
+/// Returns true for the beginning of a line that shows a command.
+fn is_trace(text: &[u8], start: usize, at: usize) -> bool {
+    text[start..at].iter().all(|b| b"+#> ".contains(b)) || text[at..].starts_with(b"$ ")
+}
+
+/// Returns true for a port, a path or a mapping of ports.
+fn is_number_or_path(word: &[u8]) -> bool {
+    word.is_empty()
+        || word.iter().all(|b| b.is_ascii_digit() || b":.-".contains(b))
+        || word.contains(&b'/')
 }
 
 /// Handles `/p:SECRET` for Windows programs. `/p:/data` is a volume and is not redacted.
@@ -137,7 +276,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             continue;
         }
         let trimmed: Vec<&[u8]> = ranges.iter().map(|range| trim(&text[range.clone()])).collect();
-        for (range, from) in ranges.iter().zip(hidden_in(&trimmed, false)) {
+        let kind = if is_trace(text, start, at) { Kind::Trace } else { Kind::Text };
+        for (range, from) in ranges.iter().zip(hidden_in(&trimmed, kind)) {
             let start = range.start + leading(&text[range.clone()]);
             hidden.extend(from.map(|from| start + from..end_of_word(text, start, range.clone())));
         }

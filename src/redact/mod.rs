@@ -35,6 +35,7 @@ mod value;
 mod view;
 mod wrap;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use self::view::View;
@@ -80,6 +81,11 @@ pub fn text(text: &[u8]) -> Vec<u8> {
         None => find_all(text, &mut hidden),
     }
     replace(text, hidden)
+}
+
+/// Returns the text without the sequences of a terminal that colour it or move the cursor.
+pub fn without_sequences(text: &[u8]) -> Cow<'_, [u8]> {
+    View::without_sequences(text).map_or(Cow::Borrowed(text), |view| Cow::Owned(view.text))
 }
 
 fn find_all(text: &[u8], hidden: &mut Vec<Range<usize>>) {

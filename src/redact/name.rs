@@ -29,8 +29,8 @@ const SECRET_ENDINGS: &[&str] = &[
     "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "passcode", "passcommand", "passphrase", "passwd",
     "password", "passwordcommand", "passwordeval", "passwords", "phpsessid", "pincode", "pragmakey", "presharedkey", "privatekey", "productkey", "pwd",
     "recoverycode", "recoverykey", "rocommunity", "rwcommunity", "secret", "secretkey",
-    "secrets", "securestring", "securitycode", "seedphrase", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
-    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "unsealkey", "userpwd",
+    "secrets", "securestring", "securitycode", "seedphrase", "servercommunity", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
+    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "tokencode", "unsealkey", "userpwd",
     "verificationcode", "writekey",
     // Words for password, secret and token in other languages.
     "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord", "motdepasse",
@@ -52,7 +52,7 @@ const STEMS: &[&str] = &[
 /// Last words of a name that do not change its meaning: `DB_PASSWORD_PROD`, `tokenValue`.
 #[rustfmt::skip]
 const QUALIFIERS: &[&str] = &[
-    "admin", "again", "b64", "backup", "base64", "clear", "confirm", "confirmation", "current", "data", "default",
+    "admin", "again", "b64", "backup", "base", "base64", "clear", "confirm", "confirmation", "current", "data", "default",
     "dev", "encoded", "encrypted", "hash", "hex", "live", "main", "new", "old", "plain", "plaintext", "prev",
     "previous", "primary", "prod", "production", "raw", "root", "secondary", "stage", "staging", "str",
     "string", "test", "text", "user", "val", "value",
@@ -100,9 +100,6 @@ const RUNS: &[&str] = &[
 /// Variables that contain a folder, or in connection strings a password.
 const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
 
-/// Names of programs that end like a secret.
-const PROGRAMS: &[&[u8]] = &[b"sshpass", b"passwd", b"htpasswd", b"chpasswd"];
-
 /// Returns true for boolean flags, which do not take the next argument as their value: `--use-auth-token`,
 /// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
@@ -128,6 +125,10 @@ pub fn stems() -> &'static AhoCorasick {
 pub fn sensitivity(name: &[u8]) -> Sensitivity {
     if FOLDERS.contains(&name) {
         return Sensitivity::Folder;
+    }
+    // The program, unlike the variable `SSHPASS`.
+    if name == b"sshpass" {
+        return Sensitivity::Plain;
     }
     let mut words = words(name);
     let whole = of_words(&words);
@@ -165,7 +166,8 @@ fn of_words(words: &[String]) -> Sensitivity {
         "psk" | "otp" | "totp" => true,
         last if last.ends_with("pw") => true,
         last if last.ends_with("pass") => true,
-        "key" => ACCOUNTS.contains(&before),
+        // `x-functions-key` and other headers
+        "key" => ACCOUNTS.contains(&before) || (words.len() > 1 && words[0] == "x"),
         "pin" => PIN_OWNERS.contains(&before),
         _ => false,
     };

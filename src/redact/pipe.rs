@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::flag::is_about_secrets;
 use super::quotes::end_of_value;
 use super::value::is_reference;
 
@@ -40,7 +41,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 fn reads_secret(command: &[u8]) -> bool {
     let mut words = command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b));
     let is_sudo = command.trim_ascii_start().starts_with(b"sudo ");
-    words.any(|word| READERS.contains(&word) || (is_sudo && word == b"-S"))
+    words
+        .any(|word| READERS.contains(&word) || (is_sudo && word == b"-S") || is_about_secrets(word))
 }
 
 /// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search

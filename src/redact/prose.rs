@@ -58,7 +58,7 @@ pub fn is_sentence(
 
 /// Returns the value of a sensitive name in a sentence or in a line of a configuration file.
 pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<Range<usize>> {
-    after(text, name).or_else(|| before(text, phrase))
+    after(text, name).or_else(|| login(text, name)).or_else(|| before(text, phrase))
 }
 
 /// Returns the value after a name such as `login`, if it is a user with a password or a password in quotes.

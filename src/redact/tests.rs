@@ -185,6 +185,64 @@ fn searches_scripts_and_code_in_one_argument() {
     }
 }
 
+/// A terminal breaks lines anywhere, and colours begin and end anywhere.
+#[test]
+fn hides_secrets_that_line_breaks_and_colours_interrupt() {
+    let secret = "hf_k7ZpQ9mX2vLr8TsWbN4cYd6FgHjA1eUoK3iS5";
+    for before in
+        ["login with token=", "python train.py --api-key ", "sent Bearer ", "could not use "]
+    {
+        for at in 1..secret.len() {
+            let (first, rest) = secret.split_at(at);
+            let line = format!("2026-11-22 10:00:00 INFO {before}");
+            let indent = if at % 2 == 0 { "    " } else { "" };
+            let broken = format!("{line}{first}\n{indent}{rest} in 3 s\nstep 2\n");
+            let shown = shown_text(&broken);
+            // A part of one character is left alone.
+            let parts = [first, rest].into_iter().filter(|part| part.len() > 3 && *part != "hf_");
+            for part in parts {
+                assert!(!shown.contains(part), "{broken} -> {shown}");
+            }
+            assert!(shown.ends_with(" in 3 s\nstep 2\n"), "{shown}");
+            let coloured = format!("{line}\x1b[1m{first}\x1b[0;31m{rest}\x1b[0m in 3 s");
+            let shown = shown_text(&coloured);
+            assert_eq!(shown, format!("{line}\x1b[1m***\x1b[0m in 3 s"), "{coloured}");
+        }
+    }
+}
+
+#[test]
+fn hides_keys_up_to_their_end_and_no_further() {
+    let body = "k7ZpQ9mX2vLr8TsWbN4cYd6FgHjA1eUoK3iS5\nQ9mX2vLr8TsWbN4cYd6FgHjA1eUo\n";
+    let kinds = [
+        ("-----BEGIN RSA PRIVATE KEY-----\n", "-----END RSA PRIVATE KEY-----\n"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 2\n\n",
+            "-----END PGP PRIVATE KEY BLOCK-----\n",
+        ),
+        (
+            "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\n",
+            "---- END SSH2 ENCRYPTED PRIVATE KEY ----\n",
+        ),
+        ("-----BEGIN OpenVPN Static key V1-----\n", "-----END OpenVPN Static key V1-----\n"),
+        ("Private-Lines: 2\n", "Private-MAC: 9f8e7d6c5b4a39281706f5e4d3c2b1a0\n"),
+        ("AGE-SECRET-KEY-1QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", "\n"),
+    ];
+    for (begin, end) in kinds {
+        for end in [end, ""] {
+            let text = format!("step 1\n{begin}{body}{end}step 2 of the run\n");
+            let shown = shown_text(&text);
+            for secret in ["k7ZpQ9", "8TsWbN4", "6b7a89", "QPZRY9X8"] {
+                assert!(!shown.contains(secret), "{text} -> {shown}");
+            }
+            assert!(
+                shown.starts_with("step 1\n") && shown.ends_with("step 2 of the run\n"),
+                "{shown}"
+            );
+        }
+    }
+}
+
 #[test]
 fn only_allowed_variables_show_their_value() {
     let value = |name: &str, value: &str| variable(name.as_bytes(), value.as_bytes()).value;
@@ -216,6 +274,21 @@ fn hostile_text_is_searched_in_linear_time() {
         "'",
         "Bearer ",
         "\\\"",
+        "%22token%22",
+        "<token ",
+        "login(\"",
+        "| token ",
+        "mysql ",
+        "password is ",
+        "a:b@",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "PRIVATE KEY----",
+        "Private-Lines: 9\n",
+        "\x1b[1m",
+        "k7Zp9QmX2vLr8TsW",
+        "auth=('",
+        "basic '",
+        "token\n",
     ] {
         let line = piece.repeat((16 << 10) / piece.len());
         let started = std::time::Instant::now();

@@ -13,15 +13,15 @@ use super::value;
 #[rustfmt::skip]
 const TOOLS: &[(&[&str], &[&str])] = &[
     // Databases and brokers
-    (&["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"], &["-p§", "password §"]),
-    (&["redis-cli", "valkey-cli"], &["-a §", "auth|AUTH §"]),
-    (&["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport", "cqlsh", "cypher-shell"], &["-p §", "-p§"]),
+    (&["mysql", "mariadb"], &["-p§", "password §"]),
+    (&["redis-", "valkey-"], &["-a §", "auth|AUTH §"]),
+    (&["mongo", "cqlsh", "cypher-shell"], &["-p §", "-p§"]),
     (&["sqlcmd", "bcp"], &["-P §", "-P§"]),
     (&["sqlplus", "impdp", "expdp", "imp", "exp", "sqlldr"], &["*/§"]),
     (&["isql", "tsql"], &["* * §", "-P §"]),
     (&["db2"], &["using §"]),
     (&["neo4j-admin"], &["set-initial-password §"]),
-    (&["rabbitmqctl"], &["add_user|change_password|authenticate_user * §"]),
+    (&["rabbitmqctl"], &["add_user|change_password|set_user_password|authenticate_user * §"]),
     (&["mosquitto_pub", "mosquitto_sub"], &["-P §"]),
     (&["influx"], &["-t §", "-password §"]),
     (&["etcdctl"], &["--user *:§"]),
@@ -29,8 +29,8 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["elasticsearch-users"], &["-p §"]),
     // HTTP
     (&["curl"], &[
-        "-u *:§", "-u*:§", "-sSu *:§", "-su *:§", "-fsSLu *:§", "-U *:§", "-U*:§", "--user *:§", "--proxy-user *:§", "-b *=§", "-E *:§",
-        "--cert *:§", "--cookie *=§",
+        "-*u *:§", "-u*:§", "-U *:§", "-U*:§", "--user *:§", "--proxy-user *:§", "-b *=§", "-E *:§", "--cert *:§",
+        "--cookie *=§",
     ]),
     (&["wget"], &["--user *:§", "-U *:§", "-u *:§"]),
     (&["http", "https", "xh", "ab", "siege"], &["-a *:§", "-A *:§"]),
@@ -50,9 +50,9 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["nmcli"], &["password §", "wifi-sec.psk §"]),
     (&["wpa_passphrase"], &["* §"]),
     (&["wg"], &["private-key|preshared-key §"]),
-    (&["snmpwalk", "snmpget", "snmpset", "snmpbulkwalk"], &["-A §", "-X §", "-c §"]),
+    (&["snmp", "check_snmp"], &["-A §", "-X §", "-c §", "-C §"]),
     (&["ipmitool"], &["-P §", "-P§"]),
-    (&["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldappasswd", "ldapwhoami"], &["-w §", "-w§", "-s §"]),
+    (&["ldap", "kadmin"], &["-w §", "-w§", "-s §"]),
     (&["swaks"], &["-ap §"]),
     (&["sendemail", "sendEmail"], &["-xp §"]),
     (&["expect"], &["send §"]),
@@ -112,7 +112,7 @@ struct Index {
 }
 
 /// Parts of a command line for which all its words are examined, besides the names of programs.
-const SIGNS: &[&str] = &[" -p ", " -P ", " -W ", " -w ", "/p:", "/P:"];
+const SIGNS: &[&str] = &["+ ", "$ ", " -p ", " -P ", " -W ", " -w ", "/p:", "/P:"];
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut patterns: HashMap<_, Vec<_>> = HashMap::new();
@@ -127,22 +127,37 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     Index { automaton, patterns }
 });
 
+/// Programs with the arguments of another, whose name theirs begins with: `mysqldump` is like `mysql`.
+const FAMILIES: &[&str] =
+    &["mysql", "mariadb", "mongo", "redis-", "valkey-", "snmp", "ldap", "htpasswd"];
+
 /// Returns the positions in the text at which a command line that takes a secret may be.
 pub fn mentions(text: &[u8]) -> impl Iterator<Item = usize> {
     let is_part = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
     INDEX.automaton.find_iter(text).filter_map(move |found| {
         let is_sign = found.pattern().as_usize() < SIGNS.len();
+        // In the middle of a line, a plus is that of a sum.
+        let is_sum = text[found.range()] == *b"+ "
+            && found.start().checked_sub(1).is_some_and(|at| !b"\n+".contains(&text[at]));
+        let program = &text[found.range()];
+        let is_family = FAMILIES.iter().any(|family| program.starts_with(family.as_bytes()));
+        let rest = if is_family {
+            text[found.end()..].iter().take_while(|b| is_part(**b)).count()
+        } else {
+            0
+        };
         let is_word = found.start().checked_sub(1).is_none_or(|at| !is_part(text[at]))
-            && text.get(found.end()).is_some_and(|b| b" '\",\t".contains(b));
-        (is_sign || is_word).then_some(found.start())
+            && text.get(found.end() + rest).is_some_and(|b| b" '\",\t".contains(b));
+        ((is_sign && !is_sum) || is_word).then_some(found.start())
     })
 }
 
 /// Returns the words after `program` that contain a secret, and where it starts in the word.
 pub fn secrets(program: &[u8], words: &[&[u8]]) -> Vec<(usize, usize)> {
     let program = std::str::from_utf8(program).unwrap_or_default();
-    let Some(patterns) = INDEX.patterns.get(program) else { return Vec::new() };
-    patterns.iter().filter_map(|pattern| find(pattern, words)).collect()
+    let family = || FAMILIES.iter().find(|family| program.starts_with(**family));
+    let patterns = INDEX.patterns.get(program).or_else(|| INDEX.patterns.get(*family()?));
+    patterns.into_iter().flatten().filter_map(|pattern| find(pattern, words)).collect()
 }
 
 fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
@@ -183,8 +198,11 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
             ("", false) => {
                 // A flag may take a value: `wandb login --host https://… 8f2c…`.
                 let is_url = |word: &[u8]| memchr::memmem::find(word, b"://").is_some();
-                let mut positional =
-                    rest.iter().enumerate().filter(|(_, word)| !is_flag(word) && !is_url(word));
+                let mut positional = rest.iter().enumerate().filter(|(_, word)| {
+                    !is_flag(word)
+                        && !is_url(word)
+                        && (separator.is_empty() || start(word).is_some())
+                });
                 let token = positional
                     .clone()
                     .find(|(_, word)| value::is_credential(word) || value::looks_secret(word));

@@ -118,8 +118,9 @@ fn bare(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let is_part = |b: &&u8| !b.is_ascii_whitespace() && !b"\"'`<>=,;()[]{}|&".contains(b);
         let length = text[from..at].iter().rev().take_while(is_part).count();
         let login = &text[at - length..at];
-        let Some(separator) = login.iter().position(|b| b":/".contains(b)) else { continue };
+        let Some(separator) = login.iter().rposition(|b| b":/".contains(b)) else { continue };
         let (user, password) = (&login[..separator], &login[separator + 1..]);
+        let user = user.rsplit(|b| b":/\\".contains(b)).next().unwrap_or_default();
         let host = &text[at + 1..text.len().min(at + 1 + MAX_LOGIN)];
         let name =
             host.iter().take_while(|b| b.is_ascii_alphanumeric() || b"-._/".contains(b)).count();
@@ -133,7 +134,8 @@ fn bare(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let is_password = !password.is_empty()
             && !password.starts_with(b"/")
             && !password.starts_with(b"@")
-            && !password.contains(&b'/')
+            // `org/model@main` is not a login.
+            && (login[separator] == b':' || has_port || host.starts_with(b"/"))
             && (value::is_credential(password) || (has_port && login[separator] == b':'))
             && !host.first().is_some_and(|b| b.is_ascii_digit() && !host[..name].contains(&b'.'));
         if is_user && is_host && is_password {

@@ -171,7 +171,7 @@ fn entity(text: &[u8]) -> Option<(usize, u8)> {
 
 /// Returns the length of the escape sequence at the start of the text, or 0 if there is none: `ESC [ … letter` and
 /// `ESC ] … BEL`. A sequence never spans lines.
-pub fn sequence_length(text: &[u8]) -> usize {
+fn sequence_length(text: &[u8]) -> usize {
     let body = &text[..text.len().min(MAX_SEQUENCE)];
     match body {
         [0x1b, b'[', body @ ..] => {
@@ -188,5 +188,40 @@ pub fn sequence_length(text: &[u8]) -> usize {
             }
         }
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_ranges_back_to_the_original() {
+        let colours = b"a \x1b[31mto\x1b[0mken\x1b[0m b";
+        let view = View::without_sequences(colours).expect("has sequences");
+        assert_eq!(view.text, b"a token b");
+        assert_eq!(&colours[view.original(&(2..7))], b"to\x1b[0mken");
+        let json = br#"x \"a\u0022\" y"#;
+        let view = View::unescaped(json).expect("has escapes");
+        assert_eq!(view.text, br#"x "a"" y"#);
+        assert_eq!(&json[view.original(&(3..4))], b"a");
+        assert_eq!(&json[view.original(&(3..5))], br"a\u0022");
+        assert_eq!(view.original(&(0..view.text.len())), 0..json.len());
+    }
+
+    #[test]
+    fn reads_every_escape() {
+        for escaped in [
+            r#"\"token\": \"x\""#,
+            r#"\u0022token\u0022: \x22x\x22"#,
+            "%22token%22%3A%20%22x%22",
+            "&quot;token&quot;: &#34;x&#x22;",
+        ] {
+            let view = View::unescaped(escaped.as_bytes()).expect("has escapes");
+            assert_eq!(String::from_utf8_lossy(&view.text), r#""token": "x""#, "{escaped}");
+        }
+        for plain in ["35%|###", "a & b", r"C:\data", "100%", "&unknown;"] {
+            assert!(View::unescaped(plain.as_bytes()).is_none(), "{plain}");
+        }
     }
 }

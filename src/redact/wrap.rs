@@ -8,6 +8,8 @@ use super::{issuer, name, value};
 
 /// Minimum length of a line that may have been broken, and maximum length of the parts of a word that are joined.
 const MIN_LINE: usize = 38;
+/// Minimum length of the first part of a random token.
+const MIN_PART: usize = 8;
 const MAX_PART: usize = 512;
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -23,7 +25,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         }
         let last = last_word(text, &line);
         let rest = first_word(text, end + 1);
-        if last.is_empty() || rest.is_empty() {
+        let has_letters = text[rest.clone()].iter().any(u8::is_ascii_alphanumeric);
+        if last.is_empty() || !has_letters {
             continue;
         }
         while hidden.get(next_hidden).is_some_and(|range| range.end < last.start) {
@@ -46,9 +49,10 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             let mut parts = Vec::new();
             if issuer::has_prefix(&joined) {
                 issuer::find(&joined, &mut parts);
-            } else if value::is_random(&joined)
-                && !value::is_random(&text[last.clone()])
-                && last.len() >= 8
+            } else if continues
+                && last.len() >= MIN_PART
+                && value::is_random(&joined)
+                && !text[last.clone()].iter().all(u8::is_ascii_hexdigit)
             {
                 super::random::find(&joined, &mut parts);
             }

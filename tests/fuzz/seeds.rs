@@ -201,6 +201,11 @@ const REDACT: &[&str] = &[
     "export AWS_SECRET_ACCESS_KEY=\"abc/def+ghi\"; mysql -phunter2 --password hunter2",
     "2026-11-22 INFO login(token='hf_abcdefghijklmnopqrstuvwxyz0123456789') ok\n{\"password\": \"x\", \"n\": 1}",
     "CUDA_VISIBLE_DEVICES=0,1\nHF_TOKEN=hf_abc\nHTTP_PROXY=http://u:p@proxy:3128",
+    "os.environ.setdefault(\"HF_TOKEN\", \"abc\"); auth=HTTPBasicAuth('ana', 'x1') Cookie: a=b; c=d\r\nServer=db;Pwd=x;",
+    "%22token%22%3A%22abc%22 &quot;token&quot;:&#34;abc&quot; {\\\"a\\\": \\\"\\u0022pw\\u0022\\\"} <password>x</password>",
+    "| token | x | **Password:** `x`\n- name: TOKEN\n  value: x\npassword: |\n  x\npassword for ana is x1y2z3, using x1y2z3 as key",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabc\nPrivate-Lines: 2\nabc\nPrivate-MAC: 0\n-----END RSA PRIVATE KEY-----",
+    "\x1b[1mtoken\x1b[0m=\x1b[31mab\x1b[0mcd k7Zp9QmX2vLr8TsWbN4cYd6F.Cl2FMQ \x1b]0;x\x07\n$ vault login x1y2z3 | docker login <<< x",
 ];
 
 const CONFIG: &[&str] = &[

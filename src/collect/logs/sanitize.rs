@@ -39,8 +39,8 @@ fn first_and_last(text: &[u8], max_bytes: usize) -> (&[u8], &[u8], usize) {
 }
 
 fn lines(text: &[u8]) -> String {
-    let text = without_escapes(text);
-    let text = redact::text(&text);
+    // An incomplete sequence remains, and is escaped below.
+    let text = redact::text(&redact::without_sequences(text));
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive(|&b| b == b'\n') {
         let (line, is_whole) = match line.strip_suffix(b"\n") {
@@ -83,48 +83,6 @@ fn without_tabs(line: &[u8]) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Removes escape sequences that colour text or move the cursor: `ESC [ … letter` and `ESC ] … BEL`. Keeps an
-/// incomplete sequence, which is escaped later.
-fn without_escapes(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = memchr::memchr(0x1b, rest) {
-        out.extend_from_slice(&rest[..at]);
-        let length = escape_length(&rest[at..]);
-        if length == 0 {
-            out.push(0x1b);
-        }
-        rest = &rest[at + length.max(1)..];
-    }
-    out.extend_from_slice(rest);
-    out
-}
-
-/// Returns the length of the escape sequence at the start of the text, or 0 if there is none. A sequence never spans
-/// lines.
-fn escape_length(text: &[u8]) -> usize {
-    const MAX_LENGTH: usize = 256;
-    let body = &text[..text.len().min(MAX_LENGTH)];
-    match body.get(1) {
-        Some(b'[') => {
-            let parameters = body[2..].iter().take_while(|b| (0x20..0x40).contains(*b));
-            let end = 2 + parameters.count();
-            let is_whole = body.get(end).is_some_and(|b| (0x40..0x7f).contains(b));
-            if is_whole { end + 1 } else { 0 }
-        }
-        Some(b']') => {
-            let body = &body[2..];
-            let end = body.iter().position(|&b| b == 7 || b == 0x1b || b == b'\n');
-            match end.map(|end| (end, body[end], body.get(end + 1))) {
-                Some((end, 7, _)) => end + 3,
-                Some((end, 0x1b, Some(b'\\'))) => end + 4,
-                _ => 0,
-            }
-        }
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
