@@ -6,17 +6,19 @@
 
 use std::ops::Range;
 
+use super::call::{bracketed, called, identified_by, inserted, protocol_login};
+use super::flag;
+use super::markup::{is_cell, markup, tags, value_attribute};
 use super::name::{self, Sensitivity};
 use super::prose;
-use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, literals, without_quotes};
+use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, without_quotes};
 use super::value;
 
 /// Maximum number of bytes to search after a possibly sensitive name.
-const MAX_DOUBTFUL: usize = 1024;
-/// Maximum length of a name, of the tags after it, and of the arguments of a call.
+const MAX_DOUBTFUL: usize = 256;
+/// Maximum length of a name, and of the tags after it.
 const MAX_NAME: usize = 128;
-const MAX_TAGS: usize = 160;
-const MAX_CALL: usize = 512;
+pub const MAX_TAGS: usize = 160;
 
 /// How a value is connected with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +112,15 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
         }
         Sensitivity::Secret => text,
     };
-    if let Some(value) = super::flag::value(text, name) {
+    if let Some(value) = flag::value(text, name) {
         return Some(value);
     }
     if let Some((link, start)) = link(within, name) {
-        return linked_value(within, name, quote, sensitivity, link, start);
+        let value = linked_value(within, name, quote, sensitivity, link, start)?;
+        // The value may be longer than what was searched.
+        let rest = text[value.end..].iter().take_while(|b| b.is_ascii_graphic());
+        let is_cut = within.len() < text.len() && value.end == within.len();
+        return Some(value.start..value.end + if is_cut { rest.count() } else { 0 });
     }
     match sensitivity {
         Sensitivity::Secret => prose::value(text, name, &phrase),
@@ -128,17 +134,11 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
     let alone = name::sensitivity(&text[name.clone()]);
     let with_words = name::sensitivity(&text[phrase.clone()]);
-    let depends = matches!(&text[name.clone()], b"token" | b"pass");
-    match alone {
-        Sensitivity::Secret if !depends => Sensitivity::Secret,
-        Sensitivity::Secret => with_words,
-        alone => {
-            if with_words == Sensitivity::Secret {
-                with_words
-            } else {
-                alone
-            }
-        }
+    let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass");
+    match (alone, with_words) {
+        (Sensitivity::Secret, with_words) if depends_on_words => with_words,
+        (_, Sensitivity::Secret) => Sensitivity::Secret,
+        (alone, _) => alone,
     }
 }
 
@@ -146,31 +146,24 @@ fn linked_value(
     text: &[u8],
     name: &Range<usize>,
     quote: Option<u8>,
-    sensitivity: Sensitivity,
+    mut sensitivity: Sensitivity,
     link: Link,
     start: usize,
 ) -> Option<Range<usize>> {
     let between = &text[name.end..start];
     let quote = quote.filter(|quote| !between.contains(quote));
     let start = start + wrapper(&text[start..]);
-    let is_line = match link {
-        Link::Sign => is_header(&text[name.clone()], &text[start..], between),
-        _ => false,
-    };
-    let mut sensitivity = sensitivity;
+    let is_line = link == Link::Sign && is_header(&text[name.clone()], &text[start..], between);
+    let up_to = |end| memchr::memchr2(end, b'\n', &text[start..]).map_or(text.len(), |n| start + n);
     let value = match link {
-        Link::Markup => {
-            start..memchr::memchr2(b'<', b'\n', &text[start..]).map_or(text.len(), |n| start + n)
-        }
-        Link::Cell => {
-            start..memchr::memchr2(b'|', b'\n', &text[start..]).map_or(text.len(), |n| start + n)
-        }
-        Link::Argument => start..end_of_value(text, start, quote),
-        Link::Sign if is_line && !text[start..].starts_with(b"\"") => {
+        Link::Markup => start..up_to(b'<'),
+        Link::Cell => start..up_to(b'|'),
+        Link::Sign if is_line && text.get(start) != Some(&b'"') => {
             start..end_of_line(text, start, quote)
         }
         Link::Sign => match bracketed(text, start) {
             Some(literal) => {
+                // `auth=('ana', '…')`
                 if sensitivity == Sensitivity::Login && text[start] == b'(' {
                     sensitivity = Sensitivity::Secret;
                 }
@@ -178,48 +171,55 @@ fn linked_value(
             }
             None => start..end_of_value(text, start, quote),
         },
+        Link::Argument => start..end_of_value(text, start, quote),
     };
-    let bare = without_quotes(&text[value.clone()]);
-    let is_quoted = bare.len() < value.len();
-    let value = match is_quoted
-        || is_line
-        || quote.is_some_and(|quote| text.get(value.end) == Some(&quote))
-    {
+    let is_quoted = without_quotes(&text[value.clone()]).len() < value.len();
+    let is_whole =
+        is_quoted || is_line || (quote.is_some() && text.get(value.end) == quote.as_ref());
+    let value = match is_whole {
         true => inside_quotes(text, value),
         false => value.start..bare_end(text, value.start, value.end),
     };
-    let bare = &text[value.clone()];
-    let value = value.start..value.start + bare.trim_ascii_end().len();
-    let bare = bare.trim_ascii();
+    let value = value.start..value.start + text[value].trim_ascii_end().len();
+    let bare = text[value.clone()].trim_ascii_start();
+    let is_other = match link {
+        // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
+        Link::Argument => {
+            let is_word = bare.iter().all(u8::is_ascii_alphabetic);
+            is_variable_name(bare)
+                || bare.starts_with(b"-")
+                || (is_word && is_in_list(text, name.start))
+        }
+        Link::Cell => value::is_predicate(bare),
+        Link::Sign => !is_quoted && prose::is_sentence(text, name, &value, between),
+        Link::Markup => false,
+    };
+    // The closing brackets of `${{ secrets.TOKEN }}` are not part of the value.
+    let with_brackets = &text[value.start..text.len().min(value.end + 2)];
+    let is_expression = !is_quoted
+        && (value::is_expression(bare) || value::is_reference(with_brackets.trim_ascii()));
     // `?key=…` in a URL is the key of an API.
     let is_query = sensitivity == Sensitivity::Doubtful
         && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
-    let is_count = is_number(&text[name.clone()], bare);
-    let whole = &text[value.start..end_of_value(text, value.start, None)];
-    let is_hidden = (value::hides(sensitivity, bare) || (is_query && value::is_credential(bare)))
-        && !value::is_reference(bare)
-        && !value::is_reference(whole)
-        && !is_count
-        && (is_quoted || !value::is_expression(bare))
-        && match link {
-            // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
-            Link::Argument => {
-                let is_name = is_variable_name(bare) || bare.starts_with(b"-");
-                let is_word = bare.iter().all(u8::is_ascii_alphabetic);
-                !is_name && !(is_word && is_in_list(text, name.start))
-            }
-            Link::Cell => !value::is_predicate(bare),
-            Link::Sign => is_quoted || !prose::is_sentence(text, name, &value, between),
-            Link::Markup => true,
-        };
-    if is_hidden {
-        return Some(value);
+    if is_other
+        || is_expression
+        || value::is_reference(bare)
+        || is_number(&text[name.clone()], bare)
+    {
+        None
+    } else if value::hides(sensitivity, bare) || (is_query && value::is_credential(bare)) {
+        Some(value)
+    } else {
+        after_user(text, value.end).filter(|_| sensitivity == Sensitivity::Login)
     }
-    // `login: ana / …`
-    let rest =
-        text[value.end..].strip_prefix(b" / ").filter(|_| sensitivity == Sensitivity::Login)?;
+}
+
+/// Returns the password in `login: ana / …`.
+fn after_user(text: &[u8], user_end: usize) -> Option<Range<usize>> {
+    let rest = text[user_end..].strip_prefix(b" / ")?;
     let length = rest.iter().take_while(|b| !b.is_ascii_whitespace()).count();
-    value::is_credential(&rest[..length]).then(|| value.end + 3..value.end + 3 + length)
+    let start = user_end + 3;
+    value::is_credential(&rest[..length]).then(|| start..start + length)
 }
 
 /// Returns true for headers and other names whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b;
@@ -261,8 +261,9 @@ fn is_header(name: &[u8], value: &[u8], separator: &[u8]) -> bool {
 /// Returns true for a number that is not a secret: `PASS: 120`, `t_token=1.53`.
 fn is_number(name: &[u8], value: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
-    let is_number = value.iter().all(|b| b.is_ascii_digit() || *b == b'.') && value.len() < 5
-        || value.contains(&b'.') && value.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    let is_fraction = value.contains(&b'.');
+    let is_number =
+        value.iter().all(|b| b.is_ascii_digit() || *b == b'.') && (is_fraction || value.len() < 7);
     is_number && (name.ends_with(b"token") || name == b"pass")
 }
 
@@ -273,7 +274,7 @@ fn is_in_list(text: &[u8], at: usize) -> bool {
 }
 
 /// Returns true for the name of an environment variable.
-fn is_variable_name(value: &[u8]) -> bool {
+pub fn is_variable_name(value: &[u8]) -> bool {
     value.contains(&b'_')
         && value.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
 }
@@ -316,7 +317,7 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     };
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`
-        let end = skip(text, end, b"*");
+        let end = skip(text, end, b"*_");
         let end = tags(text, end).unwrap_or(end);
         let end = skip(text, end, b" \t");
         return Some((Link::Sign, after_line_break(text, name, end)));
@@ -440,23 +441,6 @@ fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize {
     }
 }
 
-/// Returns the start of the value in `name="token" value="…"`, `{"name": "TOKEN", "value": "…"}` and `- name: TOKEN\n
-/// value: …`.
-fn value_attribute(text: &[u8], from: usize) -> Option<usize> {
-    let limit = text.len().min(from + MAX_TAGS);
-    let at =
-        from + text[from..limit].iter().take_while(|b| b" \t\r\n,;{\"'\\/".contains(b)).count();
-    let rest = &text[at..limit];
-    let word = rest.iter().take_while(|b| b.is_ascii_alphabetic()).count();
-    let is_value = ["value", "val", "content", "contents", "default"]
-        .iter()
-        .any(|name| rest[..word].eq_ignore_ascii_case(name.as_bytes()));
-    let closed = skip(text, skip(text, at + word, b"\\\"'"), b" ");
-    let is_apart = text[from..at].iter().any(|b| b" \n,;{".contains(b));
-    (is_value && is_apart && matches!(text.get(closed), Some(b':' | b'=')))
-        .then(|| skip(text, closed + 1, b" "))
-}
-
 /// Returns true if the name is itself the value of `name:` or `key:`.
 fn is_value_of_name(text: &[u8], name: &Range<usize>) -> bool {
     let before = text[name.start.saturating_sub(16)..name.start].trim_ascii_end();
@@ -465,225 +449,6 @@ fn is_value_of_name(text: &[u8], name: &Range<usize>) -> bool {
     };
     let key = key.to_ascii_lowercase();
     key.ends_with(b"name") || key.ends_with(b"key")
-}
-
-/// Returns the start of the text in an element whose name or attribute is the sensitive name.
-fn markup(text: &[u8], name: &Range<usize>, closed: usize) -> Option<usize> {
-    if text[..name.start].ends_with(b"/") && text[closed..].starts_with(b">") {
-        return None;
-    }
-    // A name within a tag, or as the text of an element.
-    let from = name.start.saturating_sub(MAX_TAGS);
-    let before = &text[from..name.start];
-    let is_in_tag =
-        before.iter().rposition(|b| b"<>\n".contains(b)).is_some_and(|at| before[at] == b'<');
-    let rest = &text[closed..text.len().min(closed + MAX_TAGS)];
-    let start = match is_in_tag {
-        true => {
-            let end = memchr::memchr2(b'>', b'\n', rest).filter(|end| rest[*end] == b'>')?;
-            if rest[..end].ends_with(b"/") {
-                return attribute_value(text, closed, closed + end);
-            }
-            if let Some(value) = attribute_value(text, closed, closed + end) {
-                return Some(value);
-            }
-            closed + end + 1
-        }
-        false if rest.starts_with(b"</") => closed,
-        false => return None,
-    };
-    let start = tags(text, start).unwrap_or(start);
-    Some(start + if text[start..].starts_with(b"<![CDATA[") { 9 } else { 0 })
-}
-
-/// Returns the start of the value of the attribute `value` in the rest of a tag.
-fn attribute_value(text: &[u8], from: usize, end: usize) -> Option<usize> {
-    let tag = &text[from..end];
-    let at = ["value=\"", "value='", "content=\""].iter().find_map(|attribute| {
-        memchr::memmem::find(tag, attribute.as_bytes()).map(|at| at + attribute.len())
-    })?;
-    Some(from + at)
-}
-
-/// Returns the position after one or more tags, or `None` if there is no tag.
-fn tags(text: &[u8], from: usize) -> Option<usize> {
-    let limit = text.len().min(from + MAX_TAGS);
-    let mut at = from;
-    loop {
-        let next = skip(&text[..limit], at, b" \t\r\n");
-        let is_tag = text[next..limit].first() == Some(&b'<')
-            && text[next..limit].get(1).is_some_and(|b| b.is_ascii_alphabetic() || *b == b'/');
-        let end = is_tag.then(|| memchr::memchr(b'>', &text[next..limit])).flatten();
-        match end {
-            Some(end) => at = next + end + 1,
-            None => return (at > from).then_some(at),
-        }
-    }
-}
-
-fn is_cell(text: &[u8], name: usize) -> bool {
-    let from = name.saturating_sub(MAX_TAGS);
-    let line = memchr::memrchr(b'\n', &text[from..name]).map_or(from, |at| from + at + 1);
-    text[line..name].trim_ascii_start().starts_with(b"|")
-}
-
-/// Returns the value in `CREATE USER ana IDENTIFIED BY '…'` and `PRIVMSG NickServ :IDENTIFY …`.
-fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let word = &text[name.clone()];
-    let rest = &text[name.end..];
-    let start = if word.eq_ignore_ascii_case(b"identified")
-        && rest.len() > 4
-        && rest[..4].eq_ignore_ascii_case(b" by ")
-    {
-        name.end + 4
-    } else if word == b"IDENTIFY" && rest.starts_with(b" ") {
-        name.end + 1
-    } else {
-        return None;
-    };
-    let value = start..end_of_value(text, start, None);
-    let literal = literals(&text[start..value.end], 0)
-        .first()
-        .map(|literal| start + literal.start..start + literal.end);
-    Some(literal.unwrap_or_else(|| start..bare_end(text, start, value.end)))
-}
-
-/// Returns the secret in commands of mail and database protocols: `AUTH PLAIN …`, `a1 LOGIN ana …`, `AUTH …`.
-fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let word = &text[name.clone()];
-    let max_words = match word {
-        b"AUTH" => 3,
-        b"LOGIN" => 2,
-        _ => return None,
-    };
-    let start = skip(text, name.end, b" ");
-    let end = start
-        + text[start..].iter().take(MAX_CALL).take_while(|b| !b"\r\n'\"\\;".contains(b)).count();
-    let words: Vec<&[u8]> = text[start..end].split(|b| *b == b' ').collect();
-    let last = *words.last()?;
-    let is_hidden = words.len() <= max_words
-        && (word == b"AUTH" || words.len() == max_words)
-        && !last.is_empty()
-        && !value::is_predicate(last)
-        && !last.iter().all(u8::is_ascii_uppercase);
-    is_hidden.then(|| end - last.len()..end)
-}
-
-/// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`.
-fn inserted(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
-    if sensitivity != Sensitivity::Secret
-        || !text[name.end..].first().is_some_and(|b| b"),`\"".contains(b))
-    {
-        return None;
-    }
-    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
-    let columns = memchr::memchr2(b')', b'\n', &rest[..rest.len().min(MAX_TAGS)])?;
-    let values = rest[columns..].strip_prefix(b")")?.trim_ascii_start();
-    let is_insert = values.len() > 6 && values[..6].eq_ignore_ascii_case(b"values");
-    let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
-    let from = rest.len() - values.len() + open + 1;
-    let found = literals(rest, from);
-    Some(name.end + found.first()?.start..name.end + found.last()?.end)
-}
-
-/// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in
-/// `HTTPBasicAuth("ana", "…")` and `login("…")`.
-fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
-    const READERS: &[&str] = &[
-        "check", "create", "decode", "delete", "fetch", "find", "get", "has", "is", "list", "load",
-        "lookup", "read", "require", "validate",
-    ];
-    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
-    let open = match rest {
-        [b'(', b')', ..] => return None,
-        [b'(', ..] => 1,
-        [b' ', b'"' | b'\'', ..] if text[name.clone()].contains(&b'_') => 1,
-        [b' ', b'{', ..] if text[name.start].is_ascii_uppercase() => 2,
-        _ => ["::new(", "::from(", ".new(", ".create(", "]::new("]
-            .iter()
-            .find(|call| rest.starts_with(call.as_bytes()))?
-            .len(),
-    };
-    let function = &text[name.clone()];
-    let mut parts = function.rsplit(|b| *b == b'.');
-    let is_constructor = |part: &&[u8]| !matches!(*part, b"create" | b"new" | b"of" | b"from");
-    let function = parts.find(is_constructor).unwrap_or(function);
-    let words = name::words(function);
-    let last = words.last().map(String::as_str);
-    // `NetworkCredential(`, `PSCredential(`, `getConnection(`
-    let takes_login =
-        sensitivity == Sensitivity::Login || words.iter().any(|word| is_login_word(word));
-    let connects = words.iter().any(|word| word.starts_with("connect"));
-    let takes_secret =
-        sensitivity == Sensitivity::Secret || name::sensitivity(function) == Sensitivity::Secret;
-    let reads = words.first().is_some_and(|first| READERS.contains(&first.as_str()))
-        && last != Some("connection");
-    if reads || !(takes_login || takes_secret) {
-        return None;
-    }
-    let found = literals(rest, open);
-    let Some(literal) = found.iter().rfind(|literal| !literal.is_empty()) else {
-        // Debug output: `AuthToken(8f2c…)`
-        let length = rest[open..].iter().take_while(|b| !b"(){}[], \n".contains(b)).count();
-        let word = &rest[open..open + length];
-        let is_whole = rest.get(open + length) == Some(&b')') && takes_secret;
-        let start = name.end + open;
-        return (is_whole && (value::is_credential(word) || value::looks_secret(word)))
-            .then(|| start..start + length);
-    };
-    // `oracledb.connect("ana", "…", "db/x")`
-    if connects && found.len() > 2 {
-        return Some(name.end + found[1].start..name.end + literal.end);
-    }
-    // A call without parentheses: `basic_auth 'ana', '…'`
-    if rest[0] == b' ' && rest[1] == b'{' && found.len() > 1 {
-        return None;
-    }
-    if rest[0] == b' '
-        && rest[1] != b'{'
-        && found.windows(2).all(|two| rest[two[0].end + 1..two[1].start - 1] != *b", ")
-    {
-        return None;
-    }
-    let value = &rest[literal.clone()];
-    let is_hidden = match (takes_secret, found.len()) {
-        (true, _) | (false, 2..) if !connects || value::is_credential(value) => {
-            !value.is_empty() && !value::is_reference(value) && !is_variable_name(value)
-        }
-        _ => value::is_credential(value) || value::looks_secret(value),
-    };
-    is_hidden.then(|| name.end + literal.start..name.end + literal.end)
-}
-
-/// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
-fn is_login_word(word: &str) -> bool {
-    const PARTS: &[&str] =
-        &["auth", "bind", "client", "connect", "credential", "login", "passw", "pw"];
-    PARTS.iter().any(|part| word.contains(part)) && !word.starts_with("author")
-}
-
-/// Returns the last string in a tuple or list of strings: `auth=('ana', '…')`, or the content of a dictionary of one
-/// line: `cookies={'session': '…'}`.
-fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
-    let rest = &text[start..text.len().min(start + MAX_CALL)];
-    let close = match rest.first()? {
-        b'(' => b')',
-        b'[' => b']',
-        b'{' if rest.get(1).is_some_and(|b| b"'\"".contains(b)) => b'}',
-        _ => return None,
-    };
-    let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;
-    let found = literals(&rest[..=end], 1);
-    match (close, found.as_slice()) {
-        (_, []) => None,
-        (b')', [.., last]) => Some(start + last.start..start + last.end),
-        // The first string is a key.
-        (b'}', [_, last]) => Some(start + last.start..start + last.end),
-        (b'}', [_, first, .., last]) | (_, [first, .., last]) => {
-            Some(start + first.start..start + last.end)
-        }
-        (_, [one]) => Some(start + one.start..start + one.end),
-    }
 }
 
 /// Returns the length of what may be before a value: the prefix of a string literal, and the constructors of debug
@@ -728,7 +493,7 @@ fn wrapper(value: &[u8]) -> usize {
 
 /// Returns the end of an unquoted value without the punctuation that follows it, and before another assignment:
 /// `(token=8f2c, lr=1)`, `token=8f2c,lr=1`.
-fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
+pub fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
     let value = &text[start..end];
     let next = memchr::memchr_iter(b',', value).find(|comma| {
         let rest = &value[comma + 1..];

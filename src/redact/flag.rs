@@ -8,6 +8,8 @@ use super::{tool, value};
 /// Maximum number of words of a command line in text, and of bytes before the name of its program.
 const MAX_WORDS: usize = 128;
 const MAX_BEFORE: usize = 512;
+/// Maximum length of a word about secrets.
+const MAX_SUBCOMMAND: usize = 40;
 /// Maximum length of a quoted value.
 const MAX_QUOTED: usize = 4096;
 
@@ -62,7 +64,7 @@ impl Programs {
                 b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
                 b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
                 | b"python" | b"python3" | b"sbatch" | b"srun" | b"ssh" | b"torchrun" => {
-                    programs.names_other_flags = true
+                    programs.names_other_flags = true;
                 }
                 _ => {}
             }
@@ -96,7 +98,6 @@ impl<'a> Before<'a> {
     }
 
     fn pass(&mut self, word: &'a [u8]) {
-        const MAX_SUBCOMMAND: usize = 40;
         let takes_user = matches!(
             self.last,
             b"-u" | b"-U" | b"-x" | b"-l" | b"-user" | b"--user" | b"--username"
@@ -104,7 +105,7 @@ impl<'a> Before<'a> {
         self.has_user |=
             takes_user && !is_flag_like(word) && word.first().is_some_and(u8::is_ascii_alphabetic);
         self.has_user |= word.starts_with(b"-u=") || word.starts_with(b"-u:");
-        if word.len() < MAX_SUBCOMMAND && !word.contains(&b'=') && name::stems().is_match(word) {
+        if !word.contains(&b'=') && name::stems().is_match(word) {
             self.is_about_secrets |= is_about_secrets(word);
         }
         self.second_last = self.last;
@@ -140,7 +141,9 @@ impl<'a> Before<'a> {
             b"--login",
             b"--proxy-user",
         ];
-        let equals = memchr::memchr(b'=', word).filter(|at| LOGINS.contains(&&word[..*at]));
+        let takes_login =
+            |name| LOGINS.contains(&name) && name::sensitivity(name) == Sensitivity::Plain;
+        let equals = memchr::memchr(b'=', word).filter(|at| takes_login(&word[..*at]));
         if equals.is_some() || LOGINS.contains(&self.last) {
             let from = equals.map_or(0, |at| at + 1);
             let colon = from + memchr::memchr(b':', &word[from..])? + 1;
@@ -228,6 +231,9 @@ impl<'a> Before<'a> {
 
 /// Returns true for a word about secrets, such as the name of a subcommand.
 pub fn is_about_secrets(word: &[u8]) -> bool {
+    if word.len() > MAX_SUBCOMMAND {
+        return false;
+    }
     let ends = |ending: &[u8]| base_name(word).ends_with(ending);
     matches!(name::sensitivity(base_name(word)), Sensitivity::Secret | Sensitivity::Login)
         || [&b"passwd"[..], b"-with-token", b"-tokens", b"unlock", b"unseal", b"unwrap"]

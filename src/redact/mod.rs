@@ -3,8 +3,8 @@
 //! Environment variables show their value only if they are on an allow-list. Command lines and log lines stay readable,
 //! but without their secrets, which are recognized by:
 //!
-//! - the name of a variable, flag, header or field (`name.rs`) and what connects it with a value (`context.rs`,
-//!   `prose.rs`), or the program that takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
+//! - the name of a variable, flag, header or field (`name.rs`) and what connects it with a value
+//!   (`context.rs`, `call.rs`, `markup.rs`, `prose.rs`), or the program that takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
 //! - their form: credentials in URLs (`url.rs`), the prefix of an issuer (`issuer.rs`), private keys (`key_block.rs`);
 //! - their randomness, for long tokens (`random.rs`).
 //!
@@ -16,6 +16,7 @@
 //! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes and
 //! runs before text is truncated or escaped, because a truncated token may not be recognized.
 
+mod call;
 mod command;
 mod context;
 mod environment;
@@ -24,6 +25,7 @@ mod holders;
 mod incident;
 mod issuer;
 mod key_block;
+mod markup;
 mod name;
 mod pipe;
 mod prose;

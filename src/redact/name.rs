@@ -25,7 +25,7 @@ pub enum Sensitivity {
 const SECRET_ENDINGS: &[&str] = &[
     "accesscode", "accesskey", "accountkey", "addmask", "apikey", "appkey", "authcode", "authkey", "authorization",
     "aeskey", "backupcode", "bearer", "cipherkey", "communitystring", "connectionstring", "cookie", "cookies", "credential",
-    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "jwt", "keypass", "licensekey",
+    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "instrumentationkey", "jwt", "keypass", "licensekey",
     "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "passcode", "passcommand", "passphrase", "passwd",
     "password", "passwordcommand", "passwordeval", "passwords", "phpsessid", "pincode", "pragmakey", "presharedkey", "privatekey", "productkey", "pwd",
     "recoverycode", "recoverykey", "rocommunity", "rwcommunity", "secret", "secretkey",
@@ -77,7 +77,7 @@ const PIN_OWNERS: &[&str] = &["", "account", "card", "login", "piv", "sim", "so"
 #[rustfmt::skip]
 const VOCABULARY: &[&str] = &[
     "add", "audio", "bos", "class", "cls", "decoder", "eod", "eos", "eot", "first", "image", "img",
-    "initializer", "instance", "last", "mask", "max", "min", "modifier", "new", "next", "num", "pad", "per",
+    "initializer", "instance", "last", "mask", "max", "min", "modifier", "next", "num", "pad", "per",
     "placeholder", "prefix", "sep", "special", "start", "stop", "suffix", "trigger", "unk", "video", "end",
 ];
 

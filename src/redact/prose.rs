@@ -4,13 +4,15 @@
 use std::ops::Range;
 
 use super::quotes::end_of_value;
-use super::value;
+use super::{name, value};
 
 /// Maximum length of the text between a name and its value in a sentence.
 const MAX_SENTENCE: usize = 120;
 /// Maximum number of words before a name that belong to it: `service account key`.
 const MAX_PHRASE: usize = 2;
 const MAX_WORD: usize = 16;
+/// Maximum number of words between a name and its value.
+const MAX_WORDS: usize = 9;
 
 /// Extends a name over the words before it: `API key` is an API key, and `first token` is not a secret.
 pub fn phrase(text: &[u8], name: &Range<usize>) -> Range<usize> {
@@ -111,139 +113,140 @@ const OPENERS: &[&str] =
     &["account", "at", "by", "database", "for", "from", "host", "of", "on", "user"];
 /// Words that connect a name with its value.
 const VERBS: &[&str] =
-    &["is", "was", "to", "as", "equals", "es", "est", "ist", "är", "jest", "are"];
+    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "returned", "to", "was", "är"];
 
 fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let limit = text.len().min(name.end + MAX_SENTENCE);
     let end = memchr::memchr(b'\n', &text[name.end..limit]).map_or(limit, |n| name.end + n);
-    let mut at =
-        name.end + text[name.end..end].iter().take_while(|b| b"\"'`)*".contains(b)).count();
-    if text.get(at) != Some(&b' ') && text.get(at) != Some(&b'\t') {
+    let closing = text[name.end..end].iter().take_while(|b| b"\"'`)*".contains(b)).count();
+    let mut at = name.end + closing;
+    if !text.get(at).is_some_and(|b| b" \t".contains(b)) {
         return None;
     }
-    let lower = text[name.clone()].to_ascii_lowercase();
-    let is_token = lower.ends_with(b"token");
-    let is_code = [&b"pin"[..], b"otp", b"code"].iter().any(|ending| lower.ends_with(ending));
+    let name_kind = NameKind::of(&text[name.clone()]);
     let mut previous: Option<Word> = None;
-    let mut n = 0;
-    while let Some(word) = next_word(text, at, end) {
+    for n in 0..MAX_WORDS {
+        let word = next_word(text, at, end)?;
         let bytes = &text[word.range.clone()];
-        let is =
-            |list: &[&str]| list.iter().any(|known| bytes.eq_ignore_ascii_case(known.as_bytes()));
-        let last = |list: &[&str]| {
-            previous.as_ref().is_some_and(|word| {
-                list.iter()
-                    .any(|known| text[word.range.clone()].eq_ignore_ascii_case(known.as_bytes()))
-            })
+        let follows = |list: &[&str]| {
+            previous.as_ref().is_some_and(|word| is_one_of(&text[word.range.clone()], list))
         };
         let is_after_label = previous.as_ref().is_some_and(|word| word.is_label);
-        let is_after_verb =
-            last(VERBS) || previous.as_ref().is_some_and(|word| text[word.range.clone()] == *b"BY");
-        let hides = if value::is_reference(bytes) || is_number(bytes) || bytes.is_empty() {
-            false
-        } else if is_after_label || (is_after_verb && word.is_quoted) {
+        // `IDENTIFIED WITH mysql_native_password BY '…'`
+        let is_after_by = previous.as_ref().is_some_and(|word| text[word.range.clone()] == *b"BY");
+        let is_after_verb = is_after_by || follows(VERBS);
+        let can_be_secret = !bytes.is_empty() && !value::is_reference(bytes) && !is_number(bytes);
+        let is_secret = if is_after_label || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
-                && (!is_token || value::is_credential(bytes) || word.is_quoted)
+                && (name_kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)
         } else if is_after_verb {
             let is_last = text[word.range.end..].first().is_none_or(|b| b"\n\r.,;!)".contains(b));
-            value::is_credential(bytes)
-                || value::looks_secret(bytes)
-                || (is_last && !is_token && !value::is_predicate(bytes) && bytes.len() > 3)
-        } else if is_code && bytes.len() > 3 && bytes.iter().all(u8::is_ascii_digit) {
-            true
-        } else if n > 0 && !last(OPENERS) && value::is_credential(bytes) {
-            true
-        } else if n == 0 {
-            is_adjacent_secret(text, name, &word)
+            let can_be_word = is_last && name_kind != NameKind::Token && bytes.len() > 3;
+            is_likely_secret(bytes) || (can_be_word && !value::is_predicate(bytes))
         } else {
-            false
+            (name_kind == NameKind::Code && bytes.len() > 3 && bytes.iter().all(u8::is_ascii_digit))
+                || (n > 0 && !follows(OPENERS) && value::is_credential(bytes))
+                || (n == 0 && is_adjacent_secret(text, name, &word))
         };
-        if hides {
+        if can_be_secret && is_secret {
             return Some(word.range);
         }
         // `password 7 …` in the configuration of a router
-        let is_kind = n == 0 && bytes.len() == 1 && bytes[0].is_ascii_digit();
-        let goes_on = is_kind
-            || word.is_label
-            || is(FILLERS)
-            || is(VERBS)
-            || last(OPENERS)
-            || is_after_verb && is(&["now", "set"])
-            || bytes == b"-";
-        if !goes_on || n > 8 {
+        let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());
+        let belongs = is_one_of(bytes, FILLERS) || is_one_of(bytes, VERBS) || follows(OPENERS);
+        if !is_kind && !word.is_label && !belongs && bytes != b"-" {
             return None;
         }
         at = word.range.end + usize::from(word.is_quoted);
         at += text[at..end].iter().take_while(|b| b":=->,)".contains(b)).count();
         previous = Some(word);
-        n += 1;
     }
     None
+}
+
+fn is_one_of(word: &[u8], list: &[&str]) -> bool {
+    list.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// What a name in a sentence says about the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameKind {
+    /// Any word can be a password.
+    Password,
+    /// Digits.
+    Code,
+    /// In sentences about text, a token is a word.
+    Token,
+    Other,
+}
+
+impl NameKind {
+    fn of(name: &[u8]) -> Self {
+        let name = name.to_ascii_lowercase();
+        let ends =
+            |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending.as_bytes()));
+        if name.starts_with(b"pass") {
+            Self::Password
+        } else if ends(&["pin", "otp", "code"]) {
+            Self::Code
+        } else if ends(&["token"]) {
+            Self::Token
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn is_likely_secret(word: &[u8]) -> bool {
+    value::is_credential(word) || value::looks_secret(word) || value::is_hex_key(word)
 }
 
 /// Returns true for a word directly after a name, if it must be hidden: `invalid token '…'`, `password 8f2c!`,
 /// `requirepass …`.
 fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
+    /// Words before the name of a variable that is set.
+    const SETTERS: &[&str] =
+        &["#define", "-gx", "-x", "ARG", "ENV", "SetEnv", "export", "set", "setenv", "setx"];
+    /// Words before a password that is used: `login with password swordfish`.
+    const USES: &[&str] =
+        &["bad", "incorrect", "invalid", "tried", "try", "trying", "use", "using", "with", "wrong"];
+    /// Names of settings that are one word.
+    const SETTINGS: &[&str] =
+        &["bindpw", "masterauth", "requirepass", "rocommunity", "rootpw", "rwcommunity"];
     let bytes = &text[word.range.clone()];
-    let is_compound = text[name.clone()].iter().any(|b| b"_-.".contains(b))
-        || super::name::words(&text[name.clone()]).len() > 1
-        || [
-            &b"requirepass"[..],
-            b"masterauth",
-            b"rootpw",
-            b"bindpw",
-            b"rocommunity",
-            b"rwcommunity",
-        ]
-        .contains(&&text[name.clone()]);
-    let line_start =
-        memchr::memrchr(b'\n', &text[name.start.saturating_sub(MAX_SENTENCE)..name.start])
-            .map_or(name.start.saturating_sub(MAX_SENTENCE), |n| {
-                name.start.saturating_sub(MAX_SENTENCE) + n + 1
-            });
-    let before = text[line_start..name.start].trim_ascii();
-    let first = before.rsplit(|b| *b == b' ').next().unwrap_or_default();
-    let is_set = [
-        &b"set"[..],
-        b"setenv",
-        b"setx",
-        b"-x",
-        b"-gx",
-        b"ENV",
-        b"ARG",
-        b"export",
-        b"SetEnv",
-        b"#define",
-    ]
-    .contains(&first);
-    // `machine lab.org login ana password …`
-    let is_netrc =
-        memchr::memmem::find(before, b"login ").is_some() && text[name.clone()] == *b"password";
-    let after = text[word.range.end + usize::from(word.is_quoted)..].first();
-    let is_last = after.is_none_or(|b| b"\n\r\"';".contains(b));
-    let gap = &text[name.end..word.range.start];
     if value::is_predicate(bytes) || bytes.starts_with(b"-") || bytes.starts_with(b"=") {
-        false
-    } else if is_set || is_netrc {
+        return false;
+    }
+    let name_text = &text[name.clone()];
+    let is_compound = is_one_of(name_text, SETTINGS)
+        || name_text.iter().any(|b| b"_-.".contains(b))
+        || name::words(name_text).len() > 1;
+    let line = line_before(text, name.start).trim_ascii();
+    let before = line.rsplit(|b| *b == b' ').next().unwrap_or_default();
+    // `machine lab.org login ana password …`
+    let is_netrc = name_text == b"password" && memchr::memmem::find(line, b"login ").is_some();
+    let after = text.get(word.range.end + usize::from(word.is_quoted));
+    let is_last = after.is_none_or(|b| b"\n\r\"';".contains(b));
+    let is_apart = word.range.start - name.end > 1 + usize::from(word.is_quoted);
+    if is_one_of(before, SETTERS) || is_netrc {
         true
-    } else if before.is_empty()
-        && is_last
-        && (is_compound || gap.len() > 1 + usize::from(word.is_quoted))
-    {
+    } else if line.is_empty() && is_last && (is_compound || is_apart) {
         !bytes.is_empty()
     } else if word.is_quoted {
-        let lower = text[name.clone()].to_ascii_lowercase();
-        let is_password = lower.starts_with(b"pass") || is_compound;
-        match is_password {
-            true => bytes.len() > 3 && !bytes.contains(&b' '),
-            false => {
-                value::is_credential(bytes)
-                    || bytes.len() > 7 && !bytes.contains(&b' ') && !value::is_word(bytes)
-            }
-        }
+        let is_name = is_compound || NameKind::of(name_text) == NameKind::Password;
+        let can_be_secret = !bytes.contains(&b' ')
+            && ((is_name && bytes.len() > 3) || (bytes.len() > 7 && !value::is_word(bytes)));
+        can_be_secret || value::is_credential(bytes)
     } else {
-        value::is_credential(bytes) || value::looks_secret(bytes) || value::is_hex_key(bytes)
+        let is_whole = is_last || after.is_some_and(|b| b"),".contains(b));
+        (is_one_of(before, USES) && is_whole && bytes.len() > 5) || is_likely_secret(bytes)
     }
+}
+
+/// Returns the text before a position on its line.
+fn line_before(text: &[u8], at: usize) -> &[u8] {
+    let before = &text[at.saturating_sub(MAX_SENTENCE)..at];
+    memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..])
 }
 
 fn is_number(word: &[u8]) -> bool {
@@ -310,6 +313,6 @@ fn next_word(text: &[u8], from: usize, limit: usize) -> Option<Word> {
         || matches!(word, b"->" | b"=>" | b"-" | b"\xe2\x86\x92");
     let trailing = word.iter().rev().take_while(|b| b".,;:)]}>\"'`=".contains(b)).count();
     let length = if trailing == word.len() { word.len() } else { word.len() - trailing };
-    let end = end_of_value(text, start, None).min(start + length).max(start + 1);
+    let end = end_of_value(&text[..start + length], start, None).max(start + 1);
     Some(Word { range: start..end, is_quoted: false, is_label })
 }

@@ -11,7 +11,7 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
                 && value.first().is_some_and(|b| !b"/~$.".contains(b))
                 && value.get(1) != Some(&b':')
         }
-        Sensitivity::Doubtful => looks_secret(value),
+        Sensitivity::Doubtful => looks_secret(value) || is_strong(value),
         Sensitivity::Login => {
             looks_secret(value) || is_login(value) || (value.len() >= 8 && is_credential(value))
         }
@@ -100,8 +100,12 @@ pub fn is_reference(value: &[u8]) -> bool {
 /// Returns true for an expression of a programming language that is not a literal: `os.environ[`, `getpass.getpass()`,
 /// `args.token`.
 pub fn is_expression(value: &[u8]) -> bool {
+    const MAX_EXPRESSION: usize = 128;
     if value.starts_with(b"ConvertTo-") {
         return true;
+    }
+    if value.len() > MAX_EXPRESSION {
+        return false;
     }
     let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.".contains(b);
     let length = value.iter().take_while(|b| is_name_byte(b)).count();
@@ -109,8 +113,12 @@ pub fn is_expression(value: &[u8]) -> bool {
     let begins_name = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
     match value.get(length) {
         _ if !begins_name => false,
-        Some(b'(' | b'[') => !is_credential(name),
-        None => name::sensitivity(name) != Sensitivity::Plain,
+        Some(b'(' | b'[') => name.iter().all(|b| b.is_ascii_lowercase() || b"_.".contains(b)),
+        None => {
+            name.contains(&b'.')
+                && name.iter().all(|b| b.is_ascii_lowercase() || b"_.".contains(b))
+                && name::sensitivity(name) != Sensitivity::Plain
+        }
         _ => false,
     }
 }
@@ -161,21 +169,25 @@ pub fn is_word(value: &[u8]) -> bool {
 pub fn is_predicate(word: &[u8]) -> bool {
     #[rustfmt::skip]
     const PREDICATES: &[&str] = &[
-        "a", "about", "absent", "active", "all", "allowed", "already", "also", "always", "an", "and", "any", "as",
-        "at", "auth", "authentication", "authorization", "available", "bad", "be", "being", "blank", "both", "but",
-        "by", "bytes", "can", "cannot", "case", "close", "correct", "default", "different", "due", "either", "empty",
-        "enough", "error", "for", "format", "fresh", "from", "good", "has", "have", "header", "here", "identical",
-        "if", "in", "incorrect", "insecure", "insufficient", "int", "invalid", "is", "it", "just", "likely", "long",
-        "longer", "malformed", "mandatory", "must", "needed", "never", "new", "no", "nor", "not", "now", "null",
-        "number", "of", "off", "ok", "old", "on", "only", "optional", "or", "out", "over", "plain", "present",
-        "provided", "public", "read", "ready", "really", "same", "scheme", "secret", "sensitive", "set", "short",
-        "should", "shown", "similar", "stale", "still", "str", "string", "strong", "supported", "than", "that", "the",
-        "then", "there", "this", "to", "token", "tokens", "too", "two", "under", "unknown", "unset", "unsupported",
-        "used", "using", "valid", "very", "weak", "what", "when", "where", "which", "why", "will", "with", "within",
-        "without", "wrong", "yet", "you", "your",
+        "a", "about", "absent", "active", "again", "all", "allowed", "already", "also", "always", "an", "and",
+        "any", "as", "at", "attempt", "auth", "authentication", "authorization", "available", "bad", "be",
+        "being", "blank", "both", "but", "by", "bytes", "cache", "can", "cannot", "case", "change",
+        "characters", "check", "close", "correct", "count", "credentials", "default", "different", "due",
+        "either", "empty", "enough", "entry", "error", "expiry", "field", "file", "for", "format", "fresh",
+        "from", "good", "has", "hash", "have", "header", "here", "hint", "id", "identical", "ids", "if", "in",
+        "incorrect", "index", "indices", "input", "insecure", "insufficient", "int", "invalid", "is", "it",
+        "just", "length", "less", "likely", "limit", "login", "long", "longer", "malformed", "manager",
+        "mandatory", "must", "name", "needed", "never", "new", "no", "nor", "not", "now", "null", "number",
+        "of", "off", "ok", "old", "on", "only", "optional", "or", "out", "over", "plain", "please", "policy",
+        "present", "prompt", "provided", "public", "read", "ready", "really", "refresh", "reset", "rotation",
+        "same", "scheme", "secret", "sensitive", "set", "short", "should", "shown", "similar", "stale", "still",
+        "storage", "store", "str", "strength", "string", "strong", "supported", "than", "that", "the", "then",
+        "there", "this", "to", "token", "tokens", "too", "two", "type", "under", "unknown", "unset",
+        "unsupported", "used", "using", "valid", "value", "very", "weak", "what", "when", "where", "which",
+        "why", "will", "with", "within", "without", "wrong", "yet", "you", "your",
     ];
     let lower = word.to_ascii_lowercase();
-    let ends = |ending: &[u8]| lower.len() > 4 && lower.ends_with(ending);
+    let ends = |ending: &[u8]| (5..15).contains(&lower.len()) && lower.ends_with(ending);
     let is_lower = word.iter().all(u8::is_ascii_alphabetic);
     is_lower
         && (PREDICATES.binary_search_by(|known| known.as_bytes().cmp(lower.as_slice())).is_ok()

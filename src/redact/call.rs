@@ -1,0 +1,175 @@
+//! Redacts secrets among the arguments of calls, constructors and commands of protocols: `HTTPBasicAuth("ana", "…")`,
+//! `Token("…")`, `INSERT INTO users (password) VALUES ('…')`, `IDENTIFIED BY '…'`, `AUTH PLAIN …`.
+
+use std::ops::Range;
+
+use super::context::{MAX_TAGS, bare_end, is_variable_name, skip};
+use super::name::{self, Sensitivity};
+use super::quotes::{end_of_value, literals};
+use super::value;
+
+/// Maximum length of the arguments of a call.
+const MAX_CALL: usize = 512;
+
+/// Returns the value in `CREATE USER ana IDENTIFIED BY '…'` and `PRIVMSG NickServ :IDENTIFY …`.
+pub fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let word = &text[name.clone()];
+    let rest = &text[name.end..];
+    let start = if word.eq_ignore_ascii_case(b"identified")
+        && rest.len() > 4
+        && rest[..4].eq_ignore_ascii_case(b" by ")
+    {
+        name.end + 4
+    } else if word == b"IDENTIFY" && rest.starts_with(b" ") {
+        name.end + 1
+    } else {
+        return None;
+    };
+    let value = start..end_of_value(text, start, None);
+    let literal = literals(&text[start..value.end], 0)
+        .first()
+        .map(|literal| start + literal.start..start + literal.end);
+    Some(literal.unwrap_or_else(|| start..bare_end(text, start, value.end)))
+}
+
+/// Returns the secret in commands of mail and database protocols: `AUTH PLAIN …`, `a1 LOGIN ana …`, `AUTH …`.
+pub fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let word = &text[name.clone()];
+    let max_words = match word {
+        b"AUTH" => 3,
+        b"LOGIN" => 2,
+        _ => return None,
+    };
+    let start = skip(text, name.end, b" ");
+    let end = start
+        + text[start..].iter().take(MAX_CALL).take_while(|b| !b"\r\n'\"\\;".contains(b)).count();
+    let words: Vec<&[u8]> = text[start..end].split(|b| *b == b' ').collect();
+    let last = *words.last()?;
+    let is_hidden = words.len() <= max_words
+        && (word == b"AUTH" || words.len() == max_words)
+        && !last.is_empty()
+        && !value::is_predicate(last)
+        && !last.iter().all(u8::is_ascii_uppercase);
+    is_hidden.then(|| end - last.len()..end)
+}
+
+/// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`.
+pub fn inserted(
+    text: &[u8],
+    name: &Range<usize>,
+    sensitivity: Sensitivity,
+) -> Option<Range<usize>> {
+    if sensitivity != Sensitivity::Secret
+        || !text[name.end..].first().is_some_and(|b| b"),`\"".contains(b))
+    {
+        return None;
+    }
+    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
+    let columns = memchr::memchr2(b')', b'\n', &rest[..rest.len().min(MAX_TAGS)])?;
+    let values = rest[columns..].strip_prefix(b")")?.trim_ascii_start();
+    let is_insert = values.len() > 6 && values[..6].eq_ignore_ascii_case(b"values");
+    let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
+    let from = rest.len() - values.len() + open + 1;
+    let found = literals(rest, from);
+    Some(name.end + found.first()?.start..name.end + found.last()?.end)
+}
+
+/// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in
+/// `HTTPBasicAuth("ana", "…")` and `login("…")`.
+pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    const READERS: &[&str] = &[
+        "check", "create", "decode", "delete", "fetch", "find", "get", "has", "is", "list", "load",
+        "lookup", "read", "require", "validate",
+    ];
+    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
+    let open = match rest {
+        [b'(', b')', ..] => return None,
+        [b'(', ..] => 1,
+        [b' ', b'"' | b'\'', ..] if text[name.clone()].contains(&b'_') => 1,
+        [b' ', b'{', ..] if text[name.start].is_ascii_uppercase() => 2,
+        _ => ["::new(", "::from(", ".new(", ".create(", "]::new("]
+            .iter()
+            .find(|call| rest.starts_with(call.as_bytes()))?
+            .len(),
+    };
+    let function = &text[name.clone()];
+    let mut parts = function.rsplit(|b| *b == b'.');
+    let is_constructor = |part: &&[u8]| !matches!(*part, b"create" | b"new" | b"of" | b"from");
+    let function = parts.find(is_constructor).unwrap_or(function);
+    let words = name::words(function);
+    let last = words.last().map(String::as_str);
+    // `NetworkCredential(`, `PSCredential(`, `getConnection(`
+    let takes_login =
+        sensitivity == Sensitivity::Login || words.iter().any(|word| is_login_word(word));
+    let connects = words.iter().any(|word| word.starts_with("connect"));
+    let takes_secret =
+        sensitivity == Sensitivity::Secret || name::sensitivity(function) == Sensitivity::Secret;
+    let reads = words.first().is_some_and(|first| READERS.contains(&first.as_str()))
+        && last != Some("connection");
+    if reads || !(takes_login || takes_secret) {
+        return None;
+    }
+    let found = literals(rest, open);
+    let Some(literal) = found.iter().rfind(|literal| !literal.is_empty()) else {
+        // Debug output: `AuthToken(8f2c…)`
+        let length = rest[open..].iter().take_while(|b| !b"(){}[], \n".contains(b)).count();
+        let word = &rest[open..open + length];
+        let is_whole = rest.get(open + length) == Some(&b')') && takes_secret;
+        let start = name.end + open;
+        return (is_whole && (value::is_credential(word) || value::looks_secret(word)))
+            .then(|| start..start + length);
+    };
+    // `oracledb.connect("ana", "…", "db/x")`
+    if connects && found.len() > 2 {
+        return Some(name.end + found[1].start..name.end + literal.end);
+    }
+    // A call without parentheses: `basic_auth 'ana', '…'`
+    if rest[0] == b' ' && rest[1] == b'{' && found.len() > 1 {
+        return None;
+    }
+    if rest[0] == b' '
+        && rest[1] != b'{'
+        && found.windows(2).all(|two| rest[two[0].end + 1..two[1].start - 1] != *b", ")
+    {
+        return None;
+    }
+    let value = &rest[literal.clone()];
+    let is_hidden = match (takes_secret, found.len()) {
+        (true, _) | (false, 2..) if !connects || value::is_credential(value) => {
+            !value.is_empty() && !value::is_reference(value) && !is_variable_name(value)
+        }
+        _ => value::is_credential(value) || value::looks_secret(value),
+    };
+    is_hidden.then(|| name.end + literal.start..name.end + literal.end)
+}
+
+/// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
+fn is_login_word(word: &str) -> bool {
+    const PARTS: &[&str] =
+        &["auth", "bind", "client", "connect", "credential", "login", "passw", "pw"];
+    PARTS.iter().any(|part| word.contains(part)) && !word.starts_with("author")
+}
+
+/// Returns the last string in a tuple or list of strings: `auth=('ana', '…')`, or the content of a dictionary of one
+/// line: `cookies={'session': '…'}`.
+pub fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let rest = &text[start..text.len().min(start + MAX_CALL)];
+    let close = match rest.first()? {
+        b'(' => b')',
+        b'[' => b']',
+        b'{' if rest.get(1).is_some_and(|b| b"'\"".contains(b)) => b'}',
+        _ => return None,
+    };
+    let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;
+    let found = literals(&rest[..=end], 1);
+    match (close, found.as_slice()) {
+        (_, []) => None,
+        (b')', [.., last]) => Some(start + last.start..start + last.end),
+        // The first string is a key.
+        (b'}', [_, last]) => Some(start + last.start..start + last.end),
+        (b'}', [_, first, .., last]) | (_, [first, .., last]) => {
+            Some(start + first.start..start + last.end)
+        }
+        (_, [one]) => Some(start + one.start..start + one.end),
+    }
+}
