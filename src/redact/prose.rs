@@ -153,8 +153,9 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         }
         // `password 7 …` in the configuration of a router
         let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());
+        let is_sign = !bytes.iter().any(u8::is_ascii_alphanumeric);
         let belongs = is_one_of(bytes, FILLERS) || is_one_of(bytes, VERBS) || follows(OPENERS);
-        if !is_kind && !word.is_label && !belongs && bytes != b"-" {
+        if !is_kind && !is_sign && !belongs {
             return None;
         }
         at = word.range.end + usize::from(word.is_quoted);
