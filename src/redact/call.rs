@@ -15,16 +15,19 @@ const MAX_CALL: usize = 512;
 pub fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let word = &text[name.clone()];
     let rest = &text[name.end..];
-    let start = if word.eq_ignore_ascii_case(b"identified")
-        && rest.len() > 4
-        && rest[..4].eq_ignore_ascii_case(b" by ")
-    {
+    let is_sql = rest.get(..4).is_some_and(|by| by.eq_ignore_ascii_case(b" by "));
+    let start = if word.eq_ignore_ascii_case(b"identified") && is_sql {
         name.end + 4
     } else if word == b"IDENTIFY" && rest.starts_with(b" ") {
         name.end + 1
     } else {
         return None;
     };
+    // "devices are identified by their UUID" is a sentence.
+    let is_quoted = text.get(start).is_some_and(|b| b"\"'".contains(b));
+    if word != b"IDENTIFY" && !is_quoted {
+        return None;
+    }
     let value = start..end_of_value(text, start, None);
     let literal = literals(&text[start..value.end], 0)
         .first()

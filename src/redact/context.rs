@@ -201,7 +201,10 @@ fn linked_value(
     // `?key=…` in a URL is the key of an API.
     let is_query = sensitivity == Sensitivity::Doubtful
         && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
+    // `token: Token` and `token=token`
+    let is_same = !is_quoted && bare.eq_ignore_ascii_case(&text[name.clone()]);
     if is_other
+        || is_same
         || is_expression
         || value::is_reference(bare)
         || is_number(&text[name.clone()], bare)
@@ -336,9 +339,12 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     {
         return Some((Link::Sign, end));
     }
+    let quote = text[..name.start].last();
+    let is_string =
+        is_quoted && !closing.contains(&b')') && quote.is_some_and(|b| b"\"'`".contains(b));
     let is_in_braces = text[..name.start].ends_with(b"{");
     match text.get(start) {
-        Some(b',') if is_quoted || is_in_braces || is_variable_name(&text[name.clone()]) => {
+        Some(b',') if is_string || is_in_braces || is_variable_name(&text[name.clone()]) => {
             let start = skip(text, start + 1, b" \t\n");
             let literal = start + wrapper(&text[start..]);
             let is_literal = text.get(literal).is_some_and(|b| b"\"'`\\".contains(b));

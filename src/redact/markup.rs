@@ -30,8 +30,13 @@ pub fn markup(text: &[u8], name: &Range<usize>, closed: usize) -> Option<usize> 
     // A name within a tag, or as the text of an element.
     let from = name.start.saturating_sub(MAX_TAGS);
     let before = &text[from..name.start];
-    let is_in_tag =
-        before.iter().rposition(|b| b"<>\n".contains(b)).is_some_and(|at| before[at] == b'<');
+    let open = before.iter().rposition(|b| b"<>\n".contains(b)).filter(|at| before[*at] == b'<');
+    // `a < b` is a comparison, and `Result<Token>` a type.
+    let is_in_tag = open.is_some_and(|at| {
+        let begins = before.get(at + 1).unwrap_or(&text[name.start]);
+        let is_type = at > 0 && before[at - 1].is_ascii_alphanumeric();
+        begins.is_ascii_alphabetic() && !is_type
+    });
     let rest = &text[closed..text.len().min(closed + MAX_TAGS)];
     let start = match is_in_tag {
         true => {

@@ -48,7 +48,7 @@ pub fn is_sentence(
     separator: &[u8],
 ) -> bool {
     let is_plain_name = text[name.clone()].iter().all(u8::is_ascii_alphabetic);
-    let is_password = text[name.clone()].to_ascii_lowercase().starts_with(b"pass");
+    let is_password = is_one_of(&text[name.clone()], &["pass", "passphrase", "passwd", "password"]);
     let word = &text[value.clone()];
     let rest = &text[value.end..];
     let goes_on = rest.first() == Some(&b' ') && rest.get(1).is_some_and(u8::is_ascii_alphabetic);
@@ -60,6 +60,10 @@ pub fn is_sentence(
 
 /// Returns the value of a sensitive name in a sentence or in a line of a configuration file.
 pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<Range<usize>> {
+    // "pass `x`" is an instruction.
+    if text[name.clone()] == *b"pass" {
+        return None;
+    }
     after(text, name).or_else(|| login(text, name)).or_else(|| before(text, phrase))
 }
 

@@ -184,7 +184,21 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
             };
             let secret = &rest[skipped..];
             let has_user = separator.is_empty() || skipped > separator.len();
+            // `hf auth login`, `vault token lookup`
+            let is_command = matches!(
+                secret,
+                b"help"
+                    | b"list"
+                    | b"login"
+                    | b"logout"
+                    | b"lookup"
+                    | b"status"
+                    | b"switch"
+                    | b"token"
+                    | b"whoami"
+            );
             let is_secret = has_user
+                && !is_command
                 && !secret.is_empty()
                 && !value::is_reference(secret)
                 && !secret.starts_with(b"//");
