@@ -40,7 +40,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 
 fn reads_secret(command: &[u8]) -> bool {
     let mut words = command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b));
-    let is_sudo = command.trim_ascii_start().starts_with(b"sudo ");
+    let is_sudo = memchr::memmem::find(command, b"sudo ").is_some();
     words
         .any(|word| READERS.contains(&word) || (is_sudo && word == b"-S") || is_about_secrets(word))
 }

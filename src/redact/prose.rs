@@ -61,7 +61,7 @@ pub fn is_sentence(
 /// Returns the value of a sensitive name in a sentence or in a line of a configuration file.
 pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<Range<usize>> {
     // "pass `x`" is an instruction.
-    if text[name.clone()] == *b"pass" {
+    if text[name.clone()] == *b"pass" && !text[name.end..].starts_with(b" '") {
         return None;
     }
     after(text, name).or_else(|| login(text, name)).or_else(|| before(text, phrase))

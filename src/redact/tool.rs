@@ -92,6 +92,7 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["anaconda", "doctl", "fly", "flyctl", "vercel", "codecov", "doppler", "consul"], &["-t §"]),
     (&["prefect", "gem", "nuget", "dotnet"], &["-k §"]),
     (&["hatch"], &["-a §"]),
+    (&["twine", "conan"], &["-p §"]),
     (&["gh"], &["secret set -b|--body §", "--with-token §"]),
     (&["aws"], &["put-parameter --value §", "--secret-string §"]),
     (&["az"], &["secret set --value §"]),
