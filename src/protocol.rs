@@ -14,6 +14,7 @@
 //!
 //! Readers skip unknown kinds and fields, so new ones do not need a new protocol version.
 
+pub mod backlog;
 pub mod map_line;
 
 use std::fmt;
@@ -32,7 +33,7 @@ use crate::model::process::ProcessDetail;
 use crate::model::{
     Event, FailureMap, Frame, GpuUuid, Hello, Holders, IncidentFile, Link, LogView, Millis,
     Missing, Mono, PoolMap, Probe, ProbeRequest, ProcessKey, PythonStack, RemoteIncident, Signal,
-    Signalled,
+    Signalled, memory_size,
 };
 
 /// Maximum memory for the lists and maps in one protocol line. A frame with 2,000 processes takes 3 MiB.
@@ -322,6 +323,36 @@ impl Outcomes<()> {
 }
 
 impl Update {
+    /// Returns the approximate memory of the update in bytes. Every queue of updates is limited by their sum.
+    pub fn memory_size(&self) -> usize {
+        let content = match self {
+            Self::Hello(hello) => memory_size::of(&**hello),
+            Self::Frame(frame) => memory_size::of(&**frame),
+            Self::Event(event) => memory_size::of(event),
+            Self::Detail(_, detail) => memory_size::of(detail),
+            Self::Map(map) => memory_size::of(&**map),
+            Self::NoMap(_, why) => memory_size::of(why),
+            Self::FailureMap(failed) => memory_size::of(&failed.map),
+            Self::Stacks(_, stack) => memory_size::of(&**stack),
+            Self::Holders(_, holders) => memory_size::of(&**holders),
+            Self::HolderSummary(summary) => memory_size::of(&**summary),
+            Self::Log(log) => memory_size::of(&**log),
+            Self::Watched(_, name) => memory_size::of(name),
+            Self::Signalled(signalled) => memory_size::of(&signalled.outcomes),
+            Self::Probed(probe) => memory_size::of(&**probe),
+            Self::IncidentList(list) => memory_size::of(list),
+            Self::RemoteIncident(incident) => memory_size::of(&**incident),
+            Self::Jump { summaries, .. } | Self::Past { summaries, .. } => {
+                memory_size::of(summaries)
+            }
+            Self::Notice(text) => text.len(),
+            Self::End(why) => memory_size::of(why),
+            // Their texts were written by this process.
+            Self::Position(_) | Self::Link(_) => 0,
+        };
+        size_of::<Self>() + content
+    }
+
     /// Returns true if an agent sends this update to other hosts. The other updates describe a recording or a
     /// connection.
     pub fn is_sent(&self) -> bool {

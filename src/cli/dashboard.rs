@@ -23,6 +23,7 @@ use crate::model::permissions::Permissions;
 use crate::model::text::visible;
 use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::Update;
+use crate::protocol::backlog;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
@@ -152,14 +153,16 @@ fn pending_hello(target: &Target) -> Hello {
     Hello { host: visible(target.name().as_bytes(), 60), ..Hello::default() }
 }
 
-/// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout or if the
-/// connection is lost. In both cases the screen already shows the reason.
+/// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout, if the
+/// connection is lost, or after too many other updates. The screen shows the reason, or the frame when it arrives.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
-    loop {
+    let mut bytes = 0;
+    while bytes < backlog::MAX_BYTES {
         let update = tokio::time::timeout_at(deadline, host.source.next()).await.ok()??;
         let frame = if let Update::Frame(frame) = &update { Some(Arc::clone(frame)) } else { None };
         if matches!(update, Update::Event(_) | Update::RemoteIncident(_)) {
+            bytes += update.memory_size();
             host.before.push(update.clone());
         }
         let is_lost = matches!(update, Update::Link(Link::Lost { .. }));
@@ -168,6 +171,7 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
             return frame;
         }
     }
+    None
 }
 
 /// Returns the reason why a frame lists no GPUs, or `None` if it lists GPUs or the driver is still loading.

@@ -22,6 +22,7 @@ use super::settings::{
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::incident::{IncidentSink, WatchResult, Watcher};
+use crate::model::newest::Newest;
 use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 use crate::protocol::Update;
 use crate::source::layout::FILE_EXTENSION;
@@ -141,6 +142,13 @@ fn recorder(path: &Path, hello: &Hello, force: bool) -> Result<Recorder, RecordE
     if force { Recorder::overwrite(path, hello) } else { Recorder::create(path, hello) }
 }
 
+/// The incidents reported so far, each with the ID of its last reported error card.
+type Reported = Newest<(IncidentKey, String)>;
+
+/// Maximum number of reported incidents to remember, and their maximum memory.
+const MAX_REPORTED: usize = 256;
+const MAX_REPORTED_BYTES: usize = 1 << 20;
+
 struct HostRecording {
     /// Host name to show in messages, if several hosts are recorded.
     name: Option<String>,
@@ -153,8 +161,7 @@ struct HostRecording {
     is_disconnected: bool,
     /// True if names of tensors may be recorded.
     record_names: bool,
-    /// ID of the error card last reported for each incident.
-    reported: Vec<(IncidentKey, String)>,
+    reported: Reported,
 }
 
 impl HostRecording {
@@ -181,15 +188,16 @@ impl HostRecording {
             frames: 0,
             is_disconnected: false,
             record_names,
-            reported: Vec::new(),
+            reported: Newest::new(MAX_REPORTED, MAX_REPORTED_BYTES),
         })
     }
 
     /// Handles one update or incident from the recorded host. Returns false when the source ends. The future is
     /// cancel-safe.
     async fn advance(&mut self) -> Result<bool> {
+        let watched = self.watcher.backlog();
         let update = tokio::select! {
-            update = self.source.next() => update,
+            update = self.source.next_for(&watched) => update,
             found = self.watcher.next() => {
                 self.report(&found);
                 return Ok(true);
@@ -279,15 +287,16 @@ async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
 }
 
 /// Prints a fatal incident above the progress line: once, and again if its diagnosis changes.
-fn report(found: &WatchResult, name: Option<&str>, reported: &mut Vec<(IncidentKey, String)>) {
+fn report(found: &WatchResult, name: Option<&str>, reported: &mut Reported) {
     match found {
         WatchResult::Incident(record) if record.incident.severity == Severity::Fatal => {
             let id = record.incident.id.clone();
-            match reported.iter_mut().find(|(key, _)| key.is_same(&record.key)) {
-                Some((_, before)) if *before == id => return,
-                Some((_, before)) => before.clone_from(&id),
-                None => reported.push((record.key.clone(), id.clone())),
+            let is_same = |(key, _): &(IncidentKey, String)| key.is_same(&record.key);
+            if reported.iter().any(|known| is_same(known) && known.1 == id) {
+                return;
             }
+            reported.retain(|known| !is_same(known));
+            reported.push((record.key.clone(), id.clone()));
             let command = record
                 .incident
                 .uid

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_with::skip_serializing_none;
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
 use super::notifications::{Notification, Notifications};
 use super::on_incident::{NOTICE_LIMIT, run};
+use super::watcher::{ResultSender, WeakResultSender};
 use super::{IncidentSink, WatchResult, in_time};
 use crate::model::event::Exit;
 use crate::model::text::visible;
@@ -61,13 +61,13 @@ pub struct ActivityWatcher {
     hello: Arc<Hello>,
     idle: HashMap<ProcessKey, IdlePeriod>,
     notifications: Notifications,
-    report: WeakUnboundedSender<WatchResult>,
+    report: WeakResultSender,
     waiting: Option<SyncSender<(Activity, Notification)>>,
 }
 
 impl ActivityWatcher {
     /// Starts the thread that runs the notification command, if the user asked for notifications.
-    pub fn start(sink: Option<&IncidentSink>, report: &UnboundedSender<WatchResult>) -> Self {
+    pub fn start(sink: Option<&IncidentSink>, report: &ResultSender) -> Self {
         let sink = sink.filter(|sink| sink.on_idle.is_some() || sink.on_exit);
         let command = sink.and_then(|sink| sink.on_incident.clone());
         let waiting = sink.zip(command).and_then(|(sink, command)| {
@@ -77,7 +77,7 @@ impl ActivityWatcher {
             let started = thread.spawn(move || notify_all(inbox, &sink, &command, &weak));
             if let Err(why) = &started {
                 let why = format!("on_idle and on_exit do not work: cannot start a thread: {why}");
-                let _ = report.send(WatchResult::Error(why));
+                report.send(WatchResult::Error(why));
             }
             started.ok().map(|_| waiting)
         });
@@ -239,7 +239,7 @@ fn notify_all(
     inbox: Receiver<(Activity, Notification)>,
     sink: &IncidentSink,
     command: &str,
-    report: &WeakUnboundedSender<WatchResult>,
+    report: &WeakResultSender,
 ) {
     for (activity, notification) in inbox {
         if notification.is_cancelled().load(Ordering::Relaxed) {
@@ -267,6 +267,7 @@ mod tests {
 
     use super::*;
     use crate::incident::Store;
+    use crate::incident::watcher::{ResultReceiver, result_channel};
     use crate::model::Event;
     use crate::model::gpu::Health;
     use crate::model::reading::Reading;
@@ -295,8 +296,8 @@ mod tests {
         folder: tempfile::TempDir,
         notifications: Notifications,
         watcher: ActivityWatcher,
-        _report: UnboundedSender<WatchResult>,
-        results: tokio::sync::mpsc::UnboundedReceiver<WatchResult>,
+        _report: ResultSender,
+        results: ResultReceiver,
     }
 
     impl ExitWatcher {
@@ -311,7 +312,7 @@ mod tests {
                 record_names: false,
                 notifications: notifications.clone(),
             };
-            let (report, results) = tokio::sync::mpsc::unbounded_channel();
+            let (report, results) = result_channel();
             let watcher = ActivityWatcher::start(Some(&sink), &report);
             Self { folder, notifications, watcher, _report: report, results }
         }
@@ -424,15 +425,15 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_failed_command_is_reported_also_at_exit() {
+    #[tokio::test]
+    async fn a_failed_command_is_reported_also_at_exit() {
         let mut exits = ExitWatcher::start("echo no such channel >&2; exit 4");
         assert_eq!(exits.exit(1), None);
         let why = "the command failed (exit 4): no such channel";
-        let reported = exits.results.blocking_recv();
+        let reported = exits.results.next().await;
         assert_eq!(reported, Some(WatchResult::Error(format!("on_incident: {why}"))));
         // Nothing reads reports once the watcher has finished.
-        exits.results.close();
+        exits.results = result_channel().1;
         assert_eq!(exits.exit(2), None);
         let lost = exits.notifications.finish(TIMEOUT);
         assert_eq!(lost, [format!("a process (PID 2) exited ({why})")]);
@@ -440,7 +441,7 @@ mod tests {
 
     #[test]
     fn reports_each_idle_period_once_and_never_an_unknown_share() {
-        let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+        let (report, _results) = result_channel();
         let mut watcher = ActivityWatcher::start(None, &report);
         watcher.idle_time = Some(Millis(60_000));
         let mut reported = |seconds, sm: f64| watcher.idle(&frame(seconds, Percent(sm))).len();

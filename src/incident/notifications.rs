@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::WeakUnboundedSender;
-
 use super::WatchResult;
+use super::watcher::WeakResultSender;
 
 /// Maximum time in which the threads stop their commands. They check every 10 ms whether they must.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -87,14 +86,14 @@ impl Notification {
     pub(super) fn close(
         self,
         result: Result<(), String>,
-        report: &WeakUnboundedSender<WatchResult>,
+        report: &WeakResultSender,
     ) {
         let mut state = self.all.state();
         let Some(subject) = state.open.remove(&self.id) else { return };
         if let Err(why) = result {
             let error = WatchResult::Error(format!("on_incident: {why}"));
-            let is_reported = !self.is_cancelled().load(Ordering::Relaxed)
-                && report.upgrade().is_some_and(|report| report.send(error).is_ok());
+            let is_reported =
+                !self.is_cancelled().load(Ordering::Relaxed) && report.send(error);
             if !is_reported {
                 state.lost.push(format!("{subject} ({why})"));
             }

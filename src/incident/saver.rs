@@ -6,17 +6,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::mpsc::UnboundedSender;
-
 use super::memory_store::MemoryStore;
 use super::on_incident::notify_until;
+use super::watcher::ResultSender;
 use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, put};
 use crate::model::holders::summary::HolderSummary;
 use crate::model::incident_record::{Evidence, Track};
+use crate::model::newest::Newest;
 use crate::model::{Event, Hello, Millis, Mono, Record, RemoteIncident, Severity};
 
 /// Maximum number of recent events retained as evidence.
 const MAX_EVENTS: usize = 256;
+const MAX_EVENT_BYTES: usize = 2 << 20;
 /// Maximum number of unsaved incidents. If it is exceeded, the oldest incident is dropped.
 const MAX_UNSAVED: usize = 64;
 const RETRY_INTERVAL: Millis = Millis(5_000);
@@ -46,10 +47,10 @@ pub struct IncidentSaver {
     /// Live incident store. `None` for a recording, whose incidents are stored only in `recording`.
     sink: Option<IncidentSink>,
     recording: MemoryStore,
-    report: UnboundedSender<WatchResult>,
+    report: ResultSender,
     host: String,
     versions: BTreeMap<String, String>,
-    events: VecDeque<Event>,
+    events: Newest<Event>,
     unsaved: VecDeque<UnsavedIncident>,
     /// Time of the last attempt to save an unsaved incident, or the time at which saving first failed.
     tried: Option<Mono>,
@@ -58,14 +59,14 @@ pub struct IncidentSaver {
 }
 
 impl IncidentSaver {
-    pub fn new(sink: Option<IncidentSink>, report: UnboundedSender<WatchResult>) -> Self {
+    pub fn new(sink: Option<IncidentSink>, report: ResultSender) -> Self {
         Self {
             sink,
             recording: MemoryStore::default(),
             report,
             host: String::new(),
             versions: BTreeMap::new(),
-            events: VecDeque::new(),
+            events: Newest::new(MAX_EVENTS, MAX_EVENT_BYTES),
             unsaved: VecDeque::new(),
             tried: None,
             is_error_reported: false,
@@ -84,10 +85,7 @@ impl IncidentSaver {
     }
 
     pub fn event(&mut self, event: &Event) {
-        self.events.push_back(event.clone());
-        if self.events.len() > MAX_EVENTS {
-            self.events.pop_front();
-        }
+        self.events.push(event.clone());
     }
 
     /// Saves an incident record and replaces it with the store's merged record and name. If saving fails, reports the
@@ -222,7 +220,7 @@ impl IncidentSaver {
     fn report_error(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_error_reported, true) {
             let why = format!("cannot save the incident: {why}");
-            let _ = self.report.send(WatchResult::Error(why));
+            self.report.send(WatchResult::Error(why));
         }
     }
 
@@ -255,6 +253,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::incident::watcher::result_channel;
     use crate::incident::{Notifications, Store};
     use crate::model::Incident;
     use crate::model::holders::summary::GroupSummary;
@@ -277,7 +276,7 @@ mod tests {
                 record_names,
                 notifications: Notifications::default(),
             };
-            let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+            let (report, _results) = result_channel();
             let mut saver = IncidentSaver::new(Some(sink), report);
             let scene = Scene { holders: Some(holders.clone()), ..Scene::default() };
             let mut record = Record::new(Default::default(), IncidentKey::default());
@@ -305,7 +304,7 @@ mod tests {
             record_names: false,
             notifications: notifications.clone(),
         };
-        let (report, _results) = tokio::sync::mpsc::unbounded_channel();
+        let (report, _results) = result_channel();
         let mut saver = IncidentSaver::new(Some(sink), report);
         let incident = Incident {
             severity: Severity::Fatal,
@@ -323,7 +322,7 @@ mod tests {
     fn retries_incidents_that_a_busy_store_did_not_accept() {
         let home = tempfile::tempdir().expect("a directory");
         let store = Store::at(&home.path().join("incidents"));
-        let (report, mut results) = tokio::sync::mpsc::unbounded_channel();
+        let (report, mut results) = result_channel();
         let sink = IncidentSink {
             store: store.clone(),
             on_incident: None,
@@ -353,7 +352,7 @@ mod tests {
         lock.lock().expect("it is held");
         saver.adopt(&remote(2));
         assert_eq!(count(), 1);
-        assert!(matches!(results.try_recv(), Ok(WatchResult::Error(_))));
+        assert!(matches!(results.try_next(), Ok(WatchResult::Error(_))));
         drop(lock);
         // Saving is not retried before the retry interval has passed.
         saver.retry(Mono(1_000));

@@ -25,8 +25,9 @@ use super::{Notifications, Store, Uid};
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::incident_record::Track;
-use crate::model::{Hello, Millis, Observation, Record};
+use crate::model::{Hello, Millis, Observation, Record, memory_size};
 use crate::protocol::Update;
+use crate::protocol::backlog::{self, Backlog, Waiting};
 
 /// Maximum number of frames queued for the watcher thread. Further frames are dropped, because the next frame has newer
 /// data. A jump in a recording queues up to 125 frames at once, which the watcher uses to detect memory growth.
@@ -55,18 +56,96 @@ pub enum WatchResult {
     Error(String),
 }
 
+impl WatchResult {
+    /// Returns the approximate memory of the result in bytes.
+    pub fn memory_size(&self) -> usize {
+        match self {
+            Self::Incident(record) => memory_size::of(&**record),
+            Self::Error(why) => why.len(),
+        }
+    }
+}
+
 enum WatchInput {
     Update(Update),
     History(Uid, Vec<Track>),
 }
 
+/// Sends results to the owner of the watcher. A result may be much larger than the update that caused it, so the
+/// watcher's thread waits while too many are unread.
+#[derive(Debug, Clone)]
+pub struct ResultSender {
+    unread: Arc<Backlog>,
+    sender: channel::UnboundedSender<Waiting<WatchResult>>,
+}
+
+/// Receiver of the results of a [`ResultSender`].
+#[derive(Debug)]
+pub struct ResultReceiver {
+    unread: Arc<Backlog>,
+    receiver: channel::UnboundedReceiver<Waiting<WatchResult>>,
+}
+
+/// Creates the channel for the results of a watcher.
+pub fn result_channel() -> (ResultSender, ResultReceiver) {
+    let unread = Backlog::new(backlog::MAX_BYTES);
+    let (sender, receiver) = channel::unbounded_channel();
+    (ResultSender { unread: Arc::clone(&unread), sender }, ResultReceiver { unread, receiver })
+}
+
+impl ResultSender {
+    /// Sends a result without waiting. Returns false if the watcher was dropped.
+    pub fn send(&self, result: WatchResult) -> bool {
+        let bytes = result.memory_size();
+        self.sender.send(self.unread.add(result, bytes)).is_ok()
+    }
+
+    /// Returns a sender that does not keep the channel open.
+    pub fn downgrade(&self) -> WeakResultSender {
+        WeakResultSender { unread: Arc::clone(&self.unread), sender: self.sender.downgrade() }
+    }
+}
+
+/// Sender for threads that may outlive the watcher, such as those of the user's commands.
+#[derive(Debug, Clone)]
+pub struct WeakResultSender {
+    unread: Arc<Backlog>,
+    sender: channel::WeakUnboundedSender<Waiting<WatchResult>>,
+}
+
+impl WeakResultSender {
+    /// Sends a result without waiting. Returns false if the watcher was dropped.
+    pub fn send(&self, result: WatchResult) -> bool {
+        let unread = Arc::clone(&self.unread);
+        self.sender.upgrade().is_some_and(|sender| ResultSender { unread, sender }.send(result))
+    }
+}
+
+impl ResultReceiver {
+    pub async fn next(&mut self) -> Option<WatchResult> {
+        self.receiver.recv().await.map(Waiting::take)
+    }
+
+    pub fn try_next(&mut self) -> Result<WatchResult, channel::error::TryRecvError> {
+        self.receiver.try_recv().map(Waiting::take)
+    }
+}
+
+impl Drop for ResultReceiver {
+    fn drop(&mut self) {
+        self.unread.close();
+    }
+}
+
 /// Handle to the watcher's thread. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Watcher {
-    inputs: mpsc::Sender<WatchInput>,
+    inputs: mpsc::Sender<Waiting<WatchInput>>,
+    /// The memory of the queued inputs.
+    backlog: Arc<Backlog>,
     waiting: Arc<AtomicUsize>,
     max_waiting: usize,
-    results: channel::UnboundedReceiver<WatchResult>,
+    results: ResultReceiver,
 }
 
 impl Watcher {
@@ -78,21 +157,29 @@ impl Watcher {
     /// Like [`start`](Self::start), but with a different limit on queued frames.
     pub fn start_with(sink: Option<IncidentSink>, max_waiting: usize) -> std::io::Result<Self> {
         let (inputs, inbox) = mpsc::channel();
-        let (report, results) = channel::unbounded_channel();
+        let (report, results) = result_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let thread = Thread::new(sink, Arc::clone(&waiting), report);
         std::thread::Builder::new().name("incidents".into()).spawn(move || thread.run(&inbox))?;
-        Ok(Self { inputs, waiting, max_waiting, results })
+        let backlog = Backlog::new(backlog::MAX_BYTES);
+        Ok(Self { inputs, backlog, waiting, max_waiting, results })
     }
 
     /// Returns a watcher without a thread, which detects no incidents.
     pub fn none() -> Self {
         Self {
             inputs: mpsc::channel().0,
+            backlog: Backlog::new(backlog::MAX_BYTES),
             waiting: Arc::default(),
             max_waiting: 0,
-            results: channel::unbounded_channel().1,
+            results: result_channel().1,
         }
+    }
+
+    /// Returns the memory of the queued updates. Its owner reads a source only while there is room
+    /// ([`Source::next_for`](crate::source::stream::Source::next_for)), because [`see`](Self::see) drops no event.
+    pub fn backlog(&self) -> Arc<Backlog> {
+        Arc::clone(&self.backlog)
     }
 
     /// Passes relevant updates to the watcher thread. Never blocks.
@@ -113,17 +200,19 @@ impl Watcher {
             | Update::Jump { .. } => {}
             _ => return,
         }
-        let _ = self.inputs.send(WatchInput::Update(update.clone()));
+        let input = self.backlog.add(WatchInput::Update(update.clone()), update.memory_size());
+        let _ = self.inputs.send(input);
     }
 
     /// Adds the values measured around the time of an incident to its stored record.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
-        let _ = self.inputs.send(WatchInput::History(uid, tracks));
+        let bytes = memory_size::of(&tracks);
+        let _ = self.inputs.send(self.backlog.add(WatchInput::History(uid, tracks), bytes));
     }
 
     /// Waits for the next result from the watcher thread. Safe to cancel. Never returns after the thread has stopped.
     pub async fn next(&mut self) -> WatchResult {
-        match self.results.recv().await {
+        match self.results.next().await {
             Some(found) => found,
             None => std::future::pending().await,
         }
@@ -137,7 +226,7 @@ impl Watcher {
         let deadline = std::time::Instant::now() + limit;
         let mut all = Vec::new();
         loop {
-            match results.try_recv() {
+            match results.try_next() {
                 Ok(result) => all.push(result),
                 Err(channel::error::TryRecvError::Disconnected) => return all,
                 Err(channel::error::TryRecvError::Empty)
@@ -153,16 +242,19 @@ impl Watcher {
     }
 }
 
+/// Maximum number of incidents in a diagnosis of a recording. Later ones are left out.
+const MAX_RECORDS: usize = 1_000;
+
 /// Diagnoses a recording on the calling thread. Never drops a frame, so the result is deterministic.
 pub struct RecordingDiagnosis {
     thread: Thread,
-    results: channel::UnboundedReceiver<WatchResult>,
+    results: ResultReceiver,
     records: Vec<Record>,
 }
 
 impl Default for RecordingDiagnosis {
     fn default() -> Self {
-        let (report, results) = channel::unbounded_channel();
+        let (report, results) = result_channel();
         Self { thread: Thread::new(None, Arc::default(), report), results, records: Vec::new() }
     }
 }
@@ -172,9 +264,12 @@ impl RecordingDiagnosis {
         self.thread.waiting.store(1, Ordering::Relaxed);
         let input = WatchInput::Update(update);
         for record in self.thread.with_restart(|thread| thread.handle(input)) {
-            match self.records.iter_mut().find(|known| known.key == record.key) {
-                Some(known) => *known = record,
-                None => self.records.push(record),
+            // The state of the machine would take more memory than everything else.
+            let record = Record { scene: None, ..record };
+            match self.records.iter().position(|known| known.key == record.key) {
+                Some(at) => self.records[at] = record,
+                None if self.records.len() < MAX_RECORDS => self.records.push(record),
+                None => {}
             }
         }
     }
@@ -182,7 +277,7 @@ impl RecordingDiagnosis {
     /// Returns the latest revision of each incident and the diagnosis errors.
     pub fn finish(mut self) -> (Vec<Record>, Vec<String>) {
         let mut troubles = Vec::new();
-        while let Ok(result) = self.results.try_recv() {
+        while let Ok(result) = self.results.try_next() {
             if let WatchResult::Error(why) = result {
                 troubles.push(why);
             }
@@ -209,18 +304,14 @@ struct Thread {
     waiting: Arc<AtomicUsize>,
     activity: ActivityWatcher,
     saver: IncidentSaver,
-    report: channel::UnboundedSender<WatchResult>,
+    report: ResultSender,
     /// The last diagnosis error, stored so that it is reported only once even if the same text causes it with every
     /// frame.
     last_failure: Option<String>,
 }
 
 impl Thread {
-    fn new(
-        sink: Option<IncidentSink>,
-        waiting: Arc<AtomicUsize>,
-        report: channel::UnboundedSender<WatchResult>,
-    ) -> Self {
+    fn new(sink: Option<IncidentSink>, waiting: Arc<AtomicUsize>, report: ResultSender) -> Self {
         Self {
             observer: Observer::default(),
             waiting,
@@ -231,11 +322,11 @@ impl Thread {
         }
     }
 
-    fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
+    fn run(mut self, inbox: &mpsc::Receiver<Waiting<WatchInput>>) {
         while let Ok(input) = inbox.recv() {
-            for record in self.with_restart(|thread| thread.handle(input)) {
-                let result = WatchResult::Incident(Box::new(record));
-                if self.report.send(result).is_err() {
+            self.report.unread.wait();
+            for record in self.with_restart(|thread| thread.handle(input.take())) {
+                if !self.report.send(WatchResult::Incident(Box::new(record))) {
                     return;
                 }
             }
@@ -251,7 +342,7 @@ impl Thread {
         for failure in take_failures() {
             if self.last_failure.as_ref() != Some(&failure) {
                 self.last_failure = Some(failure.clone());
-                let _ = self.report.send(WatchResult::Error(failure));
+                self.report.send(WatchResult::Error(failure));
             }
         }
         result
@@ -273,7 +364,7 @@ impl Thread {
         }
         self.prepare(&update);
         if let Some(why) = self.activity.see(&update) {
-            let _ = self.report.send(WatchResult::Error(why));
+            self.report.send(WatchResult::Error(why));
         }
         let mut records = {
             let _lock = diagnosis_lock();
@@ -397,17 +488,17 @@ mod tests {
 
     #[test]
     fn continues_after_a_panic_and_reports_it_once() {
-        let (report, mut found) = channel::unbounded_channel();
+        let (report, mut found) = result_channel();
         let mut thread = Thread::new(None, Arc::default(), report);
         for _ in 0..2 {
             let records: Vec<Record> = thread.with_restart(|_| panic!("injected"));
             assert!(records.is_empty());
         }
-        let Ok(WatchResult::Error(why)) = found.try_recv() else {
+        let Ok(WatchResult::Error(why)) = found.try_next() else {
             panic!("nothing was reported");
         };
         assert!(why.starts_with("diagnosis restarted: injected"), "{why}");
-        assert!(found.try_recv().is_err(), "reported twice");
+        assert!(found.try_next().is_err(), "reported twice");
         let input = WatchInput::Update(log_update(419, FAILED));
         assert_eq!(thread.with_restart(|thread| thread.handle(input)).len(), 1);
     }

@@ -1,16 +1,17 @@
-//! The update queue between a source's threads and its reader. It is ordered and limited in size, and never loses
+//! The update queue between a source's threads and its reader. It is ordered and limited in memory, and never loses
 //! events.
 //!
 //! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never drops an
-//! event and never blocks a collector.
+//! event and never blocks a collector. Threads that read a file or a connection wait instead ([`Feed::wait_for_room`]).
 
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::protocol::backlog::{self, Backlog, Waiting};
 use crate::protocol::{Request, Update};
 
 /// Maximum number of unread frames: enough for all frames that a jump in a recording sends.
@@ -24,34 +25,18 @@ const MAX_FAILURE_MAPS: usize = 8;
 /// Maximum number of unread summaries of memory holders.
 const MAX_HOLDER_SUMMARIES: usize = 64;
 
-/// [`Feed::wait_for_room`] waits while at least this many updates are unread.
-const MAX_WAITING: usize = 4_096;
-
 #[derive(Debug)]
 struct Queue {
-    updates: VecDeque<Update>,
+    updates: VecDeque<Waiting<Update>>,
     max_frames: usize,
     closed: bool,
-    /// True if the reader was dropped.
-    is_abandoned: bool,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            updates: VecDeque::new(),
-            max_frames: MAX_FRAMES,
-            closed: false,
-            is_abandoned: false,
-        }
-    }
 }
 
 impl Queue {
     /// Discards unread frames and other updates made obsolete by a jump. They would accumulate while a seek key is held
     /// down.
     fn discard_states(&mut self) {
-        self.updates.retain(|update| {
+        self.updates.retain(|Waiting { item: update, .. }| {
             !matches!(
                 update,
                 Update::Frame(_)
@@ -66,11 +51,16 @@ impl Queue {
 
     /// Drops the oldest unread update of a kind if the queue contains the maximum number of that kind.
     fn make_room(&mut self, kind: Discriminant<Update>, max: usize) {
-        let is_kind = |update: &Update| discriminant(update) == kind;
+        let is_kind = |update: &Waiting<Update>| discriminant(&update.item) == kind;
         if self.updates.iter().filter(|u| is_kind(u)).count() >= max {
             let oldest = self.updates.iter().position(is_kind);
             oldest.and_then(|at| self.updates.remove(at));
         }
+    }
+
+    /// Replaces the unread updates for which `is_old` returns true, because only the newest matters.
+    fn discard(&mut self, is_old: impl Fn(&Update) -> bool) {
+        self.updates.retain(|update| !is_old(&update.item));
     }
 }
 
@@ -78,12 +68,12 @@ fn is_map(update: &Update) -> bool {
     matches!(update, Update::Map(_) | Update::NoMap(..))
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
-    /// Notified when the queue has room again or the reader is dropped.
-    has_room: Condvar,
+    /// The memory of the unread updates. Closed when the reader is dropped.
+    backlog: Arc<Backlog>,
 }
 
 impl Shared {
@@ -100,33 +90,37 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. Sources that read a file or a connection must call this, because
-    /// events are never dropped and would otherwise fill memory. Collectors do not wait.
+    /// Waits while the unread updates take too much memory. Sources that read a file or a connection must call this,
+    /// because events are never dropped and would otherwise fill memory. Collectors do not wait.
     pub fn wait_for_room(&self) {
-        let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
-        let waited = self.shared.has_room.wait_while(self.shared.queue(), is_full);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.shared.backlog.wait();
     }
 
     pub fn push(&self, update: Update) {
+        let backlog = &self.shared.backlog;
+        if backlog.is_closed() {
+            return;
+        }
+        let bytes = update.memory_size();
         let mut queue = self.shared.queue();
         if matches!(update, Update::Jump { .. }) {
             queue.discard_states();
         }
         let (kind, max_frames) = (discriminant(&update), queue.max_frames);
         match &update {
+            // A collector that does not wait may have filled the queue with large frames.
+            Update::Frame(_) if backlog.is_full() => queue.discard(|u| discriminant(u) == kind),
             Update::Frame(_) => queue.make_room(kind, max_frames),
             Update::Stacks(..) => queue.make_room(kind, MAX_STACKS),
             Update::FailureMap(_) => queue.make_room(kind, MAX_FAILURE_MAPS),
             Update::HolderSummary(_) => queue.make_room(kind, MAX_HOLDER_SUMMARIES),
-            // Replace any unread update of this kind, because only the newest matters.
             Update::Position(_) | Update::Link(_) | Update::Log(_) | Update::Holders(..) => {
-                queue.updates.retain(|u| discriminant(u) != kind);
+                queue.discard(|u| discriminant(u) == kind);
             }
-            update if is_map(update) => queue.updates.retain(|u| !is_map(u)),
+            update if is_map(update) => queue.discard(is_map),
             _ => {}
         }
-        queue.updates.push_back(update);
+        queue.updates.push_back(backlog.add(update, bytes));
         drop(queue);
         self.shared.arrived.notify_one();
     }
@@ -160,20 +154,22 @@ impl Source {
         }
     }
 
-    /// Returns the next update without waiting.
-    pub fn try_next(&mut self) -> Option<Update> {
-        let mut queue = self.shared.queue();
-        let update = queue.updates.pop_front()?;
-        if queue.updates.len() + 1 == MAX_WAITING {
-            self.shared.has_room.notify_all();
-        }
-        Some(update)
+    /// Like [`next`](Self::next), but first waits until the queue to which the caller passes updates has room.
+    pub async fn next_for(&mut self, consumer: &Backlog) -> Option<Update> {
+        consumer.has_room().await;
+        self.next().await
     }
 
-    /// Sets the maximum number of unread frames. A reader with a hundred sources cannot buffer a minute of frames for
-    /// each of them.
-    pub fn set_max_frames(&self, max_frames: usize) {
+    /// Returns the next update without waiting.
+    pub fn try_next(&mut self) -> Option<Update> {
+        self.shared.queue().updates.pop_front().map(Waiting::take)
+    }
+
+    /// Sets the maximum number of unread frames, and the maximum memory of all unread updates. A reader with a hundred
+    /// sources cannot buffer a minute of frames for each of them.
+    pub fn set_limits(&self, max_frames: usize, max_bytes: usize) {
         self.shared.queue().max_frames = max_frames;
+        self.shared.backlog.set_max_bytes(max_bytes);
     }
 
     /// Returns a sender for requests from another thread.
@@ -189,14 +185,18 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.shared.queue().is_abandoned = true;
-        self.shared.has_room.notify_all();
+        self.shared.backlog.close();
     }
 }
 
 /// Creates a stream: the sending end, the request receiver, and the receiving end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
-    let shared = Arc::new(Shared::default());
+    let queue = Queue { updates: VecDeque::new(), max_frames: MAX_FRAMES, closed: false };
+    let shared = Arc::new(Shared {
+        queue: Mutex::new(queue),
+        arrived: Notify::new(),
+        backlog: Backlog::new(backlog::MAX_BYTES),
+    });
     let (sender, requests) = mpsc::channel();
     (Feed { shared: Arc::clone(&shared) }, requests, Source { shared, requests: sender })
 }
@@ -204,8 +204,9 @@ pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::Event;
+    use crate::model::event::{Event, LogExcerpt, Observation};
     use crate::model::frame::Frame;
+    use crate::model::gpu::Gpu;
     use crate::model::units::Mono;
 
     fn frame(seq: u64) -> Update {
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn keeps_only_the_allowed_number_of_frames() {
         let (feed, _requests, mut source) = stream();
-        source.set_max_frames(3);
+        source.set_limits(3, backlog::MAX_BYTES);
         (0..9).for_each(|seq| feed.push(frame(seq)));
         let waiting = std::iter::from_fn(|| source.try_next());
         let numbers: Vec<u64> = waiting
@@ -268,26 +269,45 @@ mod tests {
         assert!(matches!(&waiting[100], Update::Frame(f) if f.seq == 99));
     }
 
+    fn large_event() -> Update {
+        let excerpt = LogExcerpt { text: "x".repeat(1 << 20), ..LogExcerpt::default() };
+        let observation = Observation::Log(Box::new(excerpt));
+        Update::Event(Event { observation, ..Event::default() })
+    }
+
     #[test]
     fn a_waiting_feed_continues_when_the_reader_reads_or_is_dropped() {
         let (feed, _requests, mut source) = stream();
-        let event = || Update::Event(Event::default());
-        (0..MAX_WAITING).for_each(|_| feed.push(event()));
+        let count = backlog::MAX_BYTES >> 20;
+        (0..count).for_each(|_| feed.push(large_event()));
         let (pushed, read) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
             for _ in 0..2 {
                 feed.wait_for_room();
-                feed.push(event());
+                feed.push(large_event());
                 let _ = pushed.send(());
             }
         });
         assert!(read.try_recv().is_err());
         source.try_next();
         assert_eq!(read.recv(), Ok(()));
-        assert_eq!(source.shared.queue().updates.len(), MAX_WAITING);
+        assert_eq!(source.shared.queue().updates.len(), count);
         drop(source);
         assert_eq!(read.recv(), Ok(()));
         assert!(writer.join().is_ok());
+    }
+
+    #[test]
+    fn large_frames_of_a_collector_replace_unread_ones() {
+        let (feed, _requests, mut source) = stream();
+        source.set_limits(MAX_FRAMES, 100_000);
+        for seq in 0..1_000 {
+            let gpu = Gpu { name: "x".repeat(10_000), ..Gpu::default() };
+            feed.push(Update::Frame(Arc::new(Frame { seq, gpus: vec![gpu], ..Frame::default() })));
+        }
+        let unread: Vec<_> = std::iter::from_fn(|| source.try_next()).collect();
+        assert!((1..12).contains(&unread.len()), "{} frames", unread.len());
+        assert!(matches!(unread.last(), Some(Update::Frame(frame)) if frame.seq == 999));
     }
 
     #[tokio::test]

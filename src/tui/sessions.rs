@@ -19,10 +19,12 @@ use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watche
 use crate::model::history::Reach;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
+use crate::protocol::backlog::{self, Backlog, Waiting};
 use crate::protocol::{Request, Update};
 use crate::source::stream::Source;
 
-/// Maximum number of updates queued between all hosts and the screen. When the queue is full, sources drop frames.
+/// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
+/// [`backlog::MAX_BYTES`], sources drop frames and wait with everything else.
 const MAX_WAITING: usize = 64;
 
 /// Maximum number of hosts that retain more than an outline of their history. These are the most recently opened hosts.
@@ -33,6 +35,8 @@ const MAX_WITH_HISTORY: usize = 4;
 /// Maximum number of frames queued per host when there are many hosts. The screen and the watcher each have their own
 /// queue. A frame takes about 0.1 MiB, so longer queues would exhaust the memory of an overloaded client.
 const MAX_WAITING_PER_HOST: usize = 2;
+/// Maximum memory of the updates in each of these queues.
+const MAX_BYTES_PER_HOST: usize = 512 << 10;
 
 /// A host to monitor.
 pub struct Host {
@@ -110,7 +114,7 @@ pub(super) struct Sessions {
     on_screen: usize,
     /// Index of the first host.
     first_host: usize,
-    arrivals: Receiver<(usize, Arrival)>,
+    arrivals: Receiver<Waiting<(usize, Arrival)>>,
     /// Sessions that retain their history, most recently opened last. With few hosts, all sessions retain it.
     opened: Vec<usize>,
     has_many_hosts: bool,
@@ -124,7 +128,8 @@ impl Sessions {
         hosts: Vec<Host>,
         sink: Option<&IncidentSink>,
     ) -> Self {
-        let (arrived, arrivals) = mpsc::channel(MAX_WAITING);
+        let (sender, arrivals) = mpsc::channel(MAX_WAITING);
+        let arrived = ArrivalSender { sender, backlog: Backlog::new(backlog::MAX_BYTES) };
         let mut sessions = Vec::from_iter(lead);
         let first_host = sessions.len();
         for session in &mut sessions {
@@ -143,16 +148,15 @@ impl Sessions {
                 app.set_reach(Reach::Outline);
             }
             let (history, charts) = mpsc::unbounded_channel();
-            let waiting = if has_many_hosts {
-                source.set_max_frames(MAX_WAITING_PER_HOST);
-                MAX_WAITING_PER_HOST
-            } else {
-                MAX_WAITING_FRAMES
-            };
+            let waiting = if has_many_hosts { MAX_WAITING_PER_HOST } else { MAX_WAITING_FRAMES };
             let watch = Watcher::start_with(sink.cloned(), waiting).unwrap_or_else(|error| {
                 tracing::warn!("cannot start the incident watcher: {error}");
                 Watcher::none()
             });
+            if has_many_hosts {
+                source.set_limits(MAX_WAITING_PER_HOST, MAX_BYTES_PER_HOST);
+                watch.backlog().set_max_bytes(MAX_BYTES_PER_HOST);
+            }
             // Pass on the updates received before the dashboard opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
@@ -174,13 +178,13 @@ impl Sessions {
     /// Waits for the next message from any host. Cancel-safe. Never returns after all sources have closed.
     pub(super) async fn next(&mut self) -> (usize, Arrival) {
         match self.arrivals.recv().await {
-            Some(arrival) => arrival,
+            Some(arrival) => arrival.take(),
             None => std::future::pending().await,
         }
     }
 
     pub(super) fn try_next(&mut self) -> Option<(usize, Arrival)> {
-        self.arrivals.try_recv().ok()
+        self.arrivals.try_recv().ok().map(Waiting::take)
     }
 
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
@@ -323,18 +327,38 @@ impl Sessions {
     }
 }
 
+/// The sending end of the queue between all hosts and the screen.
+#[derive(Clone)]
+struct ArrivalSender {
+    sender: Sender<Waiting<(usize, Arrival)>>,
+    backlog: Arc<Backlog>,
+}
+
+impl ArrivalSender {
+    /// Waits until the queue has room, and sends the message of a host. Returns false if the dashboard has closed.
+    async fn send(&self, host: usize, arrival: Arrival) -> bool {
+        let bytes = match &arrival {
+            Arrival::Update(update) => update.memory_size(),
+            Arrival::Result(result) => result.memory_size(),
+        };
+        self.backlog.has_room().await;
+        self.sender.send(self.backlog.add((host, arrival), bytes)).await.is_ok()
+    }
+}
+
 /// Forwards a host's updates and its watcher's results until both channels have closed.
 async fn listen(
     mut source: Source,
     mut watch: Watcher,
     host: usize,
-    arrived: Sender<(usize, Arrival)>,
+    arrived: ArrivalSender,
     mut charts: UnboundedReceiver<(Uid, Vec<Track>)>,
 ) {
     let mut is_open = true;
+    let watched = watch.backlog();
     loop {
         let arrival = tokio::select! {
-            update = source.next(), if is_open => match update {
+            update = source.next_for(&watched), if is_open => match update {
                 Some(update) => {
                     watch.see(&update);
                     Arrival::Update(Box::new(update))
@@ -353,7 +377,7 @@ async fn listen(
                 None => return,
             },
         };
-        if arrived.send((host, arrival)).await.is_err() {
+        if !arrived.send(host, arrival).await {
             return;
         }
     }

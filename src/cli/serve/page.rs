@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::super::dashboard::why_no_gpus;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
+use crate::model::newest::Newest;
 use crate::model::{Frame, IncidentKey, Link, Record, Severity};
 use crate::protocol::Update;
 use crate::source::stream::Source;
@@ -16,12 +17,13 @@ use crate::source::stream::Source;
 /// Maximum number of recent incidents to remember. A remembered incident is not counted again when its diagnosis is
 /// revised.
 const MAX_INCIDENTS: usize = 256;
+const MAX_INCIDENT_BYTES: usize = 1 << 20;
 /// Maximum number of error cards with a counter, which is more than the catalogue contains.
 const MAX_CARDS: usize = 512;
 /// Number of frames in a complete sample. Rates require two frames.
 const COMPLETE_FRAMES: u64 = 2;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HostStatus {
     frame: Option<Arc<Frame>>,
     received: Option<Instant>,
@@ -30,7 +32,21 @@ pub struct HostStatus {
     updates: u64,
     is_disconnected: bool,
     incidents: Vec<IncidentCount>,
-    counted: Vec<IncidentKey>,
+    counted: Newest<IncidentKey>,
+}
+
+impl Default for HostStatus {
+    fn default() -> Self {
+        Self {
+            frame: None,
+            received: None,
+            frames: 0,
+            updates: 0,
+            is_disconnected: false,
+            incidents: Vec::new(),
+            counted: Newest::new(MAX_INCIDENTS, MAX_INCIDENT_BYTES),
+        }
+    }
 }
 
 impl HostStatus {
@@ -78,9 +94,6 @@ impl HostStatus {
         }
         self.updates += 1;
         self.counted.push(key.clone());
-        if self.counted.len() > MAX_INCIDENTS {
-            self.counted.remove(0);
-        }
         let severity = match incident.severity {
             Severity::Fatal => "fatal",
             Severity::Caught => "caught",
@@ -112,9 +125,10 @@ pub async fn follow(
     status: watch::Sender<HostStatus>,
     mut stopped: watch::Receiver<()>,
 ) -> Watcher {
+    let watched = watcher.backlog();
     loop {
         tokio::select! {
-            update = source.next() => match update {
+            update = source.next_for(&watched) => match update {
                 Some(update) => {
                     watcher.see(&update);
                     status.send_if_modified(|status| status.update(&update));

@@ -24,7 +24,7 @@ use super::outgoing::RequestWriter;
 use super::ssh::{Shared, agent, nvidia_smi};
 use super::suspend::suspended_time;
 use super::target::Target;
-use crate::model::{Link, Millis, Missing};
+use crate::model::{Hello, Link, Millis, Missing};
 use crate::open_files::restore_in;
 use crate::protocol::{Request, Update};
 use crate::source::stream::{Feed, Source, stream};
@@ -169,6 +169,8 @@ struct ReceivedState {
     events: EventNumbers,
     incidents: IncidentSync,
     counters: Counters,
+    /// The last hello of the connection. An agent sends one, and repeats it only if it changes.
+    hello: Option<Arc<Hello>>,
 }
 
 enum WaitResult {
@@ -323,6 +325,7 @@ impl RemoteHost {
         }
         self.writer.resend_settings();
         known.incidents.connect();
+        known.hello = None;
         let mut incoming = Incoming::new(from).ok()?;
         let mut is_connected = false;
         loop {
@@ -358,6 +361,7 @@ impl RemoteHost {
                 next.into_iter().for_each(|uid| self.writer.request_incident(uid));
             }
             Update::Event(event) if !known.events.is_new(&event) => {}
+            Update::Hello(hello) if known.hello.as_ref() == Some(&hello) => {}
             Update::RemoteIncident(incident) => {
                 let (is_wanted, next) = known.incidents.receive(&incident, Instant::now());
                 next.into_iter().for_each(|uid| self.writer.request_incident(uid));
@@ -376,6 +380,7 @@ impl RemoteHost {
             update => {
                 if let Update::Hello(hello) = &update {
                     known.counters.hello(hello);
+                    known.hello = Some(Arc::clone(hello));
                 }
                 self.feed.push(update);
             }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::event::OomCountIncreased;
+use crate::model::frame::MAX_TRACKED_POOLS;
 use crate::model::{Event, Frame, Hello, Mono, Observation, ProcessKey};
 
 type PoolKey = (ProcessKey, u32);
@@ -29,6 +30,9 @@ impl Counters {
             // Keep counts from all earlier connections. A count from before the last connection may still be the
             // newest one known.
             self.before.append(&mut self.current);
+            if self.before.len() > MAX_TRACKED_POOLS {
+                self.before.clear();
+            }
         } else {
             (self.before, self.current) = Default::default();
         }

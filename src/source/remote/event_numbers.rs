@@ -6,15 +6,18 @@ use crate::model::event::Event;
 
 /// Maximum number of agents to remember. Each connection adds one agent.
 const MAX_AGENTS: usize = 64;
+/// Maximum length of an agent's name. Agents choose much shorter ones.
+const MAX_AGENT_BYTES: usize = 256;
 
 /// Each agent and its newest event number. An agent numbers its events consecutively.
 #[derive(Debug, Default)]
 pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 
 impl EventNumbers {
-    /// Returns true if the event has not been received before. Events from agents without a name always count as new.
+    /// Returns true if the event has not been received before. Events from agents without a valid name always count as
+    /// new.
     pub(super) fn is_new(&mut self, event: &Event) -> bool {
-        if event.agent.is_empty() {
+        if event.agent.is_empty() || event.agent.len() > MAX_AGENT_BYTES {
             return true;
         }
         if let Some((_, newest)) = self.0.iter_mut().find(|(agent, _)| *agent == event.agent) {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::model::{IncidentFile, RemoteIncident};
 
 pub const MAX_LISTED_INCIDENTS: usize = 64;
+/// Maximum length of an incident's name. The names that a store chooses have 12 letters.
+const MAX_NAME_BYTES: usize = 64;
 /// Maximum number of requests per hour, however many incidents the host lists. More incidents would evict this user's
 /// own incidents from the local store.
 const MAX_REQUESTS_PER_HOUR: usize = 256;
@@ -39,6 +41,7 @@ impl IncidentSync {
         now: Instant,
     ) -> Option<String> {
         list.truncate(MAX_LISTED_INCIDENTS);
+        list.retain(|listed| listed.uid.len() <= MAX_NAME_BYTES);
         let is_same = |one: &IncidentFile, other: &IncidentFile| {
             one.uid == other.uid && (one.modified, one.bytes) == (other.modified, other.bytes)
         };

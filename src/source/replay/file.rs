@@ -20,7 +20,7 @@ use crate::source::layout::{
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
 
-/// Maximum memory for the lists of one note. Only one note is in memory at a time.
+/// Maximum memory for the lists of one note.
 const MAX_NOTE_MEMORY: usize = 16 << 20;
 /// Maximum memory for the table of minutes, enough for more than half a year.
 const MAX_INDEX_MEMORY: usize = 32 << 20;
@@ -132,7 +132,7 @@ impl Recording {
 
     /// Returns the chart values of a minute, if the minute has a note.
     pub fn minute_summary(&self, minute: usize) -> Option<Summary> {
-        let mut room = MAX_NOTE_BYTES;
+        let mut room = MAX_NOTE_MEMORY;
         let note = self.note(self.minutes.get(minute)?, &mut room)?;
         Some(note.summary)
     }
@@ -169,9 +169,9 @@ impl Recording {
         Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
     }
 
-    /// Returns the note of a minute and subtracts its size from `room`. Returns `None` if there is no note, or if the
+    /// Returns the note of a minute and subtracts its memory from `room`. Returns `None` if there is no note, or if the
     /// note is damaged or larger than `room`. The charts then have a gap.
-    pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
+    pub(super) fn note(&self, minute: &Minute, room: &mut usize) -> Option<Note> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;
         }
@@ -181,10 +181,10 @@ impl Recording {
         let line = payload.iter().position(|&byte| byte == b'\n')?;
         let packed = zstd::stream::read::Decoder::new(payload.get(line + 1..)?).ok()?;
         let mut text = Vec::new();
-        packed.take((*room).min(MAX_NOTE_BYTES)).read_to_end(&mut text).ok()?;
-        *room -= text.len() as u64;
-        let note = bounded_json::read(&text, MAX_NOTE_MEMORY);
-        note.ok().map(|(note, _)| note)
+        packed.take(MAX_NOTE_BYTES).read_to_end(&mut text).ok()?;
+        let (note, bytes) = bounded_json::read(&text, MAX_NOTE_MEMORY.min(*room)).ok()?;
+        *room -= bytes;
+        Some(note)
     }
 }
 

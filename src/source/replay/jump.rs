@@ -15,9 +15,9 @@ const PAST_MINUTES: usize = 60;
 /// Number of minutes of history sent for each request for earlier data. A screen can process this many minutes between
 /// two frames.
 const MORE_PAST_MINUTES: usize = 15;
-/// Maximum size of the notes read for one jump. The notes for one hour of 8 GPUs and 64 processes amount to 2 MB of
+/// Maximum memory of the notes read for one jump. The notes for one hour of 8 GPUs and 64 processes amount to 2 MB of
 /// JSON.
-const MAX_PAST_BYTES: u64 = 32 << 20;
+const MAX_PAST_MEMORY: usize = 16 << 20;
 /// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
 /// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
@@ -215,20 +215,29 @@ impl Player {
     fn send_minute(&mut self, minute: usize, until: Until) {
         let every = self.reader.frames_of(minute).div_ceil(MAX_JUMP_FRAMES).max(1);
         let mut last_skipped = None;
-        while let Some((position, frame)) = self
-            .reader
-            .take_if(|position, frame| position.minute == minute && until.includes(position, frame))
-        {
-            self.send_events();
+        loop {
+            let taken = self.reader.take_if(|position, frame| {
+                position.minute == minute && until.includes(position, frame)
+            });
+            let is_paused = self.reader.is_paused();
+            if taken.is_some() || is_paused {
+                self.send_events();
+            }
+            let Some((position, frame)) = taken else {
+                if is_paused && matches!(self.reader.next_frame(), NextFrame::Unread) {
+                    continue;
+                }
+                break;
+            };
             self.mark_shown(position, &frame, Instant::now());
             if position.frame.is_multiple_of(every) {
-                self.feed.push(Update::Frame(frame));
+                self.push_frame(frame);
                 last_skipped = None;
             } else {
                 last_skipped = Some(frame);
             }
         }
-        last_skipped.into_iter().for_each(|frame| self.feed.push(Update::Frame(frame)));
+        last_skipped.into_iter().for_each(|frame| self.push_frame(frame));
     }
 
     fn send_jump(&mut self, minute: usize) {
@@ -265,7 +274,7 @@ impl Player {
     /// Reads the notes of the given minutes, newest first, so that the memory limit drops the oldest notes.
     fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
-        let mut room = MAX_PAST_BYTES;
+        let mut room = MAX_PAST_MEMORY;
         let mut notes: Vec<_> = recording
             .minutes
             .get(minutes)
@@ -282,6 +291,7 @@ impl Player {
 
     fn send_past_events(&self, events: Vec<Event>) {
         for event in events {
+            self.feed.wait_for_room();
             self.feed.push(Update::Event(event));
         }
     }

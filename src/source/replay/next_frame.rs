@@ -23,10 +23,9 @@ pub enum NextFrame {
     End,
 }
 
-/// If this many events are buffered, they are passed on without waiting for the next frame.
-const EVENT_BATCH_SIZE: usize = 1_000;
-/// Number of buffered events after which reading pauses. No recorder writes this many events between two frames.
-const MAX_EVENTS: usize = 4_096;
+/// If the buffered events take this much memory, they are passed on without waiting for the next frame, and reading
+/// pauses.
+const MAX_EVENT_BYTES: usize = 1 << 20;
 
 pub struct Reader {
     pub recording: Recording,
@@ -36,6 +35,7 @@ pub struct Reader {
     next_frame: NextFrame,
     /// Events recorded before the next frame, with their stacks and maps.
     events: Vec<Update>,
+    event_bytes: usize,
     /// The pool whose maps are read. Maps of other pools are skipped.
     pub wanted_map: Option<(ProcessKey, u32)>,
     /// The newest map recorded before the next frame.
@@ -53,6 +53,7 @@ impl Reader {
             lines: None,
             next_frame: NextFrame::Unread,
             events: Vec::new(),
+            event_bytes: 0,
             wanted_map: None,
             map: None,
             notices: Vec::new(),
@@ -66,7 +67,7 @@ impl Reader {
 
     pub fn seek(&mut self, minute: usize) {
         self.begin(minute);
-        self.events.clear();
+        self.take_events();
         self.map = None;
     }
 
@@ -75,6 +76,7 @@ impl Reader {
     }
 
     pub fn take_events(&mut self) -> Vec<Update> {
+        self.event_bytes = 0;
         std::mem::take(&mut self.events)
     }
 
@@ -82,8 +84,14 @@ impl Reader {
         self.map.take()
     }
 
-    pub fn has_event_batch(&self) -> bool {
-        self.events.len() >= EVENT_BATCH_SIZE
+    /// Returns true if reading pauses until the events are taken.
+    pub fn is_paused(&self) -> bool {
+        self.event_bytes >= MAX_EVENT_BYTES
+    }
+
+    fn add_event(&mut self, event: Update) {
+        self.event_bytes += event.memory_size();
+        self.events.push(event);
     }
 
     pub fn take_notices(&mut self) -> Vec<String> {
@@ -150,13 +158,13 @@ impl Reader {
                 Ok(Line::Update(
                     update @ (Update::Event(_) | Update::Stacks(..) | Update::HolderSummary(_)),
                 )) => {
-                    self.events.push(update);
+                    self.add_event(update);
                 }
                 Ok(Line::Map(map)) => self.add_map(map),
                 Ok(Line::Update(_) | Line::Unknown) => {}
                 Err(_) => self.report_damage(),
             }
-            if self.events.len() >= MAX_EVENTS {
+            if self.is_paused() {
                 self.lines = Some(lines);
                 return Ok(None);
             }
@@ -175,7 +183,7 @@ impl Reader {
                 if is_wanted {
                     self.map = Some(Arc::new(failed.map.clone()));
                 }
-                self.events.push(Update::FailureMap(failed));
+                self.add_event(Update::FailureMap(failed));
             }
             _ => self.report_damage(),
         }

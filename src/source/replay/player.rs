@@ -137,7 +137,7 @@ impl Player {
     pub fn read_ahead(&mut self) {
         self.reader.read_ahead();
         self.send_notices();
-        if self.reader.has_event_batch() {
+        if self.reader.is_paused() {
             self.send_events();
         }
         if self.check_end() {
@@ -161,9 +161,16 @@ impl Player {
             let due = self.due(&frame);
             self.pending_frames = self.pending_frames.saturating_sub(1);
             self.mark_shown(position, &frame, due);
-            self.feed.push(Update::Frame(frame));
+            self.push_frame(frame);
             self.finish_frame();
         }
+    }
+
+    /// Waits until the frame has room, because a frame of a recording must not replace an unread one only because it is
+    /// large.
+    pub fn push_frame(&self, frame: Arc<Frame>) {
+        self.feed.wait_for_room();
+        self.feed.push(Update::Frame(frame));
     }
 
     fn due(&self, frame: &Frame) -> Instant {
