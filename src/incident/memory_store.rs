@@ -2,25 +2,34 @@
 //! not be saved. A recording also contains, as events, the incidents that a remote host's store sent during the
 //! recording.
 
-use crate::model::{IncidentKey, Record, RemoteIncident};
+use crate::model::{IncidentKey, Record, RemoteIncident, memory_size};
 
 /// Maximum number of incidents, equal to the on-disk store's limit.
 const MAX_INCIDENTS: usize = 200;
+/// Maximum memory of the incidents.
+const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    /// Incident records, each with the key under which it was first reported. The on-disk store identifies records by
-    /// name instead.
-    entries: Vec<(IncidentKey, Record)>,
+    /// Incidents, oldest first.
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Key under which the incident was first reported. The on-disk store identifies records by name instead.
+    key: IncidentKey,
+    record: Record,
+    bytes: usize,
 }
 
 impl MemoryStore {
     /// Merges an incident record into the store. Returns the merged record with the key under which it is reported.
     pub fn write(&mut self, record: Record) -> Record {
-        let is_known = |(_, known): &(IncidentKey, Record)| known.is_same(&record);
+        let is_known = |known: &Entry| known.record.is_same(&record);
         let at = match self.entries.iter().rposition(is_known) {
             Some(at) => {
-                let known = &mut self.entries[at].1;
+                let known = &mut self.entries[at].record;
                 let is_settled = known.concluded_by.is_none() && is_measured(known);
                 if !is_settled || is_measured(&record) {
                     *known = std::mem::take(known).merge(record);
@@ -31,12 +40,19 @@ impl MemoryStore {
                 if self.entries.len() == MAX_INCIDENTS {
                     self.entries.remove(0);
                 }
-                self.entries.push((record.key.clone(), record));
+                self.entries.push(Entry { key: record.key.clone(), record, bytes: 0 });
                 self.entries.len() - 1
             }
         };
-        let (key, record) = &self.entries[at];
-        Record { key: key.clone(), ..record.clone() }
+        let Entry { key, record, bytes } = &mut self.entries[at];
+        *bytes = memory_size::of(record);
+        let merged = Record { key: key.clone(), ..record.clone() };
+        while self.entries.len() > 1
+            && self.entries.iter().map(|entry| entry.bytes).sum::<usize>() > MAX_BYTES
+        {
+            self.entries.remove(0);
+        }
+        merged
     }
 
     /// Merges an incident from a remote host's store. Returns the merged record, or `None` if the incident is invalid.
@@ -47,7 +63,7 @@ impl MemoryStore {
     /// Starts a new diagnosis of the recording after the playback position jumps. Conclusions based on measurements are
     /// then replaced only by better informed ones, because the new diagnosis lacks the measurements before the jump.
     pub fn restart(&mut self) {
-        let records = self.entries.iter_mut().map(|(_, record)| record);
+        let records = self.entries.iter_mut().map(|entry| &mut entry.record);
         records.filter(|record| is_measured(record)).for_each(|record| record.concluded_by = None);
     }
 }

@@ -6,6 +6,7 @@
 //! as a pointer for live data or as a JSON line from a recording. `tui/app.rs` stores the pointer and its history. A
 //! screen borrows `frame.gpus[0].memory.used` and formats it. The same struct is used in all four steps.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,10 @@ pub const SCHEMA: u32 = 1;
 
 /// Maximum number of GPUs in a frame, more than any host has.
 pub const MAX_GPUS: usize = 256;
+
+/// Maximum number of pools for which data of earlier frames is retained. If there are more, only those in the newest
+/// frame are retained.
+pub const MAX_TRACKED_POOLS: usize = 4_096;
 
 /// The latest state of one host. Each collector sets its own field and timestamp, so slow collectors do not delay fast
 /// ones.
@@ -58,6 +63,12 @@ pub struct ProcessList {
 }
 
 impl Frame {
+    /// Returns the process and the device index of each pool.
+    pub fn pool_keys(&self) -> HashSet<(ProcessKey, u32)> {
+        let pools = self.pools.iter().flat_map(|pools| &*pools.list);
+        pools.map(|pool| (pool.process, pool.ordinal)).collect()
+    }
+
     pub fn process(&self, key: ProcessKey) -> Option<&Process> {
         let list = &self.processes.as_ref()?.list;
         let at = list.binary_search_by_key(&key.pid, |p| p.key.pid).ok()?;

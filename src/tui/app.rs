@@ -30,13 +30,15 @@ use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
 use crate::incident::{Uid, WatchResult};
 use crate::model::event::Event;
-use crate::model::frame::Frame;
+use crate::model::frame::{Frame, MAX_TRACKED_POOLS};
 use crate::model::history::{DAY, History, Reach, SeriesKey, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
 use crate::model::log::LogView;
+use crate::model::memory_size;
+use crate::model::newest::Newest;
 use crate::model::permissions::Permissions;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
@@ -48,12 +50,15 @@ use crate::protocol::{Position, Update};
 /// Maximum number of exited processes to list. Exited processes are listed for a day. If there are too many, those that
 /// used little memory and exited long ago are dropped first.
 const MAX_EXITED: usize = 100;
+/// Maximum memory of the exited processes.
+const MAX_EXITED_BYTES: usize = 4 << 20;
 
 /// Time after which the samples of a pool that is no longer read are dropped.
 const POOL_SAMPLES_RETENTION: Millis = Millis(60_000);
 
-/// Maximum number of retained Python stacks. If there are more, the oldest are dropped.
+/// Maximum number of retained Python stacks, and their maximum memory. If there are more, the oldest are dropped.
 const MAX_STACKS: usize = 100;
+const MAX_STACK_BYTES: usize = 8 << 20;
 
 type StackResult = Arc<Result<PythonStack, Missing>>;
 
@@ -110,8 +115,8 @@ pub struct App {
     /// For each process, the newest reading of what holds its GPU memory.
     pub holders: HolderReadings,
     pub probes: Probes,
-    /// Python stacks, newest first, with at most one stack per process and trigger.
-    stacks: Vec<(ProcessKey, StackResult)>,
+    /// Python stacks, newest last, with at most one stack per process and trigger.
+    stacks: Newest<(ProcessKey, StackResult)>,
     /// Recent samples of every pool, used for early warnings.
     pool_samples: HashMap<(ProcessKey, u32), PoolSamples>,
     /// User-assigned name of a remote host, or `None` for this host.
@@ -194,7 +199,7 @@ impl App {
             log: None,
             holders: HolderReadings::default(),
             probes: Probes::default(),
-            stacks: Vec::new(),
+            stacks: Newest::new(MAX_STACKS, MAX_STACK_BYTES),
             pool_samples: HashMap::new(),
             name: None,
             fleet: Vec::new(),
@@ -332,6 +337,10 @@ impl App {
         self.pool_samples.retain(|_, samples| {
             samples.last_at().is_some_and(|at| frame.mono.since(at) < POOL_SAMPLES_RETENTION)
         });
+        if self.pool_samples.len() > MAX_TRACKED_POOLS {
+            let listed = frame.pool_keys();
+            self.pool_samples.retain(|key, _| listed.contains(key));
+        }
     }
 
     /// Returns the early warnings for a pool, most severe first.
@@ -343,8 +352,7 @@ impl App {
         // Treat an unreadable stack as one that the user requested: only a stack that was read contains its trigger.
         let why = |stack: &StackResult| (**stack).as_ref().map_or(StackTrigger::Request, |s| s.why);
         self.stacks.retain(|(key, old)| *key != process || why(old) != why(&stack));
-        self.stacks.insert(0, (process, stack));
-        self.stacks.truncate(MAX_STACKS);
+        self.stacks.push((process, stack));
     }
 
     /// Returns the Python stacks of a process, newest first.
@@ -353,7 +361,7 @@ impl App {
         process: ProcessKey,
     ) -> impl Iterator<Item = &Result<PythonStack, Missing>> {
         let is_its = move |(key, _): &&(ProcessKey, StackResult)| *key == process;
-        self.stacks.iter().filter(is_its).map(|(_, stack)| &**stack)
+        self.stacks.iter().rev().filter(is_its).map(|(_, stack)| &**stack)
     }
 
     fn take_event(&mut self, event: &Event) {
@@ -467,7 +475,12 @@ impl App {
             let peak = ended.exit.peak_vram.get().unwrap_or_default();
             worth(peak, now.since(ended.mono))
         };
-        while self.ended.len() > MAX_EXITED {
+        let bytes = |ended: &[Arc<ExitedProcess>]| -> usize {
+            ended.iter().map(|ended| memory_size::of(&ended.exit)).sum()
+        };
+        while self.ended.len() > MAX_EXITED
+            || self.ended.len() > 1 && bytes(&self.ended) > MAX_EXITED_BYTES
+        {
             let least = (0..self.ended.len())
                 .min_by(|a, b| worth_of(&self.ended[*a]).total_cmp(&worth_of(&self.ended[*b])));
             least.map(|at| self.ended.remove(at));

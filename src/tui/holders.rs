@@ -8,6 +8,7 @@ use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::holders::growth::{GroupGrowth, HolderGrowth};
 use crate::model::holders::{GroupKey, HeldTensor, HolderClass, HolderGroup, Holders};
+use crate::model::memory_size;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Millis};
@@ -23,6 +24,8 @@ const MAX_NOTE_AGE: Millis = Millis(2 * READING_INTERVAL.0);
 
 /// Maximum number of processes with retained readings.
 const MAX_PROCESSES: usize = 8;
+/// Maximum memory of the retained readings.
+const MAX_BYTES: usize = 8 << 20;
 
 type ReadingResult = Arc<Result<Holders, Missing>>;
 
@@ -61,6 +64,12 @@ impl HolderReadings {
         }
         self.list.insert(0, reading);
         self.list.truncate(MAX_PROCESSES);
+        let bytes = |list: &[ProcessReading]| -> usize {
+            list.iter().map(|reading| memory_size::of(&reading.holders)).sum()
+        };
+        while self.list.len() > 1 && bytes(&self.list) > MAX_BYTES {
+            self.list.pop();
+        }
     }
 
     pub fn of(&self, process: ProcessKey) -> Option<&ProcessReading> {

@@ -13,6 +13,7 @@ use crate::incident::IncidentSink;
 use crate::model::incident::{Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
+use crate::model::memory_size;
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::units::{GpuUuid, UnixMillis};
@@ -33,6 +34,8 @@ pub struct ListedIncident {
 /// Maximum number of incidents that are not in the store. Applies to each host, and separately to the host list. Each
 /// takes about 10 KB. The store has its own limit.
 const MAX_UNSTORED: usize = 64;
+/// Maximum memory of an incident's host state. An incident with a larger one is listed without it.
+const MAX_SCENE_BYTES: usize = 1 << 20;
 
 /// The dashboard's connection to the incident store.
 pub struct IncidentInbox {
@@ -143,7 +146,8 @@ impl Incidents {
 
     /// Adds or revises a live incident.
     pub fn take_live(&mut self, record: Record) {
-        let mut new = ListedIncident::of_record(record, false, true);
+        let with_scene = memory_size::of(&record.scene) <= MAX_SCENE_BYTES;
+        let mut new = ListedIncident::of_record(record, false, with_scene);
         let old = self.list.iter_mut().find(|known| known.is_same(&new));
         if let Some(old) = &old {
             new.is_read = old.is_read && !new.incident.should_notify_after(&old.incident);

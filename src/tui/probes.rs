@@ -3,12 +3,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::model::frame::MAX_GPUS;
+use crate::model::memory_size;
 use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
 /// Maximum number of probe results retained per GPU. If there are more, the oldest are dropped. The heat map on a wide
 /// terminal has room for this many.
 const MAX_PROBES: usize = 200;
+/// Maximum memory of a probe result. Larger ones are ignored.
+const MAX_PROBE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub struct Probes {
@@ -34,6 +38,10 @@ impl Probes {
 
     /// Adds a probe result.
     pub fn take(&mut self, probe: Arc<Probe>) {
+        let is_full = self.gpus.len() >= MAX_GPUS && !self.gpus.contains_key(&probe.gpu);
+        if is_full || memory_size::of(&*probe) > MAX_PROBE_BYTES {
+            return;
+        }
         let probes = self.gpus.entry(probe.gpu.clone()).or_default();
         probes.under_way = false;
         if probes.done.len() >= MAX_PROBES {

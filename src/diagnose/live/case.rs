@@ -26,6 +26,7 @@ use crate::model::holders::summary::HolderSummary;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::{Excerpt, Record};
+use crate::model::memory_size;
 use crate::model::pool::FailureMap;
 use crate::model::process::{ProcessKey, program_of};
 use crate::model::scene::Scene;
@@ -38,6 +39,8 @@ const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of Xids in a case. A failing GPU can report thousands, and every new diagnosis of the case reads all
 /// of them.
 const MAX_XIDS: usize = 256;
+/// Maximum memory of the observations in one case. Later observations are not added.
+const MAX_CASE_BYTES: usize = 12 << 20;
 /// File and function names that occur in a stack while a library searches for the fastest algorithm that fits in
 /// memory. Failed allocations are normal during this search.
 const ALGORITHM_SEARCHES: &[(&str, &str)] =
@@ -55,6 +58,9 @@ pub struct Case {
     members: BTreeMap<ProcessKey, Member>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     scene: Arc<Scene>,
+    /// Memory of the observations, without the scene.
+    bytes: usize,
+    scene_bytes: usize,
     /// Last published revision of the incident.
     published: Option<Record>,
     /// True if the severity last published already takes into account that the process survived.
@@ -126,11 +132,22 @@ impl Case {
             group,
             members: BTreeMap::new(),
             xids: Vec::new(),
+            bytes: 0,
+            scene_bytes: 0,
             published: None,
             is_settled: false,
             repeats: 0,
             repeat_of: None,
         }
+    }
+
+    /// Returns the approximate memory of the case in bytes, as last measured. The published revision shares its scene.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.scene_bytes
+    }
+
+    pub fn measure(&mut self) {
+        self.scene_bytes = memory_size::of(&*self.scene);
     }
 
     pub fn group(&self) -> &Group {
@@ -255,6 +272,7 @@ impl Case {
 
     /// Moves the Xids of the case `unmatched` to this case, before the case's own Xids.
     pub fn take_xids(&mut self, unmatched: Self) {
+        self.bytes += unmatched.bytes;
         self.xids.splice(..0, unmatched.xids);
     }
 
@@ -265,6 +283,11 @@ impl Case {
     /// Adds an observation to the case. Returns false if a limit is reached and nothing was added.
     pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) -> bool {
         self.last = self.last.max(event.mono);
+        let bytes = memory_size::of(event);
+        if self.bytes + bytes > MAX_CASE_BYTES {
+            return false;
+        }
+        self.bytes += bytes;
         let mut is_added = match &event.observation {
             Observation::Xid(xid) => self.add_xid(event, xid),
             _ => true,
@@ -341,6 +364,7 @@ impl Case {
 
     pub fn publish(&mut self, revision: &Record) {
         self.published = Some(revision.clone());
+        self.measure();
     }
 
     /// Returns true if `later` is a repetition of this failure in a program that survived both failures.

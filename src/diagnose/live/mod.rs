@@ -23,7 +23,7 @@ mod scene;
 mod tests;
 mod unmatched_xid;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use self::case::Case;
@@ -38,6 +38,7 @@ use crate::model::holders::summary::HolderSummary;
 use crate::model::host::Hello;
 use crate::model::incident_key::IncidentKey;
 use crate::model::incident_record::Record;
+use crate::model::newest::Newest;
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
 use crate::model::stack::{PythonStack, StackTrigger};
@@ -57,6 +58,13 @@ const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// holders are read only while memory use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
 const MAX_CASES: usize = 200;
+/// Maximum memory of the observations in all cases. The oldest cases are dropped first.
+const MAX_CASES_BYTES: usize = 16 << 20;
+/// Maximum number of processes whose memory holders are kept, and their maximum memory.
+const MAX_HOLDERS: usize = 256;
+const MAX_HOLDERS_BYTES: usize = 2 << 20;
+/// Maximum memory of the known processes' texts. Beyond it, the properties of exited processes are forgotten.
+const MAX_KNOWN_BYTES: usize = 8 << 20;
 /// If two consecutive frames are further apart than this, the history is not continuous.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 
@@ -64,7 +72,7 @@ const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
 pub type SourceReader = fn(&mut [LogFindings]);
 
 /// Detects the incidents in a stream of frames and events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Observer {
     /// Set if the user's source files may be on this machine.
     pub source_reader: Option<SourceReader>,
@@ -77,9 +85,25 @@ pub struct Observer {
     /// GPU index of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
-    /// Latest reading of the memory holders of each process.
-    holders: HashMap<ProcessKey, Arc<HolderSummary>>,
+    /// Latest reading of the memory holders of each process, most recently read process last.
+    holders: Newest<Arc<HolderSummary>>,
     now: Mono,
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        Self {
+            source_reader: None,
+            hello: Arc::default(),
+            history: RecentHistory::default(),
+            before_jump: None,
+            known: HashMap::new(),
+            gpu_indices: HashMap::new(),
+            cases: Vec::new(),
+            holders: Newest::new(MAX_HOLDERS, MAX_HOLDERS_BYTES),
+            now: Mono(0),
+        }
+    }
 }
 
 impl Observer {
@@ -123,13 +147,28 @@ impl Observer {
         let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
         self.known.retain(|key, _| history.is_known(*key) || open.contains(key));
         self.gpu_indices.retain(|key, _| history.is_known(*key) || open.contains(key));
-        self.holders.retain(|key, _| history.is_known(*key) || open.contains(key));
+        let is_open = |key: ProcessKey| history.is_known(key) || open.contains(&key);
+        self.holders.retain(|summary| is_open(summary.process));
+        self.drop_surplus_known();
         let now = self.now;
         let settled: Vec<usize> =
             (0..self.cases.len()).filter(|&i| self.cases[i].settles(now)).collect();
         let revisions = settled.into_iter().filter_map(|i| self.conclude(i)).collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
+    }
+
+    /// Forgets all processes that are not in the newest frame, if the known ones take too much memory. A host can report
+    /// any number of exits between two frames.
+    fn drop_surplus_known(&mut self) {
+        if self.known.values().map(ProcessInfo::bytes).sum::<usize>() <= MAX_KNOWN_BYTES {
+            return;
+        }
+        let list = self.history.newest().processes.iter();
+        let list = list.flat_map(|processes| &*processes.list);
+        let listed: HashSet<ProcessKey> = list.map(|process| process.key).collect();
+        self.known.retain(|key, _| listed.contains(key));
+        self.gpu_indices.retain(|key, _| listed.contains(key));
     }
 
     /// Updates the GPU index of each process. Programs have their own device numbers, but a process that the driver
@@ -197,7 +236,8 @@ impl Observer {
     /// Otherwise, it is stored for the next failure.
     pub fn holders(&mut self, summary: &Arc<HolderSummary>) -> Vec<Record> {
         let key = summary.process;
-        self.holders.insert(key, Arc::clone(summary));
+        self.holders.retain(|earlier| earlier.process != key);
+        self.holders.push(Arc::clone(summary));
         match self.case_of_oom(key, summary.at) {
             Some(index) if self.cases[index].take_holders(summary) => {
                 self.conclude(index).into_iter().collect()
@@ -208,7 +248,8 @@ impl Observer {
 
     /// Adds the memory holders that were read shortly before the allocation failed.
     fn add_earlier_holders(&mut self, index: usize, event: &Event) {
-        let read = event.process.and_then(|process| self.holders.get(&process));
+        let mut read = self.holders.iter();
+        let read = event.process.and_then(|key| read.find(|summary| summary.process == key));
         if let Some(summary) = read
             && event.mono.since(summary.at) <= MAX_HOLDERS_AGE
         {
@@ -254,6 +295,7 @@ impl Observer {
                     self.known.entry(key).or_insert_with(|| ProcessInfo::of(last));
                 }
                 self.add_gpu_index(event.process, &exit.gpus);
+                self.drop_surplus_known();
                 self.case_of_exit(event)
             }
             // A replay result does not open a case. Replaying a long trace takes time, so the case already exists when
@@ -269,6 +311,7 @@ impl Observer {
         if !self.cases[index].add(event, measured) {
             return Vec::new();
         }
+        let index = self.drop_large_cases(index);
         self.add_earlier_holders(index, event);
         let revision = self.conclude(index);
         match self.claim(index) {
@@ -302,6 +345,19 @@ impl Observer {
         };
         self.cases.push(Case::new(key, group));
         self.cases.len() - 1
+    }
+
+    /// Drops the oldest cases if all cases together take too much memory. Returns the new index of the case at `index`,
+    /// which is not dropped.
+    fn drop_large_cases(&mut self, mut index: usize) -> usize {
+        self.cases[index].measure();
+        let mut bytes: usize = self.cases.iter().map(Case::bytes).sum();
+        while bytes > MAX_CASES_BYTES && self.cases.len() > 1 {
+            let oldest = usize::from(index == 0);
+            bytes -= self.cases.remove(oldest).bytes();
+            index -= usize::from(oldest < index);
+        }
+        index
     }
 
     /// Copies the scene from the newest frame into the case when the first event of a process arrives.

@@ -26,6 +26,12 @@ impl ProcessInfo {
         }
     }
 
+    /// Returns the approximate memory in bytes.
+    pub fn bytes(&self) -> usize {
+        let texts = self.command.iter().chain(&self.job);
+        size_of::<Self>() + texts.map(String::len).sum::<usize>()
+    }
+
     pub fn is_unchanged(&self, process: &Process) -> bool {
         let is_same = |known: &Option<String>, now: &Reading<String>| known.as_ref() == now.value();
         is_same(&self.command, &process.command)

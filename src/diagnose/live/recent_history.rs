@@ -1,13 +1,13 @@
 //! Stores recent measurements of each process and GPU, which help to explain a failure.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::figures::Figures;
 use crate::allocator::warnings::{PoolSamples, Sample, before_failure};
 use crate::diagnose::evidence::Measured;
 use crate::model::event::{Event, Observation, OomCountIncreased};
-use crate::model::frame::Frame;
+use crate::model::frame::{Frame, MAX_GPUS, MAX_TRACKED_POOLS};
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::pool_location::{gpu_of, listed};
@@ -26,6 +26,9 @@ const MAX_AGE_AT_START: Millis = Millis(10_000);
 const COMPUTING: f64 = 10.0;
 /// Minimum number of usage entries that can show that a process computes, equal to half a minute.
 const MIN_COMPUTING: usize = 6;
+
+/// Maximum number of processes to keep. If there are more, only those in the newest frame are kept.
+const MAX_TRACKED_PROCESSES: usize = 8_192;
 
 /// Usage of a GPU by one process.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +104,25 @@ impl RecentHistory {
         self.pools.retain(|_, watch| is_new(watch));
         self.processes.retain(|_, seen| now.since(seen.last) < RETENTION);
         self.usage.retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < RETENTION));
+        self.drop_surplus();
+    }
+
+    /// Drops what is not in the newest frame if there is too much of it. A host whose clock stands still never becomes
+    /// too old.
+    fn drop_surplus(&mut self) {
+        if self.pools.len() > MAX_TRACKED_POOLS {
+            let listed = self.newest.pool_keys();
+            self.pools.retain(|key, _| listed.contains(key));
+        }
+        if self.processes.len() > MAX_TRACKED_PROCESSES {
+            let list = self.newest.processes.iter().flat_map(|processes| &*processes.list);
+            let listed: HashSet<ProcessKey> = list.map(|process| process.key).collect();
+            self.processes.retain(|key, _| listed.contains(key));
+        }
+        if self.usage.len() > MAX_GPUS {
+            let list = &self.newest.gpus;
+            self.usage.retain(|uuid, _| list.iter().any(|gpu| gpu.uuid == *uuid));
+        }
     }
 
     /// Drops the measurements at or after `time`.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::MAX_SERIES;
 use super::key::SeriesKey;
 use super::samples::samples;
 use super::series::COARSE;
@@ -46,6 +47,9 @@ impl Summarize {
             return;
         }
         samples(frame, |key, value| {
+            if self.series.len() >= MAX_SERIES && !self.series.contains_key(&key) {
+                return;
+            }
             let buckets = self.series.entry(key).or_default();
             if buckets.len() <= at {
                 buckets.resize(at + 1, None);
