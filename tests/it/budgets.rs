@@ -63,6 +63,16 @@ impl Watched {
         watched
     }
 
+    /// Asserts only the limit on memory.
+    #[track_caller]
+    fn assert_below(&self, name: &str, max: u64) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let (peak, took) = (self.peak.load(Ordering::Relaxed), self.start.elapsed());
+        println!("{name}: {} MiB in {took:.1?}", peak / MIB);
+        assert!(peak > 0, "{name}: nothing was measured");
+        assert!(peak <= max, "{name}: {} MiB", peak / MIB);
+    }
+
     #[track_caller]
     fn assert_within(&self, name: &str, size: usize) {
         self.is_over.store(true, Ordering::Relaxed);
@@ -292,6 +302,134 @@ fn wire_lines_stay_within_the_budget() {
             watched.assert_within(&name, sent.len());
         } else {
             assert_dashboard(&name, sent.len(), &terminal);
+        }
+    }
+}
+
+/// Memory of a process that receives an endless stream.
+const MAX_LIVE_MEMORY: u64 = 96 * MIB;
+/// Size of the lines that are repeated without end, and how often they are received before a test ends. Without limits,
+/// they would take more than the maximum memory.
+const ENDLESS_BYTES: usize = 4 << 20;
+const MIN_REPEATS: usize = 32;
+const ENDLESS_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Returns named pieces of an endless stream.
+fn endless_lines() -> Vec<(&'static str, String)> {
+    let text = "a line of a log\\n".repeat(2_000);
+    let event = |n: usize, observation: &str| {
+        format!(
+            "\"event\":{{\"time\":1,\"mono\":{n},\"process\":{{\"pid\":{n},\"start\":1}},\"gpu\":\"GPU-{n}\",\
+             \"observation\":{{{observation}}}}}"
+        )
+    };
+    let key = |n: usize| format!("{{\"pid\":{n},\"start\":1}}");
+    let line = |kind: &str, n: usize| match kind {
+        "hellos" => {
+            format!("\"hello\":{{\"host\":\"far\",\"boot_id\":\"{n}\",\"kernel\":\"{text}\"}}")
+        }
+        "logs" => event(n, &format!("\"kind\":\"log\",\"text\":\"{text}\"")),
+        "exits" => event(n, &format!("\"kind\":\"exit\",\"last\":{{\"command\":\"{text}\"}}")),
+        "Xids" => event(n, &format!("\"kind\":\"xid\",\"number\":{n},\"text\":\"{text}\"")),
+        "agents" => event(n, "\"kind\":\"later\"")
+            .replace("\"time\"", &format!("\"agent\":\"{n}{text}\",\"time\"")),
+        "stacks" => {
+            format!("\"stack\":{{\"process\":{},\"threads\":[{{\"name\":\"{text}\"}}]}}", key(n))
+        }
+        // Its clock stands still.
+        _ => format!(
+            "\"frame\":{{\"seq\":2,\"mono\":2,\"processes\":{{\"list\":[{{\"key\":{},\"command\":\"{text}\"}}]}}}}",
+            key(n)
+        ),
+    };
+    let kinds = ["hellos", "logs", "exits", "Xids", "agents", "stacks", "frames"];
+    let mut seed = 1_u64;
+    // Text that cannot be compressed. Otherwise the pipe from the agent would hold a large part of the stream.
+    let mut noise = || {
+        let mut text = String::new();
+        for _ in 0..64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            text += &format!("{seed:016x}");
+        }
+        text
+    };
+    let mut lines = |kind: &str| {
+        let mut lines = String::new();
+        for n in 1.. {
+            lines += &format!("{{\"later\":\"{}\",{}}}\n", noise(), line(kind, n));
+            if lines.len() >= ENDLESS_BYTES {
+                break;
+            }
+        }
+        lines
+    };
+    kinds.map(|kind| (kind, lines(kind))).into()
+}
+
+/// Starts a program with an agent that sends `lines` without end, and checks its memory until it has read them many
+/// times. `start` gets the agent's command.
+#[track_caller]
+fn assert_endless(
+    name: &str,
+    lines: &str,
+    start: impl FnOnce(&str) -> (u32, Box<dyn std::any::Any>),
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |file: &str| folder.path().join(file);
+    let packed = |text: &str| {
+        let mut encoder = Encoder::new(Vec::new(), 1).unwrap();
+        encoder.set_parameter(CParameter::WindowLog(18)).unwrap();
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let greeting = b"gputop-agent protocol=1 version=0.1.0\n".to_vec();
+    let hello = "{\"hello\":{\"host\":\"far\",\"boot_id\":\"1\"}}\n";
+    fs::write(path("head"), [greeting, packed(&[hello, &last_frame(1)].concat())].concat())
+        .unwrap();
+    fs::write(path("lines"), packed(lines)).unwrap();
+    fs::write(path("sent"), "").unwrap();
+    let agent = format!(
+        "via:cd {}; cat head; while cat lines; do echo >> sent; done",
+        folder.path().display()
+    );
+    let (pid, running) = start(&agent);
+    let watched = Watched::start(pid);
+    let start = Instant::now();
+    while fs::read(path("sent")).unwrap().len() < MIN_REPEATS
+        && watched.peak.load(Ordering::Relaxed) <= MAX_LIVE_MEMORY
+    {
+        assert!(anonymous(pid).is_some(), "{name}: exited");
+        assert!(start.elapsed() < ENDLESS_TIMEOUT, "{name}: the stream is not read");
+        thread::sleep(Duration::from_millis(2));
+    }
+    watched.assert_below(&format!("endless {name}"), MAX_LIVE_MEMORY);
+    drop(running);
+}
+
+#[test]
+fn endless_streams_stay_within_a_constant() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let folder = tempfile::tempdir().unwrap();
+    for (name, lines) in endless_lines() {
+        assert_endless(&format!("{name}, dashboard"), &lines, |agent| {
+            let terminal = dashboard(&fake).args([agent]).size(40, 160).start();
+            (terminal.pid(), Box::new(terminal))
+        });
+        if !["logs", "exits"].contains(&name) {
+            continue;
+        }
+        let path = folder.path().join(format!("{name}.gpt.zst"));
+        let programs = [
+            ("serve", ["--listen", "127.0.0.1:0"]),
+            ("record", ["--output", path.to_str().unwrap()]),
+        ];
+        for (program, options) in programs {
+            assert_endless(&format!("{name}, {program}"), &lines, |agent| {
+                let mut child = gputop([program]);
+                child.args(options).arg(agent).stdout(Stdio::null()).stderr(Stdio::null());
+                let child = Guarded(child.spawn().unwrap());
+                (child.0.id(), Box::new(child))
+            });
         }
     }
 }

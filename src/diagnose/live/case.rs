@@ -141,9 +141,10 @@ impl Case {
         }
     }
 
-    /// Returns the approximate memory of the case in bytes, as last measured. The published revision shares its scene.
+    /// Returns the approximate memory of the case in bytes. The published revision repeats the texts, and shares the
+    /// scene.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.scene_bytes
+        2 * self.bytes + self.scene_bytes
     }
 
     pub fn measure(&mut self) {
