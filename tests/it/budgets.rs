@@ -163,7 +163,27 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
             frame(&format!("\"processes\":{{\"list\":[{}]}}", repeated(&processes, 1))).repeat(30),
         ),
         ("events", "{\"event\":{}}\n".repeat(5_000)),
+        ("hellos", {
+            let kernel = "x".repeat(100_000);
+            let hello =
+                |n| format!("{{\"hello\":{{\"boot_id\":\"{n}\",\"kernel\":\"{kernel}\"}}}}\n");
+            (0..1_000).map(hello).collect()
+        }),
+        ("large log excerpts", events("\"kind\":\"log\",\"text\"", 2_000_000)),
+        ("large Xids", events("\"kind\":\"xid\",\"text\"", 2_000_000)),
+        ("large exits", events("\"kind\":\"exit\",\"later\"", 2_000_000)),
     ]
+}
+
+/// Returns a hundred events of as many processes. Their observation ends with a text of this length.
+fn events(observation: &str, length: usize) -> String {
+    let text = "x".repeat(length);
+    let event = |n| {
+        format!(
+            "{{\"event\":{{\"mono\":2,\"process\":{{\"pid\":{n},\"start\":1}},\"observation\":{{{observation}:\"{text}\"}}}}}}\n"
+        )
+    };
+    (1..100).map(event).collect()
 }
 
 /// Returns a frame that is shown only after everything before it was read.
@@ -274,6 +294,39 @@ fn recordings_whose_lengths_lie_stay_within_the_budget() {
     }
 }
 
+/// A jump to the end reads the notes of an hour.
+#[test]
+fn notes_of_an_hour_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.gpt.zst");
+    let text =
+        format!("{{\"observation\":{{\"kind\":\"log\",\"text\":\"{}\"}}}}", "x".repeat(7_000_000));
+    for (name, events) in [("many events", repeated("{},", 40_000)), ("a long text", text)] {
+        let note = format!("{{\"events\":[{events}]}}");
+        let note = zstd::bulk::compress(note.as_bytes(), 3).unwrap();
+        let mut file = minute_of("")[..hello_bytes()].to_vec();
+        for minute in 0..=60 {
+            let mono = minute * 60_000;
+            let frame = if minute == 60 {
+                last_frame(mono)
+            } else {
+                format!("{{\"frame\":{{\"mono\":{mono}}}}}\n")
+            };
+            let line = format!("{{\"start\":{mono},\"end\":{mono},\"frames\":1}}\n");
+            let length = u32::try_from(line.len() + note.len()).unwrap();
+            file.extend(&minute_of(&frame)[hello_bytes()..]);
+            file.extend([0x184D_2A51_u32.to_le_bytes(), length.to_le_bytes()].concat());
+            file.extend([line.as_bytes(), &note].concat());
+        }
+        fs::write(&path, &file).unwrap();
+        let terminal =
+            Launch::gputop().args(["replay", "--paused"]).args([&path]).size(40, 160).start();
+        terminal.wait_text("paused");
+        terminal.send("\x1b[F");
+        assert_dashboard(&format!("recording, {name} in each note"), file.len(), &terminal);
+    }
+}
+
 #[test]
 fn wire_lines_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,8 +359,9 @@ fn wire_lines_stay_within_the_budget() {
     }
 }
 
-/// Memory of a process that receives an endless stream.
-const MAX_LIVE_MEMORY: u64 = 96 * MIB;
+/// Maximum memory of a process that receives an endless stream, and of one that also compresses a recording.
+const MAX_LIVE_MEMORY: u64 = 64 * MIB;
+const MAX_RECORDER_MEMORY: u64 = 96 * MIB;
 /// Size of the lines that are repeated without end, and how often they are received before a test ends. Without limits,
 /// they would take more than the maximum memory.
 const ENDLESS_BYTES: usize = 4 << 20;
@@ -371,6 +425,7 @@ fn endless_lines() -> Vec<(&'static str, String)> {
 #[track_caller]
 fn assert_endless(
     name: &str,
+    max: u64,
     lines: &str,
     start: impl FnOnce(&str) -> (u32, Box<dyn std::any::Any>),
 ) {
@@ -396,13 +451,13 @@ fn assert_endless(
     let watched = Watched::start(pid);
     let start = Instant::now();
     while fs::read(path("sent")).unwrap().len() < MIN_REPEATS
-        && watched.peak.load(Ordering::Relaxed) <= MAX_LIVE_MEMORY
+        && watched.peak.load(Ordering::Relaxed) <= max
     {
         assert!(anonymous(pid).is_some(), "{name}: exited");
         assert!(start.elapsed() < ENDLESS_TIMEOUT, "{name}: the stream is not read");
         thread::sleep(Duration::from_millis(2));
     }
-    watched.assert_below(&format!("endless {name}"), MAX_LIVE_MEMORY);
+    watched.assert_below(&format!("endless {name}"), max);
     drop(running);
 }
 
@@ -411,7 +466,7 @@ fn endless_streams_stay_within_a_constant() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let folder = tempfile::tempdir().unwrap();
     for (name, lines) in endless_lines() {
-        assert_endless(&format!("{name}, dashboard"), &lines, |agent| {
+        assert_endless(&format!("{name}, dashboard"), MAX_LIVE_MEMORY, &lines, |agent| {
             let terminal = dashboard(&fake).args([agent]).size(40, 160).start();
             (terminal.pid(), Box::new(terminal))
         });
@@ -420,11 +475,11 @@ fn endless_streams_stay_within_a_constant() {
         }
         let path = folder.path().join(format!("{name}.gpt.zst"));
         let programs = [
-            ("serve", ["--listen", "127.0.0.1:0"]),
-            ("record", ["--output", path.to_str().unwrap()]),
+            ("serve", ["--listen", "127.0.0.1:0"], MAX_LIVE_MEMORY),
+            ("record", ["--output", path.to_str().unwrap()], MAX_RECORDER_MEMORY),
         ];
-        for (program, options) in programs {
-            assert_endless(&format!("{name}, {program}"), &lines, |agent| {
+        for (program, options, max) in programs {
+            assert_endless(&format!("{name}, {program}"), max, &lines, |agent| {
                 let mut child = gputop([program]);
                 child.args(options).arg(agent).stdout(Stdio::null()).stderr(Stdio::null());
                 let child = Guarded(child.spawn().unwrap());

@@ -17,7 +17,7 @@ const PAST_MINUTES: usize = 60;
 const MORE_PAST_MINUTES: usize = 15;
 /// Maximum memory of the notes read for one jump. The notes for one hour of 8 GPUs and 64 processes amount to 2 MB of
 /// JSON.
-const MAX_PAST_MEMORY: usize = 16 << 20;
+const MAX_PAST_MEMORY: usize = 8 << 20;
 /// Approximate maximum number of frames sent by a jump. The stream cannot buffer more, and the finest chart resolution
 /// is one second.
 const MAX_JUMP_FRAMES: u64 = 125;
