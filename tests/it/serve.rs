@@ -66,10 +66,19 @@ impl Exporter {
     /// Sends a request and returns the whole response.
     fn request(&self, head: &str) -> String {
         let mut stream = self.connect();
-        write!(stream, "{head}\r\nHost: gputop\r\n\r\n").unwrap();
+        write!(stream, "{head}\r\nHost: localhost\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response
+    }
+
+    /// Returns the status line of the response to a request with these header lines.
+    fn status(&self, target: &str, headers: &str) -> String {
+        let mut stream = self.connect();
+        write!(stream, "GET {target} HTTP/1.1\r\n{headers}\r\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
     }
 
     fn metrics(&self) -> Metrics {
@@ -322,6 +331,56 @@ fn textfile_is_always_complete_and_removed_at_the_end() {
     );
 }
 
+/// A website whose name resolves to the exporter's address must not read it with a user's browser.
+#[test]
+fn only_addresses_and_own_names_are_answered() {
+    let fake = FakeNvml::h200s(1, "");
+    let exporter = Exporter::start(&fake, &[]);
+    let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let port = exporter.address().port();
+    let answered = ["127.0.0.1", "10.0.0.7:9836", "[::1]:9836", "localhost", "LOCALHOST.:1", &own];
+    for host in answered.map(str::to_owned).into_iter().chain([format!("{own}:{port}")]) {
+        let status = exporter.status("/metrics", &format!("Host: {host}\r\n"));
+        assert_eq!(status, "HTTP/1.1 200 OK", "{host}");
+    }
+    assert_eq!(exporter.status("/metrics", ""), "HTTP/1.1 200 OK");
+    let refused = [
+        "attacker.example",
+        "127.0.0.1.attacker.example:80",
+        "localhost.attacker.example",
+        "",
+        "a b",
+    ];
+    for host in refused {
+        let status = exporter.status("/metrics", &format!("Host: {host}\r\n"));
+        assert_eq!(status, "HTTP/1.1 421 Misdirected Request", "{host}");
+    }
+    let two = exporter.status("/metrics", "Host: localhost\r\nHost: attacker.example\r\n");
+    let absolute = exporter.status("http://attacker.example/metrics", "Host: localhost\r\n");
+    assert!([two, absolute].iter().all(|status| status.contains(" 421 ")));
+}
+
+#[test]
+fn idle_connections_do_not_delay_a_scrape() {
+    /// Three times the maximum number of connections.
+    const IDLE: usize = 385;
+    /// Without a free slot, a scrape waits until the idle connections reach the server's timeout of 5 seconds.
+    const DELAY: Duration = Duration::from_secs(5);
+    let fake = FakeNvml::h200s(1, "");
+    let exporter = Exporter::start(&fake, &[]);
+    exporter.wait("the GPU", Metrics::is_up);
+    // A busy machine may delay one scrape, but not each of them.
+    let is_fast = (0..3).any(|_| {
+        let idle: Vec<TcpStream> = (0..IDLE).map(|_| exporter.connect()).collect();
+        let start = Instant::now();
+        assert!(exporter.metrics().is_up());
+        let took = start.elapsed();
+        drop(idle);
+        took < DELAY / 2
+    });
+    assert!(is_fast);
+}
+
 #[test]
 fn textfile_replaces_and_deletes_only_its_own_regular_file() {
     let fake = FakeNvml::h200s(1, "");
@@ -369,7 +428,7 @@ fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
     let slow: Vec<TcpStream> = (0..40)
         .map(|_| {
             let mut stream = exporter.connect();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             stream
         })
         .collect();
@@ -389,7 +448,7 @@ fn hostile_clients_use_bounded_memory_and_leave_sampling_alone() {
     let scrapes: Vec<TcpStream> = (0..SCRAPES)
         .map(|_| {
             let mut stream = exporter.connect();
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             stream
         })
         .collect();

@@ -1,55 +1,131 @@
 //! The HTTP server: one request per connection, with limits on connections, request size and time.
+//!
+//! A website that makes its own name resolve to this host's address could read the metrics with the browser of a user
+//! on this network (DNS rebinding). The browser still names the website in the `Host` header, so only requests for an
+//! address or a name of this host are answered.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use color_eyre::Result;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 
 use super::page::Page;
 use crate::export::metrics::Format;
 
-/// Maximum number of open connections. Further connections wait in the kernel's queue.
+/// Maximum number of open connections. A further connection replaces the oldest one that has not sent a request, or
+/// waits if there is none.
 const MAX_CONNECTIONS: usize = 128;
 /// Maximum size of a request's header. The body is not read.
 const MAX_HEADER_BYTES: usize = 16 << 10;
+/// Time that a new connection has to send its request before it can be dropped in favour of another.
+const MIN_IDLE: Duration = Duration::from_millis(50);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum duration of an HTTP connection, even if the client reads slowly.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay after a failed `accept`, for example because no file descriptors are free.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A listener, and the names under which clients may request its metrics, besides addresses and `localhost`.
+pub struct NamedListener {
+    pub listener: TcpListener,
+    pub names: Vec<String>,
+}
+
 /// Serves the metrics page until an error occurs. Without a listener, never returns.
-pub async fn serve(listener: Option<TcpListener>, page: Arc<Page>) -> Result<()> {
-    let Some(listener) = listener else { return std::future::pending().await };
+pub async fn serve(listener: Option<NamedListener>, page: Arc<Page>) -> Result<()> {
+    let Some(NamedListener { listener, names }) = listener else {
+        return std::future::pending().await;
+    };
+    let names: Arc<[String]> = names.into();
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let slot = Arc::clone(&slots).acquire_owned().await?;
+    let idle = Arc::new(IdleConnections::default());
+    for number in 0_u64.. {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
         };
-        let page = Arc::clone(&page);
-        tokio::spawn(async move {
-            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answer(stream, page)).await;
+        let slot = free_slot(&slots, &idle).await?;
+        let (page, names) = (Arc::clone(&page), Arc::clone(&names));
+        let of_connection = Idle { number, all: Arc::clone(&idle) };
+        let task = tokio::spawn(async move {
+            let answer = answer(stream, page, names, of_connection);
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answer).await;
             drop(slot);
         });
+        idle.list().insert(number, (Instant::now(), task.abort_handle()));
+    }
+    Ok(())
+}
+
+/// Waits for a free slot. If there is none, drops the oldest idle connection.
+async fn free_slot(slots: &Arc<Semaphore>, idle: &IdleConnections) -> Result<OwnedSemaphorePermit> {
+    loop {
+        if slots.available_permits() == 0 {
+            idle.drop_oldest();
+        }
+        let slot = Arc::clone(slots).acquire_owned();
+        if let Ok(slot) = tokio::time::timeout(MIN_IDLE, slot).await {
+            return Ok(slot?);
+        }
+    }
+}
+
+/// Connections that have not sent a request, by number, with the time since which they are open. A scrape must not wait
+/// because of them.
+#[derive(Default)]
+struct IdleConnections(Mutex<BTreeMap<u64, (Instant, AbortHandle)>>);
+
+impl IdleConnections {
+    fn list(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, AbortHandle)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn drop_oldest(&self) {
+        let mut list = self.list();
+        let oldest = list.first_entry();
+        if let Some(oldest) = oldest.filter(|oldest| oldest.get().0.elapsed() >= MIN_IDLE) {
+            oldest.remove().1.abort();
+        }
+    }
+}
+
+/// Membership of a connection in the list. Removed when the connection sends a request or closes.
+struct Idle {
+    number: u64,
+    all: Arc<IdleConnections>,
+}
+
+impl Idle {
+    fn end(&self) {
+        self.all.list().remove(&self.number);
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
 /// Answers one HTTP request. Ignores connection errors, which affect only the client.
-async fn answer(stream: TcpStream, page: Arc<Page>) {
+async fn answer(stream: TcpStream, page: Arc<Page>, names: Arc<[String]>, idle: Idle) {
     let service = service_fn(|request| {
-        let response = respond(&request, &page);
+        idle.end();
+        let response = respond(&request, &page, &names);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -61,12 +137,18 @@ async fn answer(stream: TcpStream, page: Arc<Page>) {
     let _ = connection.await;
 }
 
-fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, page: &Page, names: &[String]) -> Response<Full<Bytes>> {
     let plain = |status: StatusCode, text: &'static str| {
         let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
         *response.status_mut() = status;
         response
     };
+    if !is_for_this_host(request, names) {
+        return plain(
+            StatusCode::MISDIRECTED_REQUEST,
+            "this is not a name of this host; use its address, or pass the name to gputop with --listen NAME:PORT\n",
+        );
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         let methods = HeaderValue::from_static("GET, HEAD");
@@ -84,6 +166,25 @@ fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
         "/" => plain(StatusCode::OK, "gputop serves its metrics at /metrics\n"),
         _ => plain(StatusCode::NOT_FOUND, "not found; see /metrics\n"),
     }
+}
+
+/// Returns true if a request names this host by an address, as `localhost` or by one of `names`, or does not name it, as
+/// HTTP/1.0 allows.
+fn is_for_this_host(request: &Request<Incoming>, names: &[String]) -> bool {
+    let headers = request.headers().get_all(HOST).iter();
+    let mut named = headers.map(|value| value.to_str().unwrap_or_default().parse().ok());
+    let target = request.uri().authority();
+    target.is_none_or(|target| is_own(target, names))
+        && named.all(|host| host.is_some_and(|host: Authority| is_own(&host, names)))
+}
+
+fn is_own(host: &Authority, names: &[String]) -> bool {
+    let host = host.host();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let name = host.strip_suffix('.').unwrap_or(host);
+    address.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
 /// Returns the format that the client accepts. Prometheus requests OpenMetrics; other clients get the older format.

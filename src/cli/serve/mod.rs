@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::http::NamedListener;
 use self::page::{HostStatus, Page};
 use super::connect::{AllowedActions, PushArgs, prepare_all};
 use super::record::stop_requested;
@@ -178,7 +179,7 @@ fn sources(
 }
 
 /// Opens the port and prints its address. Warns if other hosts can reach the port.
-async fn bind(address: &str) -> Result<TcpListener> {
+async fn bind(address: &str) -> Result<NamedListener> {
     let shown = quoted(address);
     let found = address.to_socket_addrs().map(|mut found| found.next());
     let Ok(Some(resolved)) = found else {
@@ -197,7 +198,9 @@ async fn bind(address: &str) -> Result<TcpListener> {
         ));
     }
     say(&format!("gputop: serving http://{local}/metrics\n"));
-    Ok(listener)
+    let given = address.rsplit_once(':').map(|(name, _)| name.to_owned());
+    let own = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    Ok(NamedListener { listener, names: given.into_iter().chain(own).collect() })
 }
 
 /// Writes the metrics file at each interval, and stores its identity in `written`. Fails if the first attempt fails.
