@@ -112,9 +112,9 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
             Bytes(recording.recorder.bytes())
         ));
     }
-    remote::end_all();
     let frames = recording.frames;
     let finished = recording.finish();
+    remote::end_all();
     clear_progress();
     let bytes = Bytes(finished?);
     say(&format!("gputop: recorded {frames} frames to {} ({bytes})\n", path.display()));

@@ -1,5 +1,6 @@
 //! A remote host behind a command: what is shown, and what happens if the command exits, hangs or sends wrong data.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -7,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::fake_machine::{
-    self, Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until,
+    self, Guarded, RealProcess, command, dashboard, gputop, is_host, on_gpu, wait_until,
 };
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::gpu_shows;
@@ -135,6 +136,45 @@ fn unresponsive_command_ends_with_the_dashboard() {
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     wait_until("the command's end", || is_gone(command));
+}
+
+/// Returns true if a process has exited, even if its new parent has not collected its status.
+fn is_dead(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// Both the command and a process that it started ignore all signals that can be ignored, and the end of their input.
+#[test]
+fn a_command_that_ignores_signals_ends_with_its_client() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let file = tempfile::tempdir().unwrap();
+    let path = |name: &str| file.path().join(name).display().to_string();
+    let via = format!(
+        "via:trap '' TERM HUP INT PIPE; printf 'gputop-agent protocol=1 version=0.1.0\\n'; \
+         sh -c 'echo $$ > {}; while :; do sleep 1; done' & echo $$ > {}; while :; do sleep 1; done",
+        path("child"),
+        path("pid"),
+    );
+    let number = |name: &str| -> Option<Pid> {
+        Some(Pid::from_raw(fs::read_to_string(path(name)).ok()?.trim().parse().ok()?))
+    };
+    let ends = |what: &str, stop: &dyn Fn()| {
+        wait_until("the command", || number("pid").is_some() && number("child").is_some());
+        let pids = ["pid", "child"].map(|name| number(name).unwrap());
+        stop();
+        wait_until(what, || pids.iter().all(|pid| is_dead(*pid)));
+        ["pid", "child"].iter().for_each(|name| fs::remove_file(path(name)).unwrap());
+    };
+    let terminal = dashboard(&fake).args([&via]).start();
+    ends("the end with the dashboard", &|| {
+        terminal.send("q");
+        assert_eq!(terminal.wait_exit().exit_code(), 0);
+    });
+    let mut serve = gputop(["serve", "--listen", "127.0.0.1:0", &via]);
+    let serve = Guarded(serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    ends("the end with serve", &|| {
+        kill(Pid::from_raw(serve.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+    });
 }
 
 #[test]

@@ -138,11 +138,15 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         written.remove_at(path);
     }
     drop(stop);
+    let mut watchers = Vec::new();
+    while let Some(watcher) = followers.join_next().await {
+        watchers.extend(watcher);
+    }
     remote::end_all();
     let deadline = Instant::now() + FINISH_TIMEOUT;
-    while let Some(watcher) = followers.join_next().await {
+    for watcher in watchers {
         let left = deadline.saturating_duration_since(Instant::now());
-        for found in watcher.map_or_else(|_| Vec::new(), |watcher| watcher.finish(left)) {
+        for found in watcher.finish(left) {
             report(&found);
         }
     }

@@ -40,6 +40,10 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Connections are considered dead if this machine was suspended for at least this long.
 const MIN_SUSPEND: Duration = Duration::from_secs(5);
+/// Time after SIGTERM at which a connection command that has not exited is killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Interval between checks whether a command has exited.
+const EXIT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const HANG_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of the read buffer for one host. With a hundred hosts, a larger one would waste memory.
 const READ_BUFFER_BYTES: usize = 8 << 10;
@@ -105,11 +109,36 @@ fn running() -> MutexGuard<'static, Vec<Pid>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Kills all connection commands before this process exits, because some would not notice the exit.
+/// Ends all connection commands before this process exits, because some would not notice the exit. Commands that ignore
+/// SIGTERM are killed after a timeout.
 pub fn end_all() {
-    for group in &*running() {
-        let _ = killpg(*group, Signal::SIGTERM);
+    let signal_all = |signal| {
+        for group in &*running() {
+            let _ = killpg(*group, signal);
+        }
+    };
+    signal_all(Signal::SIGTERM);
+    let end = Instant::now() + KILL_TIMEOUT;
+    while !running().is_empty() && Instant::now() < end {
+        std::thread::sleep(EXIT_CHECK_INTERVAL);
     }
+    signal_all(Signal::SIGKILL);
+}
+
+/// Ends a connection command and the processes that it has started. Returns the command's exit status.
+fn end_group(child: &mut Child, group: Pid) -> Option<ExitStatus> {
+    let _ = killpg(group, Signal::SIGTERM);
+    let end = Instant::now() + KILL_TIMEOUT;
+    let mut status = None;
+    while status.is_none() && Instant::now() < end {
+        status = child.try_wait().ok()?;
+        if status.is_none() {
+            std::thread::sleep(EXIT_CHECK_INTERVAL);
+        }
+    }
+    // The group's ID is not reused while a process of the group is left. If none is left, nothing receives the signal.
+    let _ = killpg(group, Signal::SIGKILL);
+    status.or_else(|| child.wait().ok())
 }
 
 /// Starts connecting to a remote host. The source reports the connection state, and dropping it closes the connection.
@@ -152,6 +181,8 @@ struct RemoteHost {
 #[derive(Default)]
 struct State {
     group: Option<Pid>,
+    /// Time at which SIGTERM was sent to the group.
+    ended: Option<Instant>,
     last_received: Option<Instant>,
     /// Version of the remote gputop if its protocol differs. `nvidia-smi` is then used for that host.
     other_version: Option<String>,
@@ -281,6 +312,7 @@ impl RemoteHost {
         let is_dropped = {
             let mut state = self.state();
             (state.group, state.last_received) = (Some(group), Some(Instant::now()));
+            state.ended = None;
             state.wants_connection = false;
             state.is_dropped
         };
@@ -291,12 +323,10 @@ impl RemoteHost {
         let mut frames = 0;
         let reason = self.read(&mut child, known, &mut frames);
         self.writer.disconnect();
-        // Kill the remaining processes of the group before waiting for the child: until then, the group ID cannot be
-        // reused.
-        let _ = killpg(group, Signal::SIGTERM);
+        let status = end_group(&mut child, group);
         running().retain(|running| *running != group);
         self.state().group = None;
-        let status = child.wait().ok();
+        self.changed.notify_all();
         let stderr_text = stderr.map_or_else(Vec::new, StderrTail::finish);
         let is_ssh = matches!(connection.target, Target::Ssh(_));
         ConnectionOutcome {
@@ -443,6 +473,10 @@ impl RemoteHost {
         state.is_dropped = true;
         state.end();
         self.changed.notify_all();
+        let is_running = |state: &mut State| state.group.is_some();
+        let waited = self.changed.wait_timeout_while(state, KILL_TIMEOUT, is_running);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.kill();
     }
 
     fn request_connection(&self) {
@@ -461,6 +495,10 @@ impl RemoteHost {
     }
 
     fn check_timeouts(&self) {
+        let is_over = |at: &mut Instant| at.elapsed() > KILL_TIMEOUT;
+        if self.state().ended.as_mut().is_some_and(is_over) {
+            self.state().kill();
+        }
         let expected =
             Duration::from_millis(self.interval.0) * MAX_SILENT_INTERVALS + SILENCE_GRACE;
         let mut state = self.state();
@@ -482,6 +520,15 @@ impl State {
     fn end(&mut self) {
         if let Some(group) = self.group {
             let _ = killpg(group, Signal::SIGTERM);
+            self.ended.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Kills a command that has ignored SIGTERM.
+    fn kill(&mut self) {
+        self.ended = None;
+        if let Some(group) = self.group {
+            let _ = killpg(group, Signal::SIGKILL);
         }
     }
 }
