@@ -110,7 +110,7 @@ fn explained(catalogue: &Catalogue, paths: &[PathBuf]) -> Explained {
         }
         for log in found.iter().filter(|log| log.skipped_bytes > 0) {
             say(&format!(
-                "gputop: {} contains thousands of different errors; only its start and end were read, and {} in the middle were skipped\n",
+                "gputop: {} contains too many errors; only its start and end were read, and {} in the middle were skipped\n",
                 log.file,
                 Bytes(log.skipped_bytes)
             ));

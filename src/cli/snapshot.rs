@@ -137,5 +137,5 @@ pub fn read(path: &Path) -> Result<Snapshot> {
         progress: Progress::new(&name, Some(kind.len())),
     };
     let input = decompressed(reader).map_err(fault)?;
-    snapshot::read(input, kind.len()).map_err(|error| eyre!("{name}: {error}"))
+    snapshot::read(input.content, kind.len()).map_err(|error| eyre!("{name}: {error}"))
 }

@@ -183,6 +183,10 @@ pub struct LogReader<'a> {
     /// First bytes of the log, at most [`MAX_START`].
     beginning: Vec<u8>,
     max_sightings: usize,
+    /// Number of bytes of excerpts read so far, and its maximum. The rest is treated like the errors beyond
+    /// [`MAX_SIGHTINGS`].
+    read_bytes: u64,
+    max_read_bytes: u64,
     /// Most recent excerpts found after the limit for sightings was reached.
     tail: VecDeque<Excerpt>,
     /// End of the last excerpt's text for each writer, at most [`CONTEXT`] bytes. It is the context of the next excerpt
@@ -208,10 +212,18 @@ impl<'a> LogReader<'a> {
             newest: HashMap::new(),
             beginning: Vec::new(),
             max_sightings: MAX_SIGHTINGS,
+            read_bytes: 0,
+            max_read_bytes: u64::MAX,
             tail: VecDeque::new(),
             carried: HashMap::new(),
             carried_to: 0,
         }
+    }
+
+    /// Limits how many bytes of excerpts are read. Matching all signatures takes a second for about 13 MB, so a small
+    /// compressed log could take minutes.
+    pub fn set_max_read_bytes(&mut self, max_read_bytes: u64) {
+        self.max_read_bytes = max_read_bytes;
     }
 
     pub fn push(&mut self, piece: &[u8]) {
@@ -229,6 +241,7 @@ impl<'a> LogReader<'a> {
         }
         if self.is_full() {
             self.max_sightings += MAX_LAST_SIGHTINGS;
+            self.max_read_bytes = u64::MAX;
             self.read_tail();
         }
         self.findings.bytes = self.scanner.bytes;
@@ -247,6 +260,7 @@ impl<'a> LogReader<'a> {
 
     fn is_full(&self) -> bool {
         self.findings.sightings.len() >= self.max_sightings
+            || self.read_bytes >= self.max_read_bytes
     }
 
     /// Reads an excerpt. If there are already too many sightings, stores the excerpt until the end of the log instead,
@@ -294,6 +308,7 @@ impl<'a> LogReader<'a> {
     }
 
     fn read_whole(&mut self, excerpt: &Excerpt) {
+        self.read_bytes += excerpt.bytes.len() as u64;
         if excerpt.start != self.carried_to {
             self.carried.clear();
         }

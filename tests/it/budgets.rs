@@ -626,6 +626,10 @@ fn logs_stay_within_the_budget() {
             let frame = "  File \"/a.py\", line 1, in f\n    x\n";
             format!("Traceback (most recent call last):\n{}", frame.repeat(100_000)).into_bytes()
         }),
+        (
+            "the same failure, packed",
+            zstd::bulk::compress(oom.repeat(1_000_000).as_bytes(), 3).unwrap(),
+        ),
         ("blanks, packed", zstd::bulk::compress(&vec![b' '; 60_000_000], 3).unwrap()),
     ];
     for (name, log) in logs {

@@ -4,12 +4,16 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-use crate::cli::decompress::decompressed;
+use crate::cli::decompress::{Decompressed, decompressed};
 use crate::cli::progress::Progress;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
 const CHUNK_BYTES: usize = 1 << 20;
+/// Maximum size of the errors read in a compressed log: this many bytes, and more for each compressed byte. An error in
+/// the middle of a flood of errors adds nothing to the explanation.
+const MIN_READ_BYTES: u64 = 8 << 20;
+const READ_BYTES_PER_PACKED_BYTE: u64 = 2;
 /// Maximum number of files read from a directory; more than the number of ranks in any job.
 const MAX_FILES: usize = 4096;
 /// Maximum depth of the search for logs in a directory. torchrun writes them three levels deep:
@@ -86,14 +90,17 @@ fn read_file(
 
 fn feed(
     reader: &mut LogReader<'_>,
-    input: &mut dyn Read,
+    input: &mut Decompressed<'_>,
     progress: &mut Progress,
 ) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        match input.read(&mut chunk) {
+        match input.content.read(&mut chunk) {
             Ok(0) => return Ok(()),
             Ok(n) => {
+                if let Some(packed) = input.packed_bytes() {
+                    reader.set_max_read_bytes(MIN_READ_BYTES + packed * READ_BYTES_PER_PACKED_BYTE);
+                }
                 reader.push(&chunk[..n]);
                 progress.add(n);
             }
