@@ -116,12 +116,13 @@ pub fn nvidia_smi(data: &[u8]) {
     show(read_nvidia_smi(data), data);
 }
 
-/// Compresses plain data. Mutations of plain lines reach more code than mutations of compressed ones.
-fn packed(data: &[u8]) -> Cow<'_, [u8]> {
+/// Compresses plain data. Mutations of plain lines reach more code than mutations of compressed ones. The whole data is
+/// compressed at once, because a stream would have a larger window than an agent may use.
+pub fn packed(data: &[u8]) -> Cow<'_, [u8]> {
     if data.starts_with(ZSTD_MAGIC) {
         return data.into();
     }
-    zstd::encode_all(data, 1).map_or(data.into(), Cow::Owned)
+    zstd::bulk::compress(data, 1).map_or(data.into(), Cow::Owned)
 }
 
 /// Processes updates like a dashboard: diagnoses them, updates the app, and draws.
@@ -130,6 +131,8 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
     let mut observer = Observer::default();
     let mut stored = Vec::new();
     for update in updates {
+        // The limit of every queue depends on this size.
+        assert!(update.memory_size() >= size_of::<Update>());
         let revisions = match &update {
             Update::Hello(hello) => {
                 observer.hello(Arc::clone(hello));
@@ -138,6 +141,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
             Update::Frame(frame) => observer.frame(frame),
             Update::Event(event) => observer.event(event),
             Update::FailureMap(map) => observer.failure_map(map),
+            Update::HolderSummary(summary) => observer.holders(summary),
             Update::Stacks(_, stack) => match &**stack {
                 Ok(stack) => observer.stack(stack),
                 Err(_) => Vec::new(),

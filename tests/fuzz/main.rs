@@ -17,9 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gputop::model::event::Observation;
+use gputop::protocol::Update;
+use gputop::source::remote::read_agent_stream;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
-use targets::{TARGETS, Target, repository};
+use targets::{TARGETS, Target, packed, repository};
 
 /// Number of mutations per target without `GPUTOP_FUZZ_CASES`, enough to check that the target works.
 const DEFAULT_CASES: u64 = 300;
@@ -68,6 +71,16 @@ fn every_target_has_a_test_and_a_libfuzzer_program() {
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
         assert!(!seeds::of(name).is_empty(), "{name} has no seeds");
         assert!(!mutate::dictionary(name).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn each_line_of_the_wire_seeds_is_an_update() {
+    for seed in seeds::WIRE {
+        let updates = read_agent_stream(&packed(seed.as_bytes()));
+        assert_eq!(updates.len(), seed.lines().count(), "{seed}");
+        let is_unknown = |update: &Update| matches!(update, Update::Event(event) if matches!(event.observation, Observation::Unknown(_)));
+        assert!(!updates.iter().any(is_unknown), "{updates:?}");
     }
 }
 

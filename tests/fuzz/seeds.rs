@@ -86,6 +86,7 @@ fn wire() -> Vec<Vec<u8>> {
         seeds.push(text);
     }
     seeds.extend(recorded_lines());
+    seeds.extend(WIRE.iter().map(|text| text.as_bytes().to_vec()));
     seeds
 }
 
@@ -181,6 +182,38 @@ v GPU 1: NVIDIA H200 (UUID: GPU-2)\nv   MIG 3g.71gb     Device  0: (UUID: MIG-7)
 w |  1    2   0   0  |   142MiB / 72448MiB    | 56 |\n; 2\n\
 b 3\nu 1003.00 1763668002\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0, Disabled\ne 0\nd 0\n. 3\n\
 h 1010.00 1763668010\n";
+
+/// Hellos, and events of all kinds with the figures that the diagnosis uses.
+pub const WIRE: &[&str] = &[
+    "{\"hello\":{\"host\":\"far\",\"boot_id\":\"1\",\"agent\":\"a\",\"ticks_per_second\":100}}\n\
+     {\"hello\":{\"host\":\"far\",\"boot_id\":\"1\",\"agent\":\"a\",\"ticks_per_second\":100}}\n\
+     {\"frame\":{\"seq\":1,\"mono\":1000,\"gpus\":[{\"index\":0,\"uuid\":\"GPU-1\",\"memory\":{\"total\":100},\
+     \"processes\":[{\"pid\":7,\"process\":{\"pid\":7,\"start\":3},\"vram\":90}]}],\
+     \"processes\":{\"at\":1000,\"list\":[{\"key\":{\"pid\":7,\"start\":3},\"command\":\"python train.py\",\"rank\":0,\
+     \"job\":\"42\"}]}}}\n\
+     {\"hello\":{\"host\":\"far\",\"boot_id\":\"2\",\"reduced\":true,\"kernel\":{\"missing\":\"denied\"}}}\n",
+    "{\"event\":{\"boot_id\":\"1\",\"agent\":\"a\",\"seq\":1,\"mono\":2000,\"process\":{\"pid\":7,\"start\":3},\"gpu\":\"GPU-1\",\
+     \"observation\":{\"kind\":\"ooms\",\"before\":0,\"after\":2,\"since\":1950,\"stats\":{\"num_ooms\":2}}}}\n\
+     {\"event\":{\"seq\":2,\"mono\":2010,\"process\":{\"pid\":7,\"start\":3},\"observation\":{\"kind\":\"log\",\"first_line\":9,\
+     \"text\":\"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\\n\",\"why\":\"matched\"}}}\n\
+     {\"event\":{\"seq\":3,\"mono\":2020,\"process\":{\"pid\":7,\"start\":3},\"observation\":{\"kind\":\"gpu_at_oom\",\
+     \"memory\":{\"free\":1},\"lag\":3}}}\n\
+     {\"event\":{\"seq\":4,\"mono\":3000,\"process\":{\"pid\":7,\"start\":3},\"observation\":{\"kind\":\"exit\",\"status\":1,\
+     \"gpus\":[\"GPU-1\"],\"last\":{\"key\":{\"pid\":7,\"start\":3}},\"peak_vram\":90,\"oom\":{\"killed\":false}}}}\n",
+    "{\"event\":{\"seq\":1,\"mono\":2000,\"gpu\":\"GPU-1\",\"observation\":{\"kind\":\"xid\",\"number\":31}}}\n\
+     {\"event\":{\"seq\":2,\"mono\":2001,\"gpu\":\"GPU-1\",\"process\":{\"pid\":7,\"start\":3},\"observation\":{\"kind\":\"xid\",\
+     \"number\":31,\"pid\":7,\"text\":\"NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, Ch 00000008\"}}}\n\
+     {\"event\":{\"seq\":3,\"mono\":9000,\"gpu\":\"GPU-1\",\"observation\":{\"kind\":\"xid\",\"number\":79,\
+     \"text\":\"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\"}}}\n\
+     {\"event\":{\"seq\":4,\"mono\":9001,\"gpu\":\"GPU-1\",\"observation\":{\"kind\":\"health\",\"state\":\"lost\",\"detail\":\"x\"}}}\n",
+    "{\"event\":{\"mono\":5,\"process\":{\"pid\":7,\"start\":3},\"observation\":{\"kind\":\"exit\",\"status\":137,\"signal\":9,\
+     \"oom\":{\"killed\":true,\"evidence\":\"Killed process 7 (python) total-vm:9kB, anon-rss:8kB\"}}}}\n\
+     {\"event\":{\"mono\":6,\"process\":{\"pid\":8,\"start\":3},\"observation\":{\"kind\":\"hook\",\"what\":\"oom\",\"oom\":{\
+     \"device\":0,\"requested_bytes\":9,\"free_bytes\":1,\"limit_bytes\":10}}}}\n\
+     {\"event\":{\"mono\":7,\"process\":{\"pid\":8,\"start\":3},\"observation\":{\"kind\":\"replayed\",\"ordinal\":0}}}\n\
+     {\"event\":{\"mono\":8,\"observation\":{\"kind\":\"kept\",\"uid\":\"01kq3v7-x2c9\",\"record\":{\"schema\":1}}}}\n\
+     {\"holder_summary\":{\"process\":{\"pid\":8,\"start\":3},\"at\":6,\"allocated\":9,\"groups\":[{\"name\":\"model.w\"}]}}\n",
+];
 
 const HOOK: &[&str] = &[
     "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\", \"torch\": \"2.6.0\"}\n\

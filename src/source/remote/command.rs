@@ -591,3 +591,33 @@ fn exit_reason(status: Option<ExitStatus>, stderr_text: &[u8]) -> String {
         None => "the remote command was killed".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_hello_is_dropped() {
+        let (feed, _requests, mut source) = stream();
+        let host = RemoteHost {
+            feed,
+            writer: RequestWriter::default(),
+            interval: Millis(1_000),
+            target: Target::parse("gpu1").expect("a target"),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        let (mut known, mut frames) = (ReceivedState::default(), 0);
+        for boot_id in ["1", "1", "2", "2", "1"] {
+            let hello = Hello { boot_id: boot_id.into(), ..Hello::default() };
+            host.receive(Update::Hello(Arc::new(hello)), &mut known, &mut frames);
+        }
+        let mut boots = Vec::new();
+        while let Some(update) = source.try_next() {
+            if let Update::Hello(hello) = update {
+                boots.push(hello.boot_id.clone());
+            }
+        }
+        assert_eq!(boots, ["1", "2", "1"]);
+    }
+}
