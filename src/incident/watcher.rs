@@ -456,6 +456,18 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_diagnosis_fills_the_backlog_until_it_continues() {
+        let watcher = Watcher::start(None).expect("a thread");
+        let lock = diagnosis_lock();
+        for pid in 0..9 {
+            watcher.see(&log_update(pid, &"x".repeat(1 << 20)));
+        }
+        assert!(watcher.backlog().is_full());
+        drop(lock);
+        watcher.backlog().wait();
+    }
+
+    #[test]
     fn reads_the_failing_function_of_a_program_on_this_machine() {
         let folder = tempfile::tempdir().expect("a directory");
         let file = folder.path().join("evaluate.py");
