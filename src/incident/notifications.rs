@@ -83,17 +83,12 @@ impl Notification {
 
     /// Closes the notification, and reports why it was not sent. Once gputop exits, nothing reads `report`, so the
     /// reason is added to the notifications that were not sent.
-    pub(super) fn close(
-        self,
-        result: Result<(), String>,
-        report: &WeakResultSender,
-    ) {
+    pub(super) fn close(self, result: Result<(), String>, report: &WeakResultSender) {
         let mut state = self.all.state();
         let Some(subject) = state.open.remove(&self.id) else { return };
         if let Err(why) = result {
             let error = WatchResult::Error(format!("on_incident: {why}"));
-            let is_reported =
-                !self.is_cancelled().load(Ordering::Relaxed) && report.send(error);
+            let is_reported = !self.is_cancelled().load(Ordering::Relaxed) && report.send(error);
             if !is_reported {
                 state.lost.push(format!("{subject} ({why})"));
             }

@@ -86,12 +86,16 @@ impl Watched {
     }
 }
 
-/// Returns the anonymous memory of a process, or `None` once it has exited.
+/// Returns the anonymous memory of a process, or `None` once it has exited. During its exec, the kernel reports no memory.
 fn anonymous(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib << 10)
+    let value = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    if value("State:").is_none_or(|state| state.trim_start().starts_with(['Z', 'X'])) {
+        return None;
+    }
+    let kib =
+        value("RssAnon:").and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    Some(kib.unwrap_or(0) << 10)
 }
 
 /// Runs a subcommand to its end and returns its standard error.
