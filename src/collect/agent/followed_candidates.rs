@@ -8,6 +8,8 @@ use crate::model::{Millis, Mono, Observation, Pid, Process, ProcessKey};
 /// Time for which a candidate is followed before it uses a GPU.
 const MAX_TIME: Millis = Millis(10 * 60 * 1_000);
 const MAX_CANDIDATES: usize = 256;
+/// Maximum number of candidates of one user, so that no user can displace the programs of the others.
+const MAX_PER_USER: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct FollowedCandidates(BTreeMap<ProcessKey, FollowedCandidate>);
@@ -24,9 +26,10 @@ impl FollowedCandidates {
     /// Adds a candidate. A candidate below another one, or below a process in `listed`, is only one of its workers,
     /// such as a compiler of kernels, and is not followed. However, if the lower one has a rank and the upper one has
     /// none, the upper one is a launcher such as torchrun. It is no longer followed, because its ranks share its log.
+    /// Processes of different users do not affect each other: a user may be below another one because of `sudo`.
     pub fn add(&mut self, candidate: Candidate, listed: &[Process], found: Mono) {
         let Candidate { process, ancestors } = candidate;
-        let is_above = |one: &&Process| ancestors.contains(&one.key);
+        let is_above = |one: &&Process| one.uid == process.uid && ancestors.contains(&one.key);
         let followed = self.0.values().map(|followed| &followed.process);
         let above: Vec<&Process> = followed.chain(listed).filter(is_above).collect();
         let has_rank = |one: &Process| one.rank.get().is_some();
@@ -35,13 +38,21 @@ impl FollowedCandidates {
         }
         let launchers: Vec<ProcessKey> = above.iter().map(|launcher| launcher.key).collect();
         launchers.iter().for_each(|launcher| drop(self.0.remove(launcher)));
-        if self.0.len() >= MAX_CANDIDATES {
-            let oldest = self.0.iter().min_by_key(|(_, followed)| followed.found);
-            let oldest = oldest.map(|(key, _)| *key);
-            oldest.map(|key| self.0.remove(&key));
-        }
+        self.remove_surplus(MAX_PER_USER, |one| one.uid == process.uid);
+        self.remove_surplus(MAX_CANDIDATES, |_| true);
         let followed = FollowedCandidate { process, found, is_announced: false };
         self.0.insert(followed.process.key, followed);
+    }
+
+    /// Removes the oldest of these candidates if there are already as many as the limit.
+    fn remove_surplus(&mut self, max: usize, is_counted: impl Fn(&Process) -> bool) {
+        let counted = self.0.iter().filter(|(_, followed)| is_counted(&followed.process));
+        let counted: Vec<_> = counted.map(|(key, followed)| (followed.found, *key)).collect();
+        if counted.len() >= max
+            && let Some((_, oldest)) = counted.iter().min()
+        {
+            self.0.remove(oldest);
+        }
     }
 
     pub fn keys(&self) -> Vec<ProcessKey> {
@@ -134,7 +145,9 @@ mod tests {
     fn keeps_the_newest_until_they_use_a_gpu_or_are_old() {
         let mut candidates = FollowedCandidates::default();
         for pid in 1..=300 {
-            candidates.add(candidate(pid, None, &[]), &[], Mono(u64::from(pid)));
+            let mut candidate = candidate(pid, None, &[]);
+            candidate.process.uid = Some(pid % 5);
+            candidates.add(candidate, &[], Mono(u64::from(pid)));
         }
         let pids = |candidates: &FollowedCandidates| {
             candidates.keys().iter().map(|key| key.pid.0).collect::<Vec<_>>()
@@ -142,6 +155,24 @@ mod tests {
         assert_eq!(pids(&candidates), (45..=300).collect::<Vec<_>>());
         candidates.retain(&[key(299)], Mono(297 + MAX_TIME.0));
         assert_eq!(pids(&candidates), [298, 300]);
+    }
+
+    #[test]
+    fn no_user_affects_the_programs_of_another() {
+        let mut candidates = FollowedCandidates::default();
+        let of_user = |uid, mut candidate: Candidate| {
+            candidate.process.uid = Some(uid);
+            candidate
+        };
+        candidates.add(of_user(1, candidate(1, None, &[])), &[], Mono(0));
+        // Neither as the worker of a program nor as a rank of a launcher.
+        candidates.add(of_user(2, candidate(2, None, &[1])), &[], Mono(1));
+        candidates.add(of_user(2, candidate(3, Some(0), &[1])), &[], Mono(2));
+        for pid in 4..=300 {
+            candidates.add(of_user(2, candidate(pid, None, &[])), &[], Mono(u64::from(pid)));
+        }
+        let pids: Vec<u32> = candidates.keys().iter().map(|key| key.pid.0).collect();
+        assert_eq!(pids, [1].into_iter().chain(237..=300).collect::<Vec<_>>());
     }
 
     #[test]
