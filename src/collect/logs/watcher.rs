@@ -27,8 +27,15 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// released its GPU.
 const UNLISTED_LIMIT: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
+/// Number of followed logs from which no log of a candidate is added. The others are reserved for the processes that
+/// use a GPU.
+const MAX_LOGS_WITH_CANDIDATES: usize = MAX_LOGS / 4 * 3;
+/// Maximum number of logs of one candidate. The output of most programs goes to one or two.
+const MAX_LOGS_PER_CANDIDATE: usize = 4;
 /// Maximum number of concurrent searches for logs, including hung ones.
 const MAX_SEARCHES: usize = 16;
+/// Number of concurrent searches from which none for a candidate is started.
+const MAX_SEARCHES_WITH_CANDIDATES: usize = MAX_SEARCHES / 2;
 /// Maximum time for a log's thread to respond to a view request. After that, the log is considered hung.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of pending view requests per log.
@@ -72,7 +79,11 @@ impl LoggedProcess {
     fn is_search_due(&self, now: Mono) -> bool {
         let is_due = match self.found_at {
             None => true,
-            Some(at) => self.logs.is_empty() && now.since(at) >= FIND_INTERVAL,
+            // Search once for a candidate, because any user can start many, and the search for a pipe's readers is
+            // expensive.
+            Some(at) => {
+                self.logs.is_empty() && !self.is_candidate && now.since(at) >= FIND_INTERVAL
+            }
         };
         is_due && !self.is_being_found && !self.exited
     }
@@ -247,7 +258,10 @@ impl Watcher {
 
     fn start_searches(&mut self, now: Mono) {
         for (&key, watched) in &mut self.processes {
-            if !watched.is_search_due(now) {
+            let running = Arc::strong_count(&self.searches) - 1;
+            if !watched.is_search_due(now)
+                || watched.is_candidate && running >= MAX_SEARCHES_WITH_CANDIDATES
+            {
                 continue;
             }
             let (settings, commands) = (Arc::clone(&self.settings), self.commands.clone());
@@ -285,8 +299,14 @@ impl Watcher {
     fn attach(&mut self, key: ProcessKey, found: FoundLog) -> Result<(), Missing> {
         let (id, from) = (found.id, found.from);
         if !self.logs.contains_key(&id) {
-            if self.logs.len() >= MAX_LOGS {
-                let why = format!("already following the maximum of {MAX_LOGS} logs");
+            let watched = self.processes.get(&key);
+            let candidate = watched.filter(|watched| watched.is_candidate);
+            if candidate.is_some_and(|candidate| candidate.logs.len() >= MAX_LOGS_PER_CANDIDATE) {
+                return Ok(());
+            }
+            let max = if candidate.is_some() { MAX_LOGS_WITH_CANDIDATES } else { MAX_LOGS };
+            if self.logs.len() >= max {
+                let why = format!("already following the maximum of {max} logs");
                 return Err(Missing::new(Reason::NotRead, why));
             }
             let log = Log::new(found.name, found.origin, found.content, now_mono());
@@ -497,4 +517,52 @@ fn not_followed() -> Missing {
 
 fn not_answering() -> Missing {
     Missing::new(Reason::NotRead, "the file system that holds the log is not responding")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tail::{LogLocation, Tail};
+    use super::*;
+    use crate::model::event::LogOrigin;
+
+    #[test]
+    fn candidates_are_searched_once() {
+        let mut process = LoggedProcess { is_candidate: true, ..LoggedProcess::default() };
+        assert!(process.is_search_due(Mono(0)));
+        process.found_at = Some(Mono(0));
+        assert!(!process.is_search_due(Mono(FIND_INTERVAL.0)));
+        process.is_candidate = false;
+        assert!(process.is_search_due(Mono(FIND_INTERVAL.0)));
+    }
+
+    #[test]
+    fn candidates_leave_room_for_the_logs_of_processes_on_a_gpu() {
+        let (commands, _inbox) = mpsc::channel();
+        let mut watcher = Watcher {
+            settings: Arc::new(Settings::new("/proc".as_ref(), None, None)),
+            report: Arc::new(|_| {}),
+            commands,
+            processes: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            searches: Arc::default(),
+        };
+        // Each log is a terminal of its own, but all have the same content.
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let log = |number| {
+            let path = file.path().to_owned();
+            let owners = vec![nix::unistd::geteuid().as_raw()];
+            let location = LogLocation::Path { path, owners, reader: None };
+            let open = location.open().expect("an open file");
+            let content = Box::new(Tail::new(location, open, 0, now_mono()));
+            let (name, origin) = (String::new(), LogOrigin::Pane);
+            FoundLog { id: LogId::Terminal(0, number), name, origin, content, from: None }
+        };
+        let candidates: Vec<ProcessKey> = (1..=512).map(|pid| ProcessKey::new(pid, 1)).collect();
+        watcher.follow_candidates(&candidates);
+        let attached = candidates.iter().map(|key| watcher.attach(*key, log(key.pid.0.into())));
+        assert_eq!(attached.filter(Result::is_ok).count(), MAX_LOGS_WITH_CANDIDATES);
+        let process = ProcessKey::new(1_000, 1);
+        watcher.watch(&[process]);
+        assert!(watcher.attach(process, log(1_000)).is_ok());
+    }
 }
