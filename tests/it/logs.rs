@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +28,8 @@ use crate::support::fake_nvml::FakeNvml;
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    \
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
     capacity of 23.69 GiB of which 1.06 GiB is free.\n";
+
+const NOBODY: u32 = 65_534;
 
 /// The log follower and its reports so far.
 struct LogFollower {
@@ -266,6 +268,36 @@ fn piped_output_is_read_from_the_file_of_tee() {
 }
 
 #[test]
+fn only_a_few_logs_of_a_candidate_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut candidate = Command::new("cat");
+    candidate.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut candidate = Guarded(candidate.spawn().unwrap());
+    // Each of two readers copies its input to four files.
+    let reader = |name: &str, input: Stdio| {
+        let script = "exec 4>$0.4 5>$0.5 6>$0.6 7>$0.7; echo; read line";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(dir.path().join(name)).stdin(input).stdout(Stdio::piped());
+        let mut reader = Guarded(command.spawn().unwrap());
+        let opened = reader.0.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
+        assert_eq!(opened, 1);
+        reader
+    };
+    let stdout = candidate.0.stdout.take().unwrap().into();
+    let stderr = candidate.0.stderr.take().unwrap().into();
+    let _readers = [reader("out", stdout), reader("err", stderr)];
+    let key = key_of(candidate.0.id());
+    let logs_of = |follow: fn(&Logs, ProcessKey)| {
+        let followed = LogFollower::start();
+        follow(&followed.logs, key);
+        followed.wait_attached(key);
+        followed.view(key).sources.len()
+    };
+    assert_eq!(logs_of(|logs, key| logs.watch(&[key])), 8);
+    assert_eq!(logs_of(|logs, key| logs.follow(&[key])), 4);
+}
+
+#[test]
 fn output_to_dev_null_is_reported_as_such() {
     let followed = LogFollower::start();
     let nowhere = echo_process(|command| {
@@ -340,6 +372,27 @@ impl Growing {
     fn write(&self, text: &str) {
         let mut file = File::options().append(true).open(&self.file).unwrap();
         file.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_the_process_cannot_write_is_not_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    fs::write(&file, OOM).unwrap();
+    // O_PATH needs no permission for the file, so that the file may belong to anyone.
+    for flags in [nix::libc::O_PATH, nix::libc::O_RDONLY] {
+        let open = File::options().read(true).custom_flags(flags).open(&file).unwrap();
+        let process = echo_process(|command| {
+            command.stdout(open).stderr(Stdio::null());
+        });
+        let key = key_of(process.0.id());
+        let followed = LogFollower::start();
+        followed.logs.watch(&[key]);
+        followed.wait_attached(key);
+        let view = followed.view(key);
+        let why = format!("{view:?}");
+        assert!(view.sources.is_empty() && why.contains("did not open it for writing"), "{why}");
     }
 }
 
@@ -419,7 +472,6 @@ fn only_own_regular_files_are_followed_by_name() {
 /// read.
 #[test]
 fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
-    const NOBODY: u32 = 65_534;
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -859,16 +911,22 @@ fn process_with_unread_pipe(root: &Path, environ: &str, cgroup: &str) -> (Guarde
     let process = echo_process(|command| {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
     });
+    let key = in_proc(root, &process, environ, cgroup);
+    (process, key)
+}
+
+/// Adds a process to a fake /proc.
+fn in_proc(root: &Path, process: &Guarded, environ: &str, cgroup: &str) -> ProcessKey {
     let key = key_of(process.0.id());
     let real = Path::new("/proc").join(key.pid.to_string());
     let dir = root.join(key.pid.to_string());
     fs::create_dir(&dir).unwrap();
-    for name in ["fd", "stat"] {
+    for name in ["fd", "fdinfo", "stat", "status"] {
         std::os::unix::fs::symlink(real.join(name), dir.join(name)).unwrap();
     }
     fs::write(dir.join("environ"), environ).unwrap();
     fs::write(dir.join("cgroup"), cgroup).unwrap();
-    (process, key)
+    key
 }
 
 #[test]
@@ -918,6 +976,25 @@ fn slurms_output_file_is_found_by_the_job() {
     let reported = followed.wait_text("Tried to allocate");
     assert_eq!((reported.process, reported.excerpt.origin), (Some(key), LogOrigin::Slurm));
     assert_eq!(reported.excerpt.text, OOM);
+}
+
+#[test]
+fn a_job_of_another_user_leads_to_no_file_of_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("slurm-1.out"), OOM).unwrap();
+    let process = echo_process(|command| {
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).uid(NOBODY);
+    });
+    let environ = format!("SLURM_JOB_ID=1\0SLURM_SUBMIT_DIR={}\0", root.path().display());
+    // Root owns the directory in /proc, as for a process that is not dumpable.
+    let key = in_proc(root.path(), &process, &environ, "0::/\n");
+    let followed = LogFollower::with(|settings| settings.proc_root = root.path().into());
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    assert!(followed.view(key).sources.is_empty());
 }
 
 #[test]

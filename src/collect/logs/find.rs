@@ -371,7 +371,7 @@ impl<'a> Process<'a> {
         let path = PathBuf::from(folder).join(name);
         let location = LogLocation::Path {
             path: path.clone(),
-            owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
+            owners: vec![self.owner().ok()?.user],
             reader: None,
         };
         self.open(&path, LogOrigin::Slurm, location).ok()
@@ -396,6 +396,9 @@ fn unreadable(stream: &str, target: &Path, error: &NoFile) -> Missing {
             Missing::new(Reason::Unsupported, format!("{stream} is a socket"))
         }
         NoFile::Kind(_) => Missing::new(Reason::Unsupported, format!("{stream} is {shown}")),
+        NoFile::NotWritten => {
+            Missing::new(Reason::Unsupported, format!("{stream} is {shown}, but {error}"))
+        }
         NoFile::Owner(_) | NoFile::NotOfProcess(_) => {
             Missing::new(Reason::Denied, format!("{stream}, {shown}: {error}"))
         }

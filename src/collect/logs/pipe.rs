@@ -4,12 +4,16 @@
 //! same user, or all processes if gputop runs as root. The search has a time limit, and runs only once, when a process
 //! is first watched.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::libc::{O_ACCMODE, O_PATH, O_RDONLY};
+
 use super::Settings;
+use crate::collect::process::nul_list;
 use crate::model::units::Pid;
 
 const MAX_PROCESSES: usize = 32_768;
@@ -29,6 +33,21 @@ impl Descriptor {
     /// `/proc`.
     pub fn has_access(&self, permission: u32) -> bool {
         fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
+    }
+
+    /// Returns true if the descriptor with this link is open for writing and refers to this inode. Both come from one
+    /// read of `fdinfo`, because the process may replace its descriptor at any time. Kernels before 5.14 report no
+    /// inode.
+    pub fn is_written(link: &Path, inode: u64) -> io::Result<bool> {
+        let number = link.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let process = link.ancestors().nth(2).ok_or(io::ErrorKind::InvalidInput)?;
+        let info = nul_list::read(File::open(process.join("fdinfo").join(number))?)?;
+        let info = String::from_utf8_lossy(&info);
+        let value = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        let flags = value("flags:").and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        let flags = flags.ok_or(io::ErrorKind::InvalidData)?;
+        let is_same = value("ino:").is_none_or(|ino| ino.trim().parse() == Ok(inode));
+        Ok(is_same && flags & O_PATH == 0 && flags & O_ACCMODE != O_RDONLY)
     }
 }
 

@@ -19,6 +19,7 @@ use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::content::LogContent;
+use super::pipe::Descriptor;
 use crate::collect::process::stat::start_time;
 use crate::model::{Millis, Mono, ProcessKey};
 use crate::open_files::{LongLivedFile, room_for};
@@ -87,6 +88,8 @@ pub enum NoFile {
     Owner(u32),
     #[error("it belongs to user {0}, not to the owner of the process")]
     NotOfProcess(u32),
+    #[error("the process did not open it for writing")]
+    NotWritten,
 }
 
 impl LogLocation {
@@ -119,8 +122,16 @@ impl LogLocation {
         room_for(LongLivedFile::Log, &file)?;
         let metadata = file.metadata()?;
         self.check(&metadata)?;
+        self.check_access(&metadata)?;
         self.check_process()?;
         Ok((file, metadata))
+    }
+
+    /// Checks that the process opened this file for writing. With `O_PATH`, a process can have a file as its standard
+    /// output that it can neither read nor write, and root would read that file for it.
+    fn check_access(&self, metadata: &Metadata) -> Result<(), NoFile> {
+        let Self::Descriptor { link, .. } = self else { return Ok(()) };
+        if Descriptor::is_written(link, metadata.ino())? { Ok(()) } else { Err(NoFile::NotWritten) }
     }
 
     fn metadata(&self) -> io::Result<Metadata> {
