@@ -25,6 +25,9 @@ use crate::open_files::restore_in;
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_STDERR: usize = 4 << 10;
+/// Maximum number of bytes of standard error to read at a time: what a pipe holds. A command that writes faster than
+/// gputop reads would otherwise never be killed.
+const MAX_READ: usize = 64 << 10;
 
 /// The result of running the `on_incident` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,12 +161,14 @@ impl StderrText {
     fn read(&mut self, child: &mut Child) {
         let Some(stderr) = child.stderr.as_mut().filter(|_| self.can_read) else { return };
         let mut chunk = [0; 1024];
-        loop {
+        let mut done = 0;
+        while done < MAX_READ {
             match stderr.read(&mut chunk) {
                 Ok(0) => self.can_read = false,
                 Ok(n) => {
                     let room = MAX_STDERR.saturating_sub(self.text.len());
                     self.text.extend_from_slice(&chunk[..n.min(room)]);
+                    done += n;
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -178,5 +183,29 @@ impl StderrText {
         let lines = self.text.split(|byte| *byte == b'\n');
         let last = lines.map(<[u8]>::trim_ascii).rfind(|line| !line.is_empty());
         last.map_or_else(String::new, |line| format!(": {}", visible(line, 200)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn reads_a_part_of_standard_error_that_never_ends() {
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let mut child = Command::new("true").spawn().expect("a process");
+            let endless = File::open("/dev/zero").expect("an endless file");
+            child.stderr = Some(OwnedFd::from(endless).into());
+            let mut stderr = StderrText::of(&child);
+            stderr.read(&mut child);
+            let _ = child.wait();
+            sender.send(stderr.text.len())
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(MAX_STDERR));
     }
 }
