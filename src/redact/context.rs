@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::call::{bracketed, called, identified_by, inserted, protocol_login};
 use super::flag;
+use super::harmless;
 use super::markup::{is_cell, markup, tags, value_attribute};
 use super::name::{self, Sensitivity};
 use super::prose;
@@ -54,7 +55,9 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         done = name.end;
         quotes.advance(text, name.start);
         let value = scheme_value(text, &name).or_else(|| value_of(text, &name, quotes.open));
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
+        let is_shown =
+            |value: &Range<usize>| value.is_empty() || harmless::is_placeholder(text, value);
+        if let Some(value) = value.filter(|value| !is_shown(value)) {
             done = done.max(value.end);
             hidden.push(value);
         }
@@ -88,7 +91,12 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
             && !value::is_word(credentials)
     };
     let is_hidden = match is_bearer {
-        true => !value::is_predicate(credentials) && !value::is_reference(credentials),
+        // `WWW-Authenticate: Bearer realm="…"`
+        true => {
+            !value::is_predicate(credentials)
+                && !value::is_reference(credentials)
+                && ![&b"realm="[..], b"scope=", b"error="].iter().any(|p| credentials.starts_with(p))
+        }
         false => is_base64(),
     };
     (start > name.end && is_hidden && !credentials.starts_with(b"-")).then_some(value)
@@ -136,6 +144,7 @@ fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensi
     let with_words = name::sensitivity(&text[phrase.clone()]);
     let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass");
     match (alone, with_words) {
+        (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
         (Sensitivity::Secret, with_words) if depends_on_words => with_words,
         (_, Sensitivity::Secret) => Sensitivity::Secret,
         (alone, _) => alone,
@@ -205,6 +214,7 @@ fn linked_value(
     let is_same = !is_quoted && bare.eq_ignore_ascii_case(&text[name.clone()]);
     if is_other
         || is_same
+        || is_vocabulary(text, name, &value)
         || is_expression
         || value::is_reference(bare)
         || is_number(&text[name.clone()], bare)
@@ -270,6 +280,16 @@ fn is_number(name: &[u8], value: &[u8]) -> bool {
     is_number && (name.ends_with(b"token") || name == b"pass")
 }
 
+/// Returns true for a token of a language model: `'pass', '##word'`, `token=' Paris' logprob=-0.1`.
+fn is_vocabulary(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> bool {
+    const MAX_SCORE: usize = 32;
+    let begins = |piece: &str| text[value.clone()].starts_with(piece.as_bytes());
+    let rest = &text[value.end..text.len().min(value.end + MAX_SCORE)];
+    let has = |score: &str| memchr::memmem::find(rest, score.as_bytes()).is_some();
+    ["##", "Ġ", "▁"].into_iter().any(begins)
+        || (text[name.clone()].ends_with(b"token") && ["prob", "score", "rank=", " id="].into_iter().any(has))
+}
+
 /// Returns true in a list, as opposed to the arguments of a call: `['HF_HOME', 'HF_TOKEN', 'LANG']`.
 fn is_in_list(text: &[u8], at: usize) -> bool {
     let before = &text[at.saturating_sub(MAX_TAGS)..at];
@@ -307,6 +327,11 @@ fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
 fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     let closed = skip(text, name.end, b"\\\"'`])}*");
     let closing = &text[name.end..closed];
+    // `input[type=password]:focus` in a style sheet
+    let before = text[..name.start].strip_suffix(b"\"").unwrap_or(&text[..name.start]);
+    if closing.contains(&b']') && before.ends_with(b"[type=") {
+        return None;
+    }
     let is_quoted = closing.iter().any(|b| b"\"'`".contains(b));
     let start = skip(text, closed, b" \t");
     if text[start..].starts_with(b"...") {
@@ -321,7 +346,10 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`
         let end = skip(text, end, b"*_");
-        let end = tags(text, end).unwrap_or(end);
+        let end = match harmless::is_placeholder(text, &(end..end)) {
+            true => end,
+            false => tags(text, end).unwrap_or(end),
+        };
         let end = skip(text, end, b" \t");
         return Some((Link::Sign, after_line_break(text, name, end)));
     }
@@ -363,7 +391,8 @@ fn after_note(text: &[u8], start: usize) -> usize {
     const MAX_NOTE: usize = 40;
     let close = match text.get(start) {
         Some(b'[') => b']',
-        Some(b'(') => b')',
+        // `def get_token(self):` is a function.
+        Some(b'(') if text[..start].ends_with(b" ") => b')',
         _ => return start,
     };
     let note = &text[start..text.len().min(start + MAX_NOTE)];

@@ -83,17 +83,27 @@ const VOCABULARY: &[&str] = &[
 
 /// Words before `pass` that denote a pass over data, and words that end in it, but have nothing to do with a password.
 const RUNS: &[&str] = &[
+    "analysis",
     "askpass",
     "backward",
     "bypass",
+    "compiler",
     "compass",
+    "decode",
     "encompass",
     "first",
+    "fusion",
     "forward",
+    "lowering",
     "multi",
+    "optimization",
+    "prefill",
+    "render",
+    "running",
     "second",
     "single",
     "surpass",
+    "transform",
     "third",
 ];
 
@@ -160,6 +170,7 @@ fn of_words(words: &[String]) -> Sensitivity {
     let is_ordinary = match last {
         "token" => VOCABULARY.contains(&before),
         "pass" => RUNS.contains(&before),
+        "secret" | "secrets" => ["existing", "pull"].contains(&before),
         last => RUNS.contains(&last),
     };
     let is_secret = match last {

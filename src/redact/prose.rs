@@ -236,7 +236,9 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
     if is_one_of(before, SETTERS) || is_netrc {
         true
     } else if line.is_empty() && is_last && (is_compound || is_apart) {
-        !bytes.is_empty()
+        // `GITHUB_TOKEN Permissions` is a heading.
+        let is_title = value::is_word(bytes) && bytes[0].is_ascii_uppercase();
+        !bytes.is_empty() && !(is_title && name_text.iter().all(|b| !b.is_ascii_lowercase()))
     } else if word.is_quoted {
         let is_name = is_compound || NameKind::of(name_text) == NameKind::Password;
         let can_be_secret = !bytes.contains(&b' ')

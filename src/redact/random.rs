@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::harmless;
 use super::value::{self, MIN_RANDOM, MIN_RANDOM_RUN};
 
 /// Maximum length of a token that is judged. The rest of a longer one is judged as another token.
@@ -51,6 +52,7 @@ fn secret(text: &[u8], token: &Range<usize>) -> Option<Range<usize>> {
     let is_secret = is_long
         && value::is_random(&bytes[name..])
         && !is_path(bytes, before)
+        && !harmless::is_public(text, &(token.start + name..token.end))
         && !is_digest(bytes, before)
         // Mangled names, and public keys of SSH.
         && !bytes.starts_with(b"_Z")
@@ -88,7 +90,7 @@ fn is_path(token: &[u8], before: &[u8]) -> bool {
 /// Returns true for `sha256:…`, `sha512-…`, `SHA256:…` and `md5=…`.
 fn is_digest(token: &[u8], before: &[u8]) -> bool {
     const ALGORITHMS: &[&str] =
-        &["sha1", "sha256", "sha384", "sha512", "md5", "blake2b", "blake3", "crc32c"];
+        &["sha1", "sha256", "sha384", "sha512", "md5", "blake2b", "blake3", "crc32c", "h1"];
     let is_algorithm = |name: &[u8]| {
         ALGORITHMS.iter().any(|known| {
             name.len() >= known.len()

@@ -186,11 +186,17 @@ pub fn is_predicate(word: &[u8]) -> bool {
         "unsupported", "used", "using", "valid", "value", "very", "weak", "what", "when", "where", "which",
         "why", "will", "with", "within", "without", "wrong", "yet", "you", "your",
     ];
+    /// The same in German, Spanish and French.
+    const FOREIGN: &[&str] = &[
+        "abgelaufen", "caducada", "correcta", "erforderlich", "expirada", "falsch", "gesetzt", "incorrecta", "incorrecto",
+        "leer", "nicht", "obligatoire", "obligatoria", "requerida", "zu",
+    ];
     let lower = word.to_ascii_lowercase();
     let ends = |ending: &[u8]| (5..15).contains(&lower.len()) && lower.ends_with(ending);
     let is_lower = word.iter().all(u8::is_ascii_alphabetic);
     is_lower
-        && (PREDICATES.binary_search_by(|known| known.as_bytes().cmp(lower.as_slice())).is_ok()
+        && (FOREIGN.iter().any(|known| known.as_bytes() == lower)
+            || PREDICATES.binary_search_by(|known| known.as_bytes().cmp(lower.as_slice())).is_ok()
             || [&b"ed"[..], b"ing", b"able", b"ible", b"ly", b"ful"].into_iter().any(ends))
 }
 
