@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity};
-use super::{tool, value};
+use super::{harmless, tool, value};
 
 /// Maximum number of words of a command line in text, and of bytes before the name of its program.
 const MAX_WORDS: usize = 128;
@@ -48,6 +48,8 @@ struct Programs {
     /// Keys of Weights & Biases look like commits.
     names_wandb: bool,
     names_vcs: bool,
+    /// Arguments are patterns or the names of packages, such as `pass`.
+    takes_words: bool,
     /// `/p:` sets a property.
     names_msbuild: bool,
     /// `-p` is a database, a partition or a port, and `-u` no user.
@@ -60,7 +62,11 @@ impl Programs {
         for word in words {
             match base_name(word) {
                 b"wandb" => programs.names_wandb = true,
-                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" => programs.names_vcs = true,
+                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" | b"gpg" | b"gpg2" | b"apt-key" => {
+                    programs.names_vcs = true;
+                }
+                b"apt" | b"apt-get" | b"apk" | b"brew" | b"dnf" | b"grep" | b"pacman" | b"pip"
+                | b"rg" | b"yum" | b"zypper" => programs.takes_words = true,
                 b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
                 b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
                 | b"python" | b"python3" | b"sbatch" | b"srun" | b"ssh" | b"torchrun" => {
@@ -118,7 +124,10 @@ impl<'a> Before<'a> {
         if word.is_empty() || (self.kind != Kind::Arguments && value::is_reference(word)) {
             return None;
         }
-        after_named_flag(self.last, word, self.kind != Kind::Text)
+        // `-e HF_TOKEN` passes a variable on.
+        let is_passed_on = matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset");
+        after_named_flag(self.last, word, self.kind != Kind::Text && !is_passed_on)
+            .filter(|_| !harmless::is_reference_to_secret(word))
             .or_else(|| after_slash_flag(word).filter(|_| !self.programs.names_msbuild))
             .or_else(|| self.login_start(word))
             .or_else(|| self.is_password(word).then_some(0))
@@ -173,6 +182,7 @@ impl<'a> Before<'a> {
             || (self.kind != Kind::Text
                 && (self.last.ends_with(b"=") || name.starts_with(b"pass")));
         (is_value || is_set)
+            && !self.programs.takes_words
             && !starts_with_dash(name)
             && !is_flag_like(word)
             && name::sensitivity(name) == Sensitivity::Secret
@@ -224,6 +234,7 @@ impl<'a> Before<'a> {
         let is_secret = || value::is_strong(word) || (value::looks_secret(word) && !is_hash);
         self.kind != Kind::Text
             && !self.programs.names_vcs
+            && !harmless::is_public(word, &(0..word.len()))
             && !word.iter().any(|b| b"/.=:,".contains(b))
             && (value::is_random(word) || (is_short_flag && is_secret()))
     }

@@ -43,7 +43,10 @@ pub fn is_placeholder(text: &[u8], range: &Range<usize>) -> bool {
         _ => start,
     };
     let rest = &text[start..text.len().min(start + MAX_PLACEHOLDER)];
-    is_mask(value) || is_kind(value) || is_elsewhere(value) || begins_in_brackets(rest)
+    // `{token}` of which the range excludes the closing bracket
+    let with_bracket = rest.get(..value.len() + 1).unwrap_or(value);
+    is_elsewhere(with_bracket)
+        || is_mask(value) || is_kind(value) || is_elsewhere(value) || begins_in_brackets(rest)
 }
 
 /// Returns the value after the name of an authentication scheme or a user: `Bearer $TOKEN`, `ana:****`.
@@ -78,14 +81,18 @@ fn is_kind(value: &[u8]) -> bool {
     KINDS.iter().any(|kind| kind.as_bytes() == word)
 }
 
+/// Returns true for arguments that refer to a secret: `--secret id=hf,src=/run/hf`, `--token env:HF_TOKEN`.
+pub fn is_reference_to_secret(word: &[u8]) -> bool {
+    REFERENCES.iter().any(|reference| word.starts_with(reference.as_bytes()))
+}
+
 fn is_elsewhere(value: &[u8]) -> bool {
     let value = value.trim_ascii();
-    let begins = |prefix: &&str| value.starts_with(prefix.as_bytes());
     let is_named = |open: &[u8], close: &[u8]| {
         value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).is_some_and(is_identifier)
     };
     is_reference(value)
-        || REFERENCES.iter().any(begins)
+        || is_reference_to_secret(value)
         || is_named(b"{", b"}")
         || is_named(b"#{", b"}")
         || is_named(b"${", b"}")
@@ -174,4 +181,30 @@ pub fn is_cache_key(text: &[u8], name: &Range<usize>) -> bool {
     let line = memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..]);
     text[name.clone()].ends_with(b"key")
         && memchr::memmem::find(&line.to_ascii_lowercase(), b"cache").is_some()
+}
+
+/// Returns true for a cookie that holds only settings: `theme=dark; Path=/`.
+pub fn are_settings(cookie: &[u8]) -> bool {
+    const SETTINGS: &[&str] = &[
+        "color-mode", "color_mode", "consent", "cookie_consent", "cookieconsent", "currency", "dark_mode", "domain", "expires", "httponly",
+        "lang", "language", "locale", "max-age", "path", "priority", "samesite", "secure", "theme", "timezone", "tz",
+    ];
+    cookie.split(|b| *b == b';').all(|pair| {
+        let name = pair.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii();
+        SETTINGS.iter().any(|setting| name.eq_ignore_ascii_case(setting.as_bytes()))
+    })
+}
+
+/// Returns true for the path of a file with credentials: `credentials=/root/.smb`.
+pub fn is_file_of(name: &[u8], value: &[u8]) -> bool {
+    const FILES: &[&str] = &["cookie", "cookies", "credential", "credentials", "creds", "secrets"];
+    let lower = name.to_ascii_lowercase();
+    let is_part = |b: &u8| b.is_ascii_alphanumeric() || b"/._-".contains(b);
+    let is_path = [&b"/"[..], b"~/", b"./"].iter().any(|root| value.starts_with(root));
+    let length = value.iter().take_while(|b| is_part(b)).count();
+    is_path
+        && value[..length].iter().filter(|b| **b == b'/').count() > 1
+        && value.get(length).is_none_or(|b| b",;: ".contains(b))
+        && !super::value::is_random(&value[..length])
+        && FILES.iter().any(|file| lower.ends_with(file.as_bytes()))
 }

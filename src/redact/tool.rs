@@ -216,6 +216,7 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
                 let mut positional = rest.iter().enumerate().filter(|(_, word)| {
                     !is_flag(word)
                         && !is_url(word)
+                        && !is_setting(word)
                         && (separator.is_empty() || start(word).is_some())
                 });
                 let token = positional
@@ -247,4 +248,10 @@ fn matches(element: &str, word: &[u8]) -> bool {
 
 fn is_flag(word: &[u8]) -> bool {
     (word.starts_with(b"-") && word.len() > 1) || word.starts_with(b"/user:")
+}
+
+/// Returns true for `role=ml`.
+fn is_setting(word: &[u8]) -> bool {
+    let name = word.iter().take_while(|b| b.is_ascii_lowercase() || **b == b'_').count();
+    name > 0 && word.get(name) == Some(&b'=') && word[name + 1..].iter().any(|b| *b != b'=')
 }
