@@ -273,8 +273,12 @@ fn is_number_or_path(word: &[u8]) -> bool {
 
 /// Handles `/p:SECRET` for Windows programs. `/p:/data` is a volume and is not redacted.
 fn after_slash_flag(word: &[u8]) -> Option<usize> {
-    let value = word.strip_prefix(b"/p:").or_else(|| word.strip_prefix(b"/P:"))?;
-    (!value.is_empty() && !value.starts_with(b"/")).then_some(3)
+    let colon = memchr::memchr(b':', word.strip_prefix(b"/")?)?;
+    let (name, value) = (word[1..=colon].to_ascii_lowercase(), &word[colon + 2..]);
+    let takes_secret = name == b"p"
+        || name.starts_with(b"passw")
+        || name::sensitivity(&name) == Sensitivity::Secret;
+    (takes_secret && !value.is_empty() && !value.starts_with(b"/")).then_some(colon + 2)
 }
 
 /// Finds secrets in the lines of a text that contain a command line.

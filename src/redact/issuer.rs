@@ -26,7 +26,7 @@ const FORMATS: &[Formats] = &[
     formats(&[
         "A3T", "ABIA", "ABSK", "ACCA", "AKIA", "AKID", "AKLT", "ASIA", "CLOJARS_", "EZAK", "EZTK", "GR1348941", "LTAI", "ZXlK", "api_org_", "doo_v1_",
         "dop_v1_", "dor_v1_", "duffel_live_", "duffel_test_", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "glc_",
-        "gsk_", "hf_", "lin_api_", "lin_oauth_", "live_", "nvapi-", "npm_", "ntn_", "phc_", "phx_", "pnb_", "pnu_",
+        "gsk_", "hf_", "lin_api_", "lin_oauth_", "nvapi-", "npm_", "ntn_", "phc_", "phx_", "pnb_", "pnu_",
         "r8_", "rdme_", "rk_live_", "rk_test_", "rubygems_", "sbp_", "shippo_live_", "shippo_test_", "shpat_",
         "shpca_", "shppa_", "shpss_", "rk_prod_", "sk_live_", "sk_prod_", "sk_test_", "sm_pat_", "sm_sat_", "sqa_", "sqp_", "squ_", "tfp_", "tgp_v1_", "whsec_",
         "zpka_",
@@ -34,6 +34,10 @@ const FORMATS: &[Formats] = &[
     formats(&["HRKU-", "NRAK-", "NRII-", "NRJS-", "NRRA-", "PMAK-", "PMAT-", "pul-", "dapi"], 20, "-"),
     formats(&["AGE-SECRET-KEY-1", "AKCp", "API-", "EAA", "cmVmd", "fc-", "fw_", "key-", "secret_"], 20, ""),
     formats(&["SK"], 32, ""),
+    // Braintree, stream keys of Twitch
+    formats(&["access_token$production$", "access_token$sandbox$", "live_"], 16, "$_"),
+    // Notifications of ServerChan
+    formats(&["SCT", "sctp"], 24, ""),
     formats(&["pat.", "sat."], 20, "-_."),
     formats(&["sk-lf-"], 12, "-"),
     formats(&["s.", "b."], 24, ""),

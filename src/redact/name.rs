@@ -23,18 +23,18 @@ pub enum Sensitivity {
 /// [`QUALIFIERS`].
 #[rustfmt::skip]
 const SECRET_ENDINGS: &[&str] = &[
-    "accesscode", "accesskey", "accountkey", "addmask", "apikey", "appkey", "authcode", "authkey", "authorization",
-    "aeskey", "backupcode", "bearer", "cipherkey", "communitystring", "connectionstring", "cookie", "cookies", "credential",
-    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "instrumentationkey", "jwt", "keypass", "licensekey",
-    "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "passcode", "passcommand", "passphrase", "passwd",
+    "accesscode", "activationcode", "activationkey", "accesskey", "accountkey", "addmask", "apikey", "appkey", "authanswer", "authcode", "authkey", "authorization",
+    "aeskey", "backupcode", "bearer", "cipherkey", "communitystring", "connectionstring", "cookie", "cookies", "crumb", "credential",
+    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "identityheader", "instrumentationkey", "jwt", "keycontent", "keymaterial", "keypass", "licensekey",
+    "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "otpseed", "parole", "passw", "passcode", "passcommand", "passphrase", "passwd",
     "password", "passwordcommand", "passwordeval", "passwords", "phpsessid", "pincode", "pragmakey", "presharedkey", "privatekey", "productkey", "pwd",
-    "recoverycode", "recoverykey", "rocommunity", "rwcommunity", "secret", "secretkey",
-    "secrets", "securestring", "securitycode", "seedphrase", "servercommunity", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
-    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "tokencode", "unsealkey", "userpwd",
+    "recoverycode", "recoverykey", "recoverypassword", "registrationkey", "regkey", "rocommunity", "rwcommunity", "psw", "puk", "secret", "secretanswer", "secretkey", "secretphrase",
+    "secrets", "securestring", "securityanswer", "securitycode", "streamkey", "totpseed", "seedphrase", "servercommunity", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
+    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "tokencode", "unsealkey", "userkey", "userpwd",
     "verificationcode", "writekey",
     // Words for password, secret and token in other languages.
-    "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord", "motdepasse",
-    "passwort", "senha", "wachtwoord", "şifre", "κωδικός", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令",
+    "adgangskode", "contrasena", "contraseña", "geheimnis", "hasło", "heslo", "jelszó", "jeton", "kennwort",
+    "lozinka", "lösenord", "motdepasse", "palavrapasse", "parola", "passord", "passwort", "pasahitza", "salasana", "senha", "wachtwoord", "şifre", "κωδικός", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令",
     "密码", "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
 ];
 
@@ -42,8 +42,8 @@ const SECRET_ENDINGS: &[&str] = &[
 /// contains none.
 #[rustfmt::skip]
 const STEMS: &[&str] = &[
-    "auth", "basic", "bearer", "code", "bind", "client", "community", "connect", "cookie", "cred", "identified", "identify", "jwt",
-    "key", "login", "mask", "mnemonic", "otp", "pass", "pat", "phrase", "pin", "psk", "pw", "secret", "secure", "session", "sid", "sig",
+    "adgangskode", "answer", "appid", "auth", "basic", "bearer", "code", "bind", "client", "community", "connect", "cookie", "cred", "crumb", "geheimnis", "identity_header", "identified", "identify", "jwt",
+    "key", "login", "lozinka", "mask", "mnemonic", "palavra", "parol", "otp", "pass", "pat", "phrase", "pin", "pdo", "psk", "psw", "puk", "pw", "salasana", "seed", "setuser", "secret", "secure", "session", "sid", "sig",
     "token", "clave", "clé", "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord",
     "senha", "wachtwoord", "şifre", "κωδικός", "ключ", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令", "密码",
     "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
@@ -59,7 +59,7 @@ const QUALIFIERS: &[&str] = &[
 ];
 
 const DOUBTFUL_ENDINGS: &[&str] =
-    &["clave", "clé", "hmac", "key", "pat", "session", "sid", "sig", "signature", "ключ"];
+    &["appid", "callbackcode", "clave", "clé", "devicecode", "hmac", "key", "keytab", "pat", "secretid", "session", "sid", "sig", "signature", "usercode", "ключ"];
 
 /// Words before `key` that denote an account key: `--kaggle-key`.
 #[rustfmt::skip]
@@ -177,6 +177,8 @@ fn of_words(words: &[String]) -> Sensitivity {
         "psk" | "otp" | "totp" => true,
         last if last.ends_with("pw") => true,
         last if last.ends_with("pass") => true,
+        // `--auth-cred`
+        "cred" => true,
         // `x-functions-key` and other headers
         "key" => ACCOUNTS.contains(&before) || (words.len() > 1 && words[0] == "x"),
         "pin" => PIN_OWNERS.contains(&before),

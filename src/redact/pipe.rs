@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::flag::is_about_secrets;
+use super::name;
 use super::quotes::end_of_value;
 use super::value::is_reference;
 
@@ -17,11 +18,22 @@ const READERS: &[&[u8]] = &[
     b"--password-stdin",
     b"--token-stdin",
     b"--with-token",
+    b"adcli",
     b"chpasswd",
     b"cryptsetup",
+    b"ecryptfs-unwrap-passphrase",
+    b"grub-mkpasswd-pbkdf2",
+    b"grub2-mkpasswd-pbkdf2",
+    b"keepassxc-cli",
     b"kinit",
     b"login",
+    b"mkpasswd",
+    b"openconnect",
     b"passwd",
+    b"realm",
+    b"secret-tool",
+    b"smbpasswd",
+    b"su",
 ];
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -41,8 +53,12 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 fn reads_secret(command: &[u8]) -> bool {
     let mut words = command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b));
     let is_sudo = memchr::memmem::find(command, b"sudo ").is_some();
-    words
-        .any(|word| READERS.contains(&word) || (is_sudo && word == b"-S") || is_about_secrets(word))
+    // `--password-file=-`, `--passwd-on-stdin`
+    let reads_input = |word: &[u8]| {
+        [&b"=-"[..], b"-stdin", b"-fd=0"].iter().any(|ending| word.ends_with(ending))
+            && name::stems().is_match(word)
+    };
+    words.any(|word| READERS.contains(&word) || reads_input(word) || (is_sudo && word == b"-S") || is_about_secrets(word))
 }
 
 /// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search

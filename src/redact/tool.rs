@@ -19,6 +19,7 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["sqlcmd", "bcp"], &["-P §", "-P§"]),
     (&["sqlplus", "impdp", "expdp", "imp", "exp", "sqlldr"], &["*/§"]),
     (&["isql", "tsql"], &["* * §", "-P §"]),
+    (&["transmission-remote"], &["-n *:§"]),
     (&["db2"], &["using §"]),
     (&["neo4j-admin"], &["set-initial-password §"]),
     (&["rabbitmqctl"], &["add_user|change_password|set_user_password|authenticate_user * §"]),
@@ -29,7 +30,7 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["elasticsearch-users"], &["-p §"]),
     // HTTP
     (&["curl"], &[
-        "-*u *:§", "-u*:§", "-U *:§", "-U*:§", "--user *:§", "--proxy-user *:§", "-b *=§", "-E *:§", "--cert *:§",
+        "-*u *:§", "-u*:§", "-su*:§", "-sSu*:§", "-sku*:§", "-fsSu*:§", "-fsSLu*:§", "-U *:§", "-U*:§", "--user *:§", "--proxy-user *:§", "-b *=§", "-E *:§", "--cert *:§",
         "--cookie *=§",
     ]),
     (&["wget"], &["--user *:§", "-U *:§", "-u *:§"]),
@@ -48,6 +49,14 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["mc", "mcli", "minio-client"], &["alias set * * * §", "config host add * * * §"]),
     (&["iwconfig"], &["key §"]),
     (&["nmcli"], &["password §", "wifi-sec.psk §"]),
+    (&["networksetup"], &["-setairportnetwork * * §"]),
+    (&["ss-local", "ss-redir", "ss-server", "ss-tunnel", "sslocal", "ssserver"], &["-k §"]),
+    (&["sipsak"], &["-a §"]),
+    (&["radius-server", "tacacs-server", "tacacs", "isakmp", "ntp"], &["key|authentication-key|md5 §"]),
+    (&["createUser"], &["SHA|MD5|SHA-224|SHA-256|SHA-384|SHA-512 §", "AES|DES|AES192|AES256 §"]),
+    (&["rootpw", "sshpw"], &["--plaintext|--iscrypted §"]),
+    (&["addauth"], &["digest *:§"]),
+    (&["chpasswd", "chpasswd:"], &["*:§"]),
     (&["wpa_passphrase"], &["* §"]),
     (&["wg"], &["private-key|preshared-key §"]),
     (&["snmp", "check_snmp"], &["-A §", "-X §", "-c §", "-C §"]),
@@ -93,7 +102,7 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["prefect", "gem", "nuget", "dotnet"], &["-k §"]),
     (&["hatch"], &["-a §"]),
     (&["twine", "conan"], &["-p §"]),
-    (&["gh"], &["secret set -b|--body §", "--with-token §"]),
+    (&["gh"], &["secret set -b|--body §", "secret set -b§", "--with-token §"]),
     (&["aws"], &["put-parameter --value §", "--secret-string §"]),
     (&["az"], &["secret set --value §"]),
     (&["kaggle"], &["-n key -v §"]),
@@ -103,6 +112,10 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["dvc"], &["remote modify * password|secret_access_key|access_key_id|token §"]),
     (&["pulumi"], &["config set --secret * §", "config set *Key|*Token|*Secret §"]),
     (&["grafana-cli", "grafana"], &["reset-admin-password §"]),
+    (&["filebrowser"], &["users add * §"]),
+    (&["vt"], &["-k §"]),
+    (&["slmgr.vbs", "slmgr", "ospp.vbs"], &["/ipk §", "/inpkey:§"]),
+    (&["qemu-system-"], &["secret,*data=§"]),
     (&["kubeadm"], &["--token §", "--certificate-key §"]),
 ];
 
@@ -130,7 +143,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
 
 /// Programs with the arguments of another, whose name theirs begins with: `mysqldump` is like `mysql`.
 const FAMILIES: &[&str] =
-    &["mysql", "mariadb", "mongo", "redis-", "valkey-", "snmp", "ldap", "htpasswd"];
+    &["mysql", "mariadb", "mongo", "redis-", "valkey-", "snmp", "ldap", "htpasswd", "qemu-system-"];
 
 /// Returns the positions in the text at which a command line that takes a secret may be.
 pub fn mentions(text: &[u8]) -> impl Iterator<Item = usize> {
