@@ -44,6 +44,10 @@ pub fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> 
         _ => return None,
     };
     let start = skip(text, name.end, b" ");
+    // `A2 LOGIN "ana" "…"`, and `"AUTH" "default" "…"` in the log of a server
+    if text[start..].first().is_some_and(|b| b"\"'".contains(b)) {
+        return quoted_login(text, name.end);
+    }
     let end = start
         + text[start..].iter().take(MAX_CALL).take_while(|b| !b"\r\n'\"\\;".contains(b)).count();
     let words: Vec<&[u8]> = text[start..end].split(|b| *b == b' ').collect();
@@ -54,6 +58,29 @@ pub fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> 
         && !value::is_predicate(last)
         && !last.iter().all(u8::is_ascii_uppercase);
     is_hidden.then(|| end - last.len()..end)
+}
+
+/// Returns the last of up to three quoted arguments.
+fn quoted_login(text: &[u8], from: usize) -> Option<Range<usize>> {
+    // The quote after the name closes it.
+    let from = from + usize::from(text[from] == b'"');
+    let near = &text[..text.len().min(from + MAX_CALL)];
+    let length = near[from..].iter().take_while(|b| !b"\n()[]{}".contains(b)).count();
+    let found = literals(&near[..from + length], from);
+    let is_login = (1..=3).contains(&found.len())
+        && found.windows(2).all(|two| two[1].start - two[0].end <= 4);
+    found.into_iter().next_back().filter(|last| is_login && !last.is_empty())
+}
+
+/// Returns the password in `ACL SETUSER ana on >… ~*`.
+pub fn acl_password(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
+    let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
+    let start = memchr::memmem::find(line, b" >")? + 2;
+    let length = line[start..].iter().take_while(|b| b.is_ascii_graphic() && **b != b'"').count();
+    text[name.clone()]
+        .eq_ignore_ascii_case(b"setuser")
+        .then_some(name.end + start..name.end + start + length)
 }
 
 /// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`.
@@ -90,7 +117,7 @@ pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opt
         [b'(', ..] => 1,
         [b' ', b'"' | b'\'', ..] if text[name.clone()].contains(&b'_') => 1,
         [b' ', b'{', ..] if text[name.start].is_ascii_uppercase() => 2,
-        _ => ["::new(", "::from(", ".new(", ".create(", "]::new("]
+        _ => ["::new(", "::from(", ".new(", ".create(", "]::new(", "->__construct(", "->connect("]
             .iter()
             .find(|call| rest.starts_with(call.as_bytes()))?
             .len(),
@@ -122,8 +149,8 @@ pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opt
         return (is_whole && (value::is_credential(word) || value::looks_secret(word)))
             .then(|| start..start + length);
     };
-    // `oracledb.connect("ana", "…", "db/x")`
-    if connects && found.len() > 2 {
+    // `oracledb.connect("ana", "…", "db/x")`, `NetworkCredential("ana", "…", "domain")`
+    if (connects || (takes_login && !takes_secret)) && found.len() > 2 {
         return Some(name.end + found[1].start..name.end + literal.end);
     }
     // A call without parentheses: `basic_auth 'ana', '…'`
@@ -149,7 +176,7 @@ pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opt
 /// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
 fn is_login_word(word: &str) -> bool {
     const PARTS: &[&str] =
-        &["auth", "bind", "client", "connect", "credential", "login", "passw", "pw"];
+        &["auth", "bind", "client", "connect", "credential", "login", "mysqli", "passw", "pdo", "pw"];
     PARTS.iter().any(|part| word.contains(part)) && !word.starts_with("author")
 }
 

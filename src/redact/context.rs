@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 
-use super::call::{bracketed, called, identified_by, inserted, protocol_login};
+use super::call::{acl_password, bracketed, called, identified_by, inserted, protocol_login};
 use super::flag;
+use super::layout;
 use super::harmless;
 use super::markup::{is_cell, markup, tags, value_attribute};
 use super::name::{self, Sensitivity};
@@ -49,6 +50,7 @@ pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut quotes = Quotes::default();
     let mut done = 0;
+    let mut end_of_table = 0;
     for stem in name::stems().find_iter(text) {
         if stem.start() < done {
             continue;
@@ -61,7 +63,20 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             |value: &Range<usize>| value.is_empty() || harmless::is_placeholder(text, value);
         if let Some(value) = value.filter(|value| !is_shown(value)) {
             done = done.max(value.end);
+            let changed = layout::changed(text, value.end);
+            hidden.extend(changed.filter(|value| !is_shown(value)));
             hidden.push(value);
+        } else if name::sensitivity(&text[name.clone()]) != Sensitivity::Plain {
+            hidden.extend(layout::reported(text, &name));
+            if let Some(value) = layout::below(text, &name) {
+                done = done.max(value.end);
+                hidden.push(value);
+            } else if name.start >= end_of_table
+                && let Some((values, end)) = layout::columns(text, &name)
+            {
+                end_of_table = end;
+                hidden.extend(values);
+            }
         }
     }
 }
@@ -114,7 +129,9 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
     }
     let name = &(name.start..phrase.end);
     let within = match sensitivity {
-        Sensitivity::Plain => return identified_by(text, name),
+        Sensitivity::Plain => {
+            return identified_by(text, name).or_else(|| acl_password(text, name));
+        }
         // Limit the search, because only short values can look like a secret and hostile text would make the search
         // quadratic.
         Sensitivity::Doubtful | Sensitivity::Login | Sensitivity::Folder => {
@@ -144,7 +161,7 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
     let alone = name::sensitivity(&text[name.clone()]);
     let with_words = name::sensitivity(&text[phrase.clone()]);
-    let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass");
+    let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
     match (alone, with_words) {
         (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
         (Sensitivity::Secret, with_words) if depends_on_words => with_words,
@@ -508,6 +525,7 @@ fn wrapper(value: &[u8]) -> usize {
         "Ok(",
         "string(",
         "String(",
+        "<<",
         "&",
         "@",
     ];
@@ -518,12 +536,15 @@ fn wrapper(value: &[u8]) -> usize {
             value.iter().take(16).take_while(|b| **b == b'!' || b.is_ascii_alphabetic()).count();
         at = if value.get(kind) == Some(&b' ') { kind + 1 } else { 0 };
     }
-    // PHP's `string(9) "…"`
-    if let Some(end) = value
-        .strip_prefix(b"string(")
-        .and_then(|rest| memchr::memmem::find(&rest[..rest.len().min(8)], b") "))
+    // PHP's `string(9) "…"`, Go's `(len=9) "…"` and a debugger's `0x5555 "…"`
+    const MAX_NOTE: usize = 24;
+    let note = &value[..value.len().min(MAX_NOTE)];
+    if let Some(end) = memchr::memmem::find(note, b" \"")
+        && (note[..end].ends_with(b")") && memchr::memchr(b'(', &note[..end]).is_some()
+            || note.starts_with(b"0x"))
+        && !note[..end].contains(&b' ')
     {
-        at = b"string(".len() + end + 2;
+        at = end + 1;
     }
     while let Some(call) = CALLS.iter().find(|call| value[at..].starts_with(call.as_bytes())) {
         at += call.len();

@@ -318,6 +318,11 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     if blanks == 0 || length == 0 {
         return None;
     }
+    // `--auth-user-pass <(printf …)`
+    if text[word..].starts_with(b"<(") && name::sensitivity(&text[flag.clone()]) == Sensitivity::Secret {
+        let near = &text[word..text.len().min(word + MAX_QUOTED)];
+        return memchr::memchr2(b')', b'\n', near).map(|end| word + 2..word + end);
+    }
     let range = word..word + length;
     let bytes = trim(&text[range.clone()]);
     let hides = !is_flag_like(bytes)

@@ -28,7 +28,7 @@ const KINDS: &[&str] = &[
 /// Beginnings of references to a secret in another place.
 #[rustfmt::skip]
 const REFERENCES: &[&str] = &[
-    "!GetAtt ", "!ImportValue ", "!Ref ", "!Sub ", "$env:", "<(", "arn:aws:", "aws-ssm:", "awssm:", "conjur:", "data.vault",
+    "!GetAtt ", "!ImportValue ", "!Ref ", "!Sub ", "$env:", "arn:aws:", "aws-ssm:", "awssm:", "conjur:", "data.vault",
     "ENV[", "env.", "env:", "Fn::", "gcp-sm:", "gcpsm:", "id=", "import.meta.env", "keyring:", "lookup(", "op://",
     "process.env", "projects/", "pass:env", "ref+", "secret://", "secretref:", "ssm:", "sops:", "var.", "vault:",
 ];
@@ -167,6 +167,8 @@ fn is_labelled(text: &[u8], at: usize) -> bool {
     const NEAR_WORDS: usize = 3;
     let before = &text[at.saturating_sub(MAX_LABEL)..at];
     let line = memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..]);
+    // The name of a function is not a label: `run("…")`.
+    let line = line.rsplit(|b| *b == b'(').next().unwrap_or_default();
     let words = line.rsplit(|b| !b.is_ascii_alphanumeric() && *b != b'_');
     let mut words = words.filter(|word| !word.is_empty()).take(MAX_WORDS).enumerate();
     words.any(|(n, word)| {

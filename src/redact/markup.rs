@@ -13,7 +13,7 @@ pub fn value_attribute(text: &[u8], from: usize) -> Option<usize> {
         from + text[from..limit].iter().take_while(|b| b" \t\r\n,;{\"'\\/".contains(b)).count();
     let rest = &text[at..limit];
     let word = rest.iter().take_while(|b| b.is_ascii_alphabetic()).count();
-    let is_value = ["value", "val", "content", "contents", "default"]
+    let is_value = ["value", "val", "content", "contents", "default", "params", "payload"]
         .iter()
         .any(|name| rest[..word].eq_ignore_ascii_case(name.as_bytes()));
     let closed = skip(text, skip(text, at + word, b"\\\"'"), b" ");

@@ -26,6 +26,7 @@ mod holders;
 mod incident;
 mod issuer;
 mod key_block;
+mod layout;
 mod markup;
 mod name;
 mod pipe;
@@ -76,7 +77,7 @@ fn is_short(word: &[u8]) -> bool {
 /// Redacts free text, such as a log line or a shell script in one argument.
 pub fn text(text: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::new();
-    match View::without_sequences(text) {
+    match View::plain(text) {
         Some(plain) => {
             find_all(&plain.text, &mut hidden);
             hidden.iter_mut().for_each(|range| *range = plain.original(range));

@@ -34,7 +34,7 @@ pub fn phrase(text: &[u8], name: &Range<usize>) -> Range<usize> {
         }
     }
     // `community string`, `token value`
-    let after = ["string", "value", "hash"].iter().find(|word| {
+    let after = ["string", "value", "hash", "ID", "id"].iter().find(|word| {
         text[name.end..].strip_prefix(b" ").is_some_and(|rest| rest.starts_with(word.as_bytes()))
     });
     start..name.end + after.map_or(0, |word| 1 + word.len())
@@ -80,7 +80,7 @@ pub fn login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 pub fn signature(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let lower = text[name.clone()].to_ascii_lowercase();
     let is_signature =
-        [&b"signature"[..], b"hmac", b"session"].iter().any(|ending| lower.ends_with(ending));
+        [&b"signature"[..], b"hmac", b"session", b"secret_id", b"secretid", b"code", b"appid"].iter().any(|ending| lower.ends_with(ending));
     let word = following(text, name).filter(|_| is_signature)?;
     value::looks_secret(&text[word.range.clone()]).then_some(word.range)
 }
@@ -107,9 +107,9 @@ struct Word {
 /// Words that can stand between a name and its value.
 #[rustfmt::skip]
 const FILLERS: &[&str] = &[
-    "account", "and", "at", "been", "below", "by", "changed", "code", "database", "enter", "entered", "for", "from",
-    "generated", "given", "has", "header", "here", "hit", "host", "in", "instead", "login", "now", "of", "on", "paste",
-    "profile", "provided", "reset", "set", "supplied", "the", "type", "updated", "used", "user", "value", "with", "you",
+    "account", "and", "at", "base64", "base64-encoded", "been", "below", "by", "changed", "code", "database", "encoded", "encrypted", "enter", "entered", "for", "from",
+    "generated", "given", "has", "hashed", "header", "here", "hex", "hex-encoded", "hit", "host", "in", "instead", "login", "now", "of", "on", "paste",
+    "profile", "provided", "reset", "root", "seed", "set", "supplied", "the", "type", "updated", "used", "user", "value", "with", "you",
     "your",
 ];
 /// Words after which any word, such as a user's name, belongs to the sentence.
@@ -139,14 +139,20 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         // `IDENTIFIED WITH mysql_native_password BY '…'`
         let is_after_by = previous.as_ref().is_some_and(|word| text[word.range.clone()] == *b"BY");
         let is_after_verb = is_after_by || follows(VERBS);
-        let can_be_secret = !bytes.is_empty() && !value::is_reference(bytes) && !is_number(bytes);
+        // `password set from env: PGPASSWORD=…` has another name.
+        let names_another = memchr::memchr(b'=', bytes)
+            .is_some_and(|at| name::sensitivity(&bytes[..at]) != name::Sensitivity::Plain);
+        let can_be_secret = !bytes.is_empty()
+            && !value::is_reference(bytes)
+            && !is_number(bytes)
+            && !names_another;
         let is_secret = if is_after_label || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
                 && (name_kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)
         } else if is_after_verb {
             let is_last = text[word.range.end..].first().is_none_or(|b| b"\n\r.,;!)".contains(b));
             let can_be_word = is_last && name_kind != NameKind::Token && bytes.len() > 3;
-            is_likely_secret(bytes) || (can_be_word && !value::is_predicate(bytes))
+            value::is_likely_secret(bytes) || (can_be_word && !value::is_predicate(bytes))
         } else {
             (name_kind == NameKind::Code && bytes.len() > 3 && bytes.iter().all(u8::is_ascii_digit))
                 || (n > 0 && !follows(OPENERS) && value::is_credential(bytes))
@@ -175,7 +181,7 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
 
 /// What a name in a sentence says about the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameKind {
+pub enum NameKind {
     /// Any word can be a password.
     Password,
     /// Digits.
@@ -186,13 +192,13 @@ enum NameKind {
 }
 
 impl NameKind {
-    fn of(name: &[u8]) -> Self {
+    pub fn of(name: &[u8]) -> Self {
         let name = name.to_ascii_lowercase();
         let ends =
             |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending.as_bytes()));
         if name.starts_with(b"pass") {
             Self::Password
-        } else if ends(&["pin", "otp", "code"]) {
+        } else if ends(&["pin", "otp", "code", "puk", "secretid"]) {
             Self::Code
         } else if ends(&["token"]) {
             Self::Token
@@ -200,10 +206,6 @@ impl NameKind {
             Self::Other
         }
     }
-}
-
-fn is_likely_secret(word: &[u8]) -> bool {
-    value::is_credential(word) || value::looks_secret(word) || value::is_hex_key(word)
 }
 
 /// Returns true for a word directly after a name, if it must be hidden: `invalid token '…'`, `password 8f2c!`,
@@ -239,6 +241,12 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
         // `GITHUB_TOKEN Permissions` is a heading.
         let is_title = value::is_word(bytes) && bytes[0].is_ascii_uppercase();
         !bytes.is_empty() && !(is_title && name_text.iter().all(|b| !b.is_ascii_lowercase()))
+    } else if word.is_quoted && bytes.contains(&b' ') {
+        // `master password "correct horse battery" accepted`
+        let mut words = bytes.split(|b| *b == b' ');
+        NameKind::of(name_text) == NameKind::Password
+            && words.clone().count() <= 6
+            && words.all(|word| word.len() > 2 && !value::is_predicate(word))
     } else if word.is_quoted {
         let is_name = is_compound || NameKind::of(name_text) == NameKind::Password;
         let can_be_secret = !bytes.contains(&b' ')
@@ -246,7 +254,9 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
         can_be_secret || value::is_credential(bytes)
     } else {
         let is_whole = is_last || after.is_some_and(|b| b"),".contains(b));
-        (is_one_of(before, USES) && is_whole && bytes.len() > 5) || is_likely_secret(bytes)
+        // The password of a remote desktop: `password 51:b:0100…`
+        let bytes = bytes.strip_prefix(b"51:b:").unwrap_or(bytes);
+        (is_one_of(before, USES) && is_whole && bytes.len() > 5) || value::is_likely_secret(bytes)
     }
 }
 

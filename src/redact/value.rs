@@ -157,6 +157,33 @@ pub fn is_strong(word: &[u8]) -> bool {
         && (has_symbol || (has_both_cases && natural_percent(word) <= MAX_NATURAL))
 }
 
+/// Returns true for a word that is likely a secret directly after its name.
+pub fn is_likely_secret(word: &[u8]) -> bool {
+    is_credential(word) || looks_secret(word) || is_hex_key(word) || is_hex_token(word)
+}
+
+/// Returns true for a hexadecimal number, with dashes for a UUID and colons for bytes, which is an identifier or a
+/// checksum except after the name of a secret.
+pub fn is_hex_token(word: &[u8]) -> bool {
+    const MIN_DIGITS: usize = 16;
+    let digits = word.iter().filter(|b| b.is_ascii_hexdigit()).count();
+    digits >= MIN_DIGITS
+        && word.iter().any(u8::is_ascii_digit)
+        && word.iter().all(|b| b.is_ascii_hexdigit() || b"-:".contains(b))
+}
+
+/// Returns true for at least three groups of the same length: `223062-094672-435352`, `kmyu 4j3s jada anh4`.
+pub fn is_grouped(text: &[u8]) -> bool {
+    let is_separator = |b: &u8| b"- ".contains(b);
+    let Some(length) = text.iter().position(is_separator).filter(|n| (4..8).contains(n)) else {
+        return false;
+    };
+    let groups: Vec<&[u8]> = text.split(is_separator).collect();
+    groups.len() >= 3
+        && text.iter().any(u8::is_ascii_digit)
+        && groups.iter().all(|g| g.len() == length && g.iter().all(u8::is_ascii_alphanumeric))
+}
+
 /// Returns true for a word of one kind of letters, which in a sentence is more likely an ordinary word than a password.
 pub fn is_word(value: &[u8]) -> bool {
     let rest = value.get(1..).unwrap_or_default();

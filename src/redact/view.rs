@@ -35,6 +35,17 @@ impl View {
         }))
     }
 
+    /// Returns the text without these sequences and with the quotes of a typewriter, or `None` if it has no others.
+    pub fn plain(text: &[u8]) -> Option<Self> {
+        let quote = memchr::memmem::find_iter(text, b"\xe2\x80")
+            .find(|at| typographic_quote(&text[*at..]).is_some());
+        let first = memchr::memchr(0x1b, text).into_iter().chain(quote).min()?;
+        Some(Self::new(text, first, |rest| match sequence_length(rest) {
+            0 => typographic_quote(rest).map(|byte| (3, Some(byte))),
+            length => Some((length, None)),
+        }))
+    }
+
     /// Returns the text with one level of escapes removed, or `None` if there are none.
     fn unescaped(text: &[u8]) -> Option<Self> {
         let first = escapes(text).next()?;
@@ -167,6 +178,11 @@ fn entity(text: &[u8]) -> Option<(usize, u8)> {
         name => NAMES.iter().find(|(known, _)| *known == name)?.1,
     };
     (byte.is_ascii_graphic() || byte == b' ').then_some((end + 1, byte))
+}
+
+/// Reads “, ” and „ as `"`.
+fn typographic_quote(text: &[u8]) -> Option<u8> {
+    matches!(text, [0xe2, 0x80, 0x9c..=0x9f, ..]).then_some(b'"')
 }
 
 /// Returns the length of the escape sequence at the start of the text, or 0 if there is none: `ESC [ … letter` and
