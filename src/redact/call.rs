@@ -150,7 +150,7 @@ pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opt
             .then(|| start..start + length);
     };
     // `oracledb.connect("ana", "…", "db/x")`, `NetworkCredential("ana", "…", "domain")`
-    if (connects || (takes_login && !takes_secret)) && found.len() > 2 {
+    if (connects || takes_login) && found.len() > 2 {
         return Some(name.end + found[1].start..name.end + literal.end);
     }
     // A call without parentheses: `basic_auth 'ana', '…'`

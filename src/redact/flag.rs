@@ -305,6 +305,29 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
+/// Finds secrets in the records of an audit log, which number the arguments: `a0="mysql" a1="-p…"`.
+pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut done = 0;
+    for at in memchr::memmem::find_iter(text, b"a0=\"") {
+        if at < done {
+            continue;
+        }
+        let ranges: Vec<Range<usize>> = words(text, at)
+            .into_iter()
+            .map(|word| {
+                let quote = memchr::memchr(b'"', &text[word.clone()]).map_or(0, |n| n + 1);
+                let start = word.start + quote;
+                let bytes = &text[start..word.end];
+                start..start + bytes.strip_suffix(b"\"").unwrap_or(bytes).len()
+            })
+            .collect();
+        done = ranges.last().map_or(at + 1, |last| last.end);
+        let words: Vec<&[u8]> = ranges.iter().map(|range| &text[range.clone()]).collect();
+        let found = hidden_in(&words, Kind::Arguments);
+        hidden.extend(ranges.iter().zip(found).filter_map(|(range, from)| Some(range.start + from?..range.end)));
+    }
+}
+
 /// Returns the value after the name of a flag in text: `--token 8f2c`, `'--token', '8f2c'`.
 pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     if !starts_with_dash(&text[flag.clone()]) || name::is_switch(&text[flag.clone()]) {

@@ -12,6 +12,33 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     marked(text, b"PRIVATE KEY", hidden);
     marked(text, b"Static key", hidden);
     putty(text, hidden);
+    printed(text, hidden);
+}
+
+/// Finds the numbers of a key that OpenSSL prints as bytes: `priv:` and lines such as `00:c0:ff:…`.
+fn printed(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    const NUMBERS: &[&str] = &[
+        "\nprivateExponent:", "\nprime1:", "\nprime2:", "\nexponent1:", "\nexponent2:", "\ncoefficient:", "priv:",
+        "PSK:", "Master-Key:",
+    ];
+    for name in NUMBERS {
+        for at in memchr::memmem::find_iter(text, name.as_bytes()) {
+            let start = at + name.len();
+            let near = &text[start..text.len().min(start + MAX_KEY)];
+            let is_part = |b: &&u8| b.is_ascii_hexdigit() || b": \n\r\t".contains(b);
+            let length = near.iter().take_while(is_part).count();
+            // The last line may be the beginning of a word.
+            let length = match near.get(length) {
+                None => length,
+                Some(_) => memchr::memrchr(b'\n', &near[..length]).unwrap_or(0),
+            };
+            let blank = near[..length].iter().take_while(|b| b.is_ascii_whitespace()).count();
+            let digits = near[..length].iter().filter(|b| b.is_ascii_hexdigit()).count();
+            if digits >= 16 {
+                hidden.push(start + blank..start + near[..length].trim_ascii_end().len());
+            }
+        }
+    }
 }
 
 /// Finds the bodies of keys between `-----BEGIN … KEY-----` and `-----END … KEY-----`. Without an end marker, the body

@@ -43,7 +43,7 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     }
     let end = next + line_length(text, next)?;
     let lead = match lead(text, name, &line) {
-        Lead::Command if has_length => Lead::Field,
+        _ if has_length => Lead::Field,
         lead => lead,
     };
     let content = content(text, next..end);
@@ -56,10 +56,17 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let is_secret = match lead {
         Lead::Field => bytes.len() > 2 && value::hides(Sensitivity::Secret, bytes),
         Lead::Label => is_likely || (is_phrase() && is_word_list(bytes)),
-        Lead::Command => value::is_random(bytes),
+        Lead::Command => {
+            value::is_random(bytes) || (value::looks_secret(bytes) && value::natural_percent(bytes) < 40)
+        }
     };
     let is_one = !bytes.contains(&b' ') || value::is_grouped(bytes) || is_phrase();
-    (is_secret && is_one && sensitivity(text, name) == Sensitivity::Secret).then_some(content)
+    let is_named = || match sensitivity(text, name) {
+        Sensitivity::Secret => true,
+        Sensitivity::Login => has_length,
+        _ => false,
+    };
+    (is_secret && is_one && is_named()).then_some(content)
 }
 
 fn lead(text: &[u8], name: &Range<usize>, line: &Range<usize>) -> Lead {
@@ -305,6 +312,34 @@ fn row_cells(
             let values: Vec<_> = names.iter().map(at).collect();
             let is_row = values.iter().filter(|cell| !cell.is_empty()).count() >= 2;
             is_row.then_some(values)
+        }
+    }
+}
+
+/// Finds values that the traceback of a debugging library shows below the code: `└ '…'`.
+pub fn find_traced(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    for at in memchr::memmem::find_iter(text, "└ '".as_bytes()) {
+        let start = at + "└ '".len();
+        let near = &text[start..text.len().min(start + MAX_LINE)];
+        let length = memchr::memchr2(b'\'', b'\n', near).unwrap_or(near.len());
+        hidden.extend(value::is_strong(&near[..length]).then_some(start..start + length));
+    }
+}
+
+/// Finds the passwords in `host:5432:database:user:password`.
+pub fn find_pgpass(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let ports = memchr::memmem::find_iter(text, b":5432:");
+    let any_database = memchr::memmem::find_iter(text, b":*:").filter_map(|at| {
+        let digits = text[..at].iter().rev().take(5).take_while(|b| b.is_ascii_digit()).count();
+        let port = at.checked_sub(digits + 1)?;
+        (digits > 1 && text[port] == b':').then_some(port)
+    });
+    for at in ports.chain(any_database) {
+        let near = &text[at + 1..text.len().min(at + MAX_LINE)];
+        let length = near.iter().take_while(|b| b.is_ascii_graphic() && !b"\"'/@".contains(b)).count();
+        let mut fields = near[..length].splitn(4, |b| *b == b':');
+        if let Some(password) = fields.nth(3).filter(|password| password.len() > 2) {
+            hidden.push(at + 1 + length - password.len()..at + 1 + length);
         }
     }
 }

@@ -101,10 +101,13 @@ fn find_all(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     context::find(text, hidden);
     flag::find(text, hidden);
+    flag::find_in_records(text, hidden);
     pipe::find(text, hidden);
     url::find(text, hidden);
     issuer::find(text, hidden);
     key_block::find(text, hidden);
+    layout::find_traced(text, hidden);
+    layout::find_pgpass(text, hidden);
     random::find(text, hidden);
     hidden.retain(|range| !harmless::is_placeholder(text, range));
 }

@@ -59,7 +59,10 @@ const QUALIFIERS: &[&str] = &[
 ];
 
 const DOUBTFUL_ENDINGS: &[&str] =
-    &["appid", "callbackcode", "clave", "clé", "devicecode", "hmac", "key", "keytab", "pat", "secretid", "session", "sid", "sig", "signature", "usercode", "ключ"];
+    &["clave", "clé", "hmac", "key", "keytab", "pat", "session", "sid", "sig", "signature", "ключ"];
+
+/// Endings of several words.
+const DOUBTFUL_PAIRS: &[&str] = &["appid", "callbackcode", "devicecode", "secretid", "usercode"];
 
 /// Words before `key` that denote an account key: `--kaggle-key`.
 #[rustfmt::skip]
@@ -190,7 +193,7 @@ fn of_words(words: &[String]) -> Sensitivity {
         Sensitivity::Secret
     } else if last.ends_with("auth") || last == "login" {
         Sensitivity::Login
-    } else if ends_in(last, DOUBTFUL_ENDINGS) {
+    } else if ends_in(last, DOUBTFUL_ENDINGS) || ends_in(&words.concat(), DOUBTFUL_PAIRS) {
         Sensitivity::Doubtful
     } else {
         Sensitivity::Plain

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::quotes::end_of_value;
+use super::quotes::{end_of_value, literals};
 use super::{name, value};
 
 /// Maximum length of the text between a name and its value in a sentence.
@@ -35,7 +35,10 @@ pub fn phrase(text: &[u8], name: &Range<usize>) -> Range<usize> {
     }
     // `community string`, `token value`
     let after = ["string", "value", "hash", "ID", "id"].iter().find(|word| {
-        text[name.end..].strip_prefix(b" ").is_some_and(|rest| rest.starts_with(word.as_bytes()))
+        // `session id` is not a secret.
+        let belongs = !word.eq_ignore_ascii_case("id") || text[name.clone()].eq_ignore_ascii_case(b"secret");
+        let rest = text[name.end..].strip_prefix(b" ");
+        belongs && rest.is_some_and(|rest| rest.starts_with(word.as_bytes()))
     });
     start..name.end + after.map_or(0, |word| 1 + word.len())
 }
@@ -64,7 +67,33 @@ pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<
     if text[name.clone()] == *b"pass" && !text[name.end..].starts_with(b" '") {
         return None;
     }
-    after(text, name).or_else(|| login(text, name)).or_else(|| before(text, phrase))
+    after(text, name)
+        .or_else(|| login(text, name))
+        .or_else(|| before(text, phrase))
+        .or_else(|| annotated(text, phrase))
+}
+
+/// Returns the value that a comment or a note in parentheses describes: `unlock with … (master password)`,
+/// `init("…")  # access token`.
+fn annotated(text: &[u8], phrase: &Range<usize>) -> Option<Range<usize>> {
+    const COMMENTS: &[&str] = &["# ", "// ", "-- ", "/* "];
+    let line = line_before(text, phrase.start);
+    let start = phrase.start - line.len();
+    let trimmed = line.trim_ascii_end();
+    if let Some(before) = trimmed.strip_suffix(b"(").map(<[u8]>::trim_ascii_end) {
+        let length = before.iter().rev().take_while(|b| !b.is_ascii_whitespace()).count();
+        let word = &before[before.len() - length..];
+        let is_secret = value::is_credential(word)
+            || value::is_hex_token(word)
+            || word.iter().filter(|b| **b == b'-').count() >= 3;
+        return is_secret.then(|| start + before.len() - length..start + before.len());
+    }
+    let comment = COMMENTS.iter().find_map(|mark| memchr::memmem::find(line, mark.as_bytes()))?;
+    let found = literals(&line[..comment], 0).into_iter().rfind(|literal| {
+        let bytes = &line[literal.clone()];
+        value::is_hex_token(bytes) || value::looks_secret(bytes) || value::is_strong(bytes)
+    })?;
+    Some(start + found.start..start + found.end)
 }
 
 /// Returns the value after a name such as `login`, if it is a user with a password or a password in quotes.
@@ -107,17 +136,17 @@ struct Word {
 /// Words that can stand between a name and its value.
 #[rustfmt::skip]
 const FILLERS: &[&str] = &[
-    "account", "and", "at", "base64", "base64-encoded", "been", "below", "by", "changed", "code", "database", "encoded", "encrypted", "enter", "entered", "for", "from",
+    "account", "and", "at", "base64", "base64-encoded", "been", "below", "by", "changed", "code", "database", "de", "del", "der", "di", "do", "für", "para", "per", "pour", "von", "encoded", "encrypted", "enter", "entered", "for", "from",
     "generated", "given", "has", "hashed", "header", "here", "hex", "hex-encoded", "hit", "host", "in", "instead", "login", "now", "of", "on", "paste",
     "profile", "provided", "reset", "root", "seed", "set", "supplied", "the", "type", "updated", "used", "user", "value", "with", "you",
     "your",
 ];
 /// Words after which any word, such as a user's name, belongs to the sentence.
 const OPENERS: &[&str] =
-    &["account", "at", "by", "database", "for", "from", "host", "of", "on", "user"];
+    &["account", "at", "by", "database", "de", "del", "der", "di", "do", "for", "from", "für", "host", "of", "on", "para", "per", "pour", "user", "von"];
 /// Words that connect a name with its value.
 const VERBS: &[&str] =
-    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "returned", "to", "was", "är"];
+    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "è", "é", "returned", "to", "was", "är"];
 
 fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let limit = text.len().min(name.end + MAX_SENTENCE);

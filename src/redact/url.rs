@@ -21,6 +21,8 @@ const WEB_HOOKS: &[&str] = &[
 const SECRET_FOLDERS: &[&[u8]] =
     &[b"hook", b"hooks", b"invite", b"keys", b"t", b"webhook", b"webhooks"];
 
+/// Minimum length of a random last part of a path, which grants access: a link to reset a password.
+const MIN_LINK: usize = 32;
 /// Maximum number of bytes to search in a URL. Without a limit, hostile text would make the search quadratic.
 const MAX_URL: usize = 2048;
 const MAX_LOGIN: usize = 256;
@@ -104,6 +106,10 @@ fn secret_path(url: &[u8]) -> Option<Range<usize>> {
             && segment.iter().any(u8::is_ascii_digit);
         if is_token && (value::looks_secret(segment) || value::natural_percent(segment) < 40) {
             return Some(range);
+        }
+        let stem = segment.split(|b| *b == b'.').next().unwrap_or_default();
+        if range.end == path_end && stem.len() >= MIN_LINK && value::is_random(stem) {
+            return Some(range.start..range.start + stem.len());
         }
         is_named =
             name::sensitivity(segment) != Sensitivity::Plain || SECRET_FOLDERS.contains(&segment);
