@@ -25,10 +25,12 @@ pub fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     };
     // "devices are identified by their UUID" is a sentence.
     let is_quoted = text.get(start).is_some_and(|b| b"\"'".contains(b));
-    if word != b"IDENTIFY" && !is_quoted {
+    let value = start..end_of_value(text, start, None);
+    let is_statement = rest.starts_with(b" BY ")
+        && value::is_credential(&text[start..bare_end(text, start, value.end)]);
+    if word != b"IDENTIFY" && !is_quoted && !is_statement {
         return None;
     }
-    let value = start..end_of_value(text, start, None);
     let literal = literals(&text[start..value.end], 0)
         .first()
         .map(|literal| start + literal.start..start + literal.end);
@@ -101,7 +103,31 @@ pub fn inserted(
     let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
     let from = rest.len() - values.len() + open + 1;
     let found = literals(rest, from);
-    Some(name.end + found.first()?.start..name.end + found.last()?.end)
+    let Some((first, last)) = found.first().zip(found.last()) else {
+        return bound_parameter(text, name.start);
+    };
+    Some(name.end + first.start..name.end + last.end)
+}
+
+/// Returns the secret among the parameters of a statement, which a log shows before it: `parameters: $1 = '…' --
+/// INSERT …`.
+fn bound_parameter(text: &[u8], before: usize) -> Option<Range<usize>> {
+    let from = before.saturating_sub(MAX_CALL);
+    let line = memchr::memrchr(b'\n', &text[from..before]).map_or(from, |n| from + n + 1);
+    let start = memchr::memmem::find(&text[line..before], b"parameters: ")? + line;
+    let unbracketed = &text[..before];
+    let open = start + b"parameters: ".len();
+    let open = skip(unbracketed, open, b"[({ ");
+    let mut at = open;
+    let mut found = None;
+    while let Some(quote) = memchr::memchr(b'\'', &unbracketed[at..]).map(|n| at + n) {
+        let end = memchr::memchr(b'\'', &unbracketed[quote + 1..]).map(|n| quote + 1 + n)?;
+        if value::is_credential(&unbracketed[quote + 1..end]) {
+            found = Some(quote + 1..end);
+        }
+        at = end + 1;
+    }
+    found
 }
 
 /// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in

@@ -61,7 +61,9 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let value = scheme_value(text, &name).or_else(|| value_of(text, &name, quotes.open));
         let is_shown =
             |value: &Range<usize>| value.is_empty() || harmless::is_placeholder(text, value);
-        if let Some(value) = value.filter(|value| !is_shown(value)) {
+        if let Some(mut value) = value.filter(|value| !is_shown(value)) {
+            value.end = value.end.max(value.start + value::groups_length(&text[value.start..]));
+            hidden.extend(layout::reported(text, &name));
             done = done.max(value.end);
             let changed = layout::changed(text, value.end);
             hidden.extend(changed.filter(|value| !is_shown(value)));
@@ -161,6 +163,9 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
     let alone = name::sensitivity(&text[name.clone()]);
     let with_words = name::sensitivity(&text[phrase.clone()]);
+    if matches!(&text[name.clone()], b"code" | b"t" | b"key") && text[..name.start].last().is_some_and(|b| b"?&".contains(b)) {
+        return Sensitivity::Doubtful;
+    }
     let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
     match (alone, with_words) {
         (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
@@ -197,7 +202,10 @@ fn linked_value(
                 }
                 literal
             }
-            None => start..end_of_value(text, start, quote),
+            None => match in_brackets(text, start) {
+                Some(value) => value,
+                None => start..end_of_value(text, start, quote),
+            },
         },
         Link::Argument => start..end_of_value(text, start, quote),
     };
@@ -248,6 +256,21 @@ fn linked_value(
     } else {
         after_user(text, value.end).filter(|_| sensitivity == Sensitivity::Login)
     }
+}
+
+/// Returns the word in brackets: `password=<…>`, `password: […]`.
+fn in_brackets(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let close = match text.get(start)? {
+        b'<' => b'>',
+        b'[' => b']',
+        b'{' => b'}',
+        _ => return None,
+    };
+    let near = &text[start + 1..text.len().min(start + 1 + MAX_TAGS)];
+    let length = memchr::memchr(close, near)?;
+    let word = &near[..length];
+    let is_word = !word.iter().any(|b| b.is_ascii_whitespace() || b"\"'<>[]{}=:/,".contains(b));
+    (is_word && value::is_likely_secret(word)).then_some(start + 1..start + 1 + length)
 }
 
 /// Returns the password in `login: ana / …`.
@@ -489,6 +512,8 @@ fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize {
         _ => start,
     };
     let before = &text[name.start - line..name.start];
+    // PHP prints `["password"]=>` and the value below.
+    let before = before.strip_suffix(b"[\"").unwrap_or(before);
     let indent = before.iter().take_while(|b| b" \t".contains(b)).count();
     if before.len() > indent || text.get(start) != Some(&b'\n') {
         return start;
@@ -542,7 +567,7 @@ fn wrapper(value: &[u8]) -> usize {
     if let Some(end) = memchr::memmem::find(note, b" \"")
         && (note[..end].ends_with(b")") && memchr::memchr(b'(', &note[..end]).is_some()
             || note.starts_with(b"0x"))
-        && !note[..end].contains(&b' ')
+        && (!note[..end].contains(&b' ') || note.starts_with(b"("))
     {
         at = end + 1;
     }

@@ -13,6 +13,7 @@ const MAX_LINE: usize = 512;
 /// Maximum number of rows of a table, and of columns.
 const MAX_ROWS: usize = 64;
 const MAX_COLUMNS: usize = 32;
+const MAX_PASSWORD: usize = 64;
 /// Maximum distance between a name and the report of its value.
 const MAX_REPORT: usize = 240;
 
@@ -191,7 +192,7 @@ pub fn changed(text: &[u8], from: usize) -> Option<Range<usize>> {
 /// The separator of the cells of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cells {
-    Separated(u8),
+    Separated(&'static str),
     /// At least two blanks.
     Aligned,
 }
@@ -244,7 +245,7 @@ fn is_header_of_secret(cell: &[u8]) -> bool {
 
 fn header_cells(text: &[u8], line: &Range<usize>) -> Option<(Cells, Vec<Range<usize>>)> {
     let bytes = &text[line.clone()];
-    let separators = [b'|', b'\t', b',', b';'].into_iter().map(Cells::Separated);
+    let separators = ["|", "│", "┃", "\t", ",", ";"].into_iter().map(Cells::Separated);
     separators.chain([Cells::Aligned]).find_map(|cells| {
         let names = match cells {
             Cells::Separated(separator) => separated(text, line, separator),
@@ -261,16 +262,18 @@ fn header_cells(text: &[u8], line: &Range<usize>) -> Option<(Cells, Vec<Range<us
 }
 
 /// Returns the cells of a line between separators, without quotes.
-fn separated(text: &[u8], line: &Range<usize>, separator: u8) -> Vec<Range<usize>> {
+fn separated(text: &[u8], line: &Range<usize>, separator: &str) -> Vec<Range<usize>> {
     let mut start = line.start;
     let mut cells = Vec::new();
-    for cell in text[line.clone()].split(|b| *b == separator) {
-        let end = start + cell.len();
+    let ends = memchr::memmem::find_iter(&text[line.clone()], separator.as_bytes());
+    let ends: Vec<usize> = ends.map(|at| line.start + at).chain([line.end]).collect();
+    for end in ends {
+        let cell = &text[start..end];
         let leading = cell.iter().take_while(|b| b" \t\"'`\r*".contains(b)).count();
         let rest = &cell[leading..];
         let trailing = rest.iter().rev().take_while(|b| b" \t\"'`\r*".contains(b)).count();
         cells.push(start + leading..end - trailing);
-        start = end + 1;
+        start = end + separator.len();
     }
     cells
 }
@@ -341,5 +344,27 @@ pub fn find_pgpass(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if let Some(password) = fields.nth(3).filter(|password| password.len() > 2) {
             hidden.push(at + 1 + length - password.len()..at + 1 + length);
         }
+    }
+}
+
+/// Finds the password in `login with ana / …` and `ana / … (user/password)`.
+pub fn find_pairs(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    for at in memchr::memmem::find_iter(text, b" / ") {
+        let start = at + 3;
+        let length = text[start..].iter().take(MAX_PASSWORD).take_while(|b| b.is_ascii_graphic()).count();
+        let trailing = text[start..start + length].iter().rev().take_while(|b| b".,;)\"'`".contains(b)).count();
+        let password = start..start + length - trailing;
+        if !value::is_credential(&text[password.clone()]) {
+            continue;
+        }
+        let from = at.saturating_sub(MAX_PASSWORD);
+        let end = text.len().min(password.end + MAX_PASSWORD);
+        let before = memchr::memrchr(b'\n', &text[from..at]).map_or(from, |n| from + n + 1);
+        let after = memchr::memchr(b'\n', &text[password.end..end]).map_or(end, |n| password.end + n);
+        let line = text[before..after].to_ascii_lowercase();
+        let is_login = ["login", "log in", "password", "credential", "sign in", "user"]
+            .iter()
+            .any(|word| memchr::memmem::find(&line, word.as_bytes()).is_some());
+        hidden.extend(is_login.then_some(password));
     }
 }

@@ -124,7 +124,15 @@ pub fn is_switch(name: &[u8]) -> bool {
 /// Returns the automaton that finds [`STEMS`] in any case.
 pub fn stems() -> &'static AhoCorasick {
     static STEMS_FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
-        let others = STEMS.iter().filter(|stem| !stem.is_ascii()).map(|stem| stem.to_uppercase());
+        let capitalized = |stem: &&str| {
+            let mut letters = stem.chars();
+            let first = letters.next().map(|first| first.to_uppercase().to_string());
+            first.unwrap_or_default() + letters.as_str()
+        };
+        let others = STEMS
+            .iter()
+            .filter(|stem| !stem.is_ascii())
+            .flat_map(|stem| [stem.to_uppercase(), capitalized(stem)]);
         let stems = STEMS.iter().map(|stem| (*stem).to_owned()).chain(others);
         AhoCorasick::builder()
             .ascii_case_insensitive(true)

@@ -34,7 +34,7 @@ pub fn phrase(text: &[u8], name: &Range<usize>) -> Range<usize> {
         }
     }
     // `community string`, `token value`
-    let after = ["string", "value", "hash", "ID", "id"].iter().find(|word| {
+    let after = ["string", "value", "hash", "content", "material", "ID", "id"].iter().find(|word| {
         // `session id` is not a secret.
         let belongs = !word.eq_ignore_ascii_case("id") || text[name.clone()].eq_ignore_ascii_case(b"secret");
         let rest = text[name.end..].strip_prefix(b" ");
@@ -146,7 +146,7 @@ const OPENERS: &[&str] =
     &["account", "at", "by", "database", "de", "del", "der", "di", "do", "for", "from", "für", "host", "of", "on", "para", "per", "pour", "user", "von"];
 /// Words that connect a name with its value.
 const VERBS: &[&str] =
-    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "è", "é", "returned", "to", "was", "är"];
+    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "lautet", "è", "é", "returned", "to", "was", "är"];
 
 fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let limit = text.len().min(name.end + MAX_SENTENCE);
@@ -187,8 +187,13 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
                 || (n > 0 && !follows(OPENERS) && value::is_credential(bytes))
                 || (n == 0 && is_adjacent_secret(text, name, &word))
         };
-        if can_be_secret && is_secret {
-            return Some(word.range);
+        let groups = match is_after_label || is_after_verb || n == 0 {
+            true => value::groups_length(&text[word.range.start..]),
+            false => 0,
+        };
+        if can_be_secret && (is_secret || groups > 0) {
+            let end = word.range.end.max(word.range.start + groups);
+            return Some(word.range.start..end);
         }
         // `password 7 …` in the configuration of a router
         let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());

@@ -53,6 +53,7 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["ss-local", "ss-redir", "ss-server", "ss-tunnel", "sslocal", "ssserver"], &["-k §"]),
     (&["sipsak"], &["-a §"]),
     (&["radius-server", "tacacs-server", "tacacs", "isakmp", "ntp"], &["key|authentication-key|md5 §"]),
+    (&["wpa-psk", "wpa2-psk"], &["ascii|hex §"]),
     (&["createUser"], &["SHA|MD5|SHA-224|SHA-256|SHA-384|SHA-512 §", "AES|DES|AES192|AES256 §"]),
     (&["rootpw", "sshpw"], &["--plaintext|--iscrypted §"]),
     (&["addauth"], &["digest *:§"]),
@@ -229,6 +230,8 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
                 let mut positional = rest.iter().enumerate().filter(|(_, word)| {
                     !is_flag(word)
                         && !is_url(word)
+                        // `key 7 …` in the configuration of a router
+                        && !matches!(word, [digit] if digit.is_ascii_digit())
                         && !is_setting(word)
                         && (separator.is_empty() || start(word).is_some())
                 });

@@ -172,6 +172,23 @@ pub fn is_hex_token(word: &[u8]) -> bool {
         && word.iter().all(|b| b.is_ascii_hexdigit() || b"-:".contains(b))
 }
 
+/// Returns the length of the groups at the start of a text that [`is_grouped`] accepts, or 0 if there are none.
+pub fn groups_length(text: &[u8]) -> usize {
+    const MAX_GROUPS: usize = 80;
+    let near = &text[..text.len().min(MAX_GROUPS)];
+    let group = near.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+    let mut end = group;
+    while near.get(end).is_some_and(|b| b"- ".contains(b)) {
+        let rest = &near[end + 1..];
+        let next = rest.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+        if next != group {
+            break;
+        }
+        end += 1 + next;
+    }
+    if is_grouped(&near[..end]) { end } else { 0 }
+}
+
 /// Returns true for at least three groups of the same length: `223062-094672-435352`, `kmyu 4j3s jada anh4`.
 pub fn is_grouped(text: &[u8]) -> bool {
     let is_separator = |b: &u8| b"- ".contains(b);
@@ -179,7 +196,12 @@ pub fn is_grouped(text: &[u8]) -> bool {
         return false;
     };
     let groups: Vec<&[u8]> = text.split(is_separator).collect();
+    let is_mixed_group = |group: &&[u8]| {
+        group.iter().any(u8::is_ascii_digit)
+            || group.iter().skip(1).any(u8::is_ascii_uppercase)
+    };
     groups.len() >= 3
+        && groups.iter().filter(|group| is_mixed_group(group)).count() * 2 >= groups.len()
         && text.iter().any(u8::is_ascii_digit)
         && groups.iter().all(|g| g.len() == length && g.iter().all(u8::is_ascii_alphanumeric))
 }
