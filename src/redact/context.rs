@@ -396,7 +396,8 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`
         let end = skip(text, end, b"*_");
-        let end = match harmless::is_placeholder(text, &(end..end)) {
+        let is_value = harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
+        let end = match is_value {
             true => end,
             false => tags(text, end).unwrap_or(end),
         };

@@ -52,7 +52,7 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let kind = NameKind::of(&text[name.clone()]);
     let is_likely = value::is_likely_secret(bytes)
         || value::is_grouped(bytes)
-        || (kind == NameKind::Code && bytes.len() > 3 && bytes.iter().all(u8::is_ascii_digit));
+        || (kind == NameKind::Code && value::is_code(bytes));
     let is_phrase = || text[name.clone()].to_ascii_lowercase().ends_with(b"phrase");
     let is_secret = match lead {
         Lead::Field => bytes.len() > 2 && value::hides(Sensitivity::Secret, bytes),

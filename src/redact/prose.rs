@@ -183,7 +183,7 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
             let can_be_word = is_last && name_kind != NameKind::Token && bytes.len() > 3;
             value::is_likely_secret(bytes) || (can_be_word && !value::is_predicate(bytes))
         } else {
-            (name_kind == NameKind::Code && bytes.len() > 3 && bytes.iter().all(u8::is_ascii_digit))
+            (name_kind == NameKind::Code && value::is_code(bytes))
                 || (n > 0 && !follows(OPENERS) && value::is_credential(bytes))
                 || (n == 0 && is_adjacent_secret(text, name, &word))
         };
@@ -232,7 +232,7 @@ impl NameKind {
             |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending.as_bytes()));
         if name.starts_with(b"pass") {
             Self::Password
-        } else if ends(&["pin", "otp", "code", "puk", "secretid"]) {
+        } else if ends(&["pin", "otp", "code", "codes", "puk", "secretid"]) {
             Self::Code
         } else if ends(&["token"]) {
             Self::Token

@@ -162,6 +162,13 @@ pub fn is_likely_secret(word: &[u8]) -> bool {
     is_credential(word) || looks_secret(word) || is_hex_key(word) || is_hex_token(word)
 }
 
+/// Returns true for the digits of a code, with dashes between groups.
+pub fn is_code(word: &[u8]) -> bool {
+    word.len() > 3
+        && word.first().is_some_and(u8::is_ascii_digit)
+        && word.iter().all(|b| b.is_ascii_digit() || *b == b'-')
+}
+
 /// Returns true for a hexadecimal number, with dashes for a UUID and colons for bytes, which is an identifier or a
 /// checksum except after the name of a secret.
 pub fn is_hex_token(word: &[u8]) -> bool {
