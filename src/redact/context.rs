@@ -168,6 +168,9 @@ fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensi
     }
     let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
     match (alone, with_words) {
+        (Sensitivity::Doubtful, Sensitivity::Plain) if text[phrase.clone()].contains(&b' ') && name::is_public_key(&text[phrase.clone()]) => {
+            Sensitivity::Plain
+        }
         (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
         (Sensitivity::Secret, with_words) if depends_on_words => with_words,
         (_, Sensitivity::Secret) => Sensitivity::Secret,
@@ -320,7 +323,7 @@ fn is_header(name: &[u8], value: &[u8], separator: &[u8]) -> bool {
 /// Returns true for a number that is not a secret: `PASS: 120`, `t_token=1.53`.
 fn is_number(name: &[u8], value: &[u8]) -> bool {
     // `PASS: nvlink` is the result of a test.
-    if name == b"PASS" && value::is_word(value) {
+    if name == b"PASS" && (value::is_word(value) || value.iter().any(|b| b"_/:".contains(b))) {
         return true;
     }
     let name = name.to_ascii_lowercase();

@@ -348,7 +348,11 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     }
     let range = word..word + length;
     let bytes = trim(&text[range.clone()]);
+    // "Using --password via the CLI is insecure."
+    let is_sentence = tool::belongs_to_sentence(bytes)
+        && matches!(&text[range.end..], [b' ', next, ..] if next.is_ascii_alphabetic());
     let hides = !is_flag_like(bytes)
+        && !is_sentence
         && !value::is_reference(bytes)
         && value::hides(name::sensitivity(&text[flag.clone()]), bytes);
     let start = word + leading(&text[range.clone()]);

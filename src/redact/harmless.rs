@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::name::{self, Sensitivity};
 use super::value::is_reference;
 
 /// Maximum length of a placeholder, and of the label before a public value.
@@ -22,7 +23,7 @@ const HIDDEN_WORDS: &[&str] = &[
 const KINDS: &[&str] = &[
     "API_KEY", "API_TOKEN", "APIKEY", "ARG", "BLOB", "BOOLEAN", "BYTEA", "CHAR", "FILE", "IDENT", "INTEGER", "KEY", "NAME", "NUMBER",
     "Option", "Optional", "PASS", "PASSPHRASE", "PASSWD", "PASSWORD", "PATH", "PIN", "SECRET", "STRING", "String", "TEXT",
-    "TOKEN", "URL", "USER", "USERNAME", "UUID", "VALUE", "VARCHAR", "[String", "char", "string", "varchar",
+    "TOKEN", "URL", "USER", "USERNAME", "UUID", "VALUE", "VARCHAR", "[String", "char", "optional", "required", "string", "varchar",
 ];
 
 /// Beginnings of references to a secret in another place.
@@ -46,7 +47,16 @@ pub fn is_placeholder(text: &[u8], range: &Range<usize>) -> bool {
     // `{token}` of which the range excludes the closing bracket
     let with_bracket = rest.get(..value.len() + 1).unwrap_or(value);
     is_elsewhere(with_bracket)
+        || is_after_reference(text, range.start)
         || is_mask(value) || is_kind(value) || is_elsewhere(value) || begins_in_brackets(rest)
+}
+
+/// Returns true after `!Ref ` and in the name of a resource: `arn:aws:secretsmanager:…:secret:db`.
+fn is_after_reference(text: &[u8], at: usize) -> bool {
+    let before = &text[at.saturating_sub(2 * MAX_LABEL)..at];
+    let word = before.rsplit(|b| b.is_ascii_whitespace() || b"\"'=(,".contains(b)).next();
+    word.is_some_and(|word| word.starts_with(b"arn:"))
+        || ["!Ref ", "!GetAtt ", "!Sub ", "!ImportValue "].iter().any(|tag| before.ends_with(tag.as_bytes()))
 }
 
 /// Returns the value after the name of an authentication scheme or a user: `Bearer $TOKEN`, `ana:****`.
@@ -74,7 +84,7 @@ fn is_mask(value: &[u8]) -> bool {
 }
 
 fn is_kind(value: &[u8]) -> bool {
-    let end = value.iter().position(|b| b"(!]<".contains(b)).filter(|end| *end > 0);
+    let end = value.iter().position(|b| b"([!]<".contains(b)).filter(|end| *end > 0);
     let word = &value[..end.unwrap_or(value.len())];
     let word = word.strip_prefix(b"YOUR_").unwrap_or(word);
     let word = if value.starts_with(b"[String") { &b"[String"[..] } else { word };
@@ -91,7 +101,13 @@ fn is_elsewhere(value: &[u8]) -> bool {
     let is_named = |open: &[u8], close: &[u8]| {
         value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).is_some_and(is_identifier)
     };
+    let is_variable = value
+        .strip_prefix(b"$")
+        .is_some_and(|name| is_identifier(name) && name::sensitivity(name) != Sensitivity::Plain);
     is_reference(value)
+        || is_variable
+        || value.starts_with(b"${{")
+        || value.get(..5).is_some_and(|begin| begin.eq_ignore_ascii_case(b"your_") || begin.eq_ignore_ascii_case(b"your-"))
         || is_reference_to_secret(value)
         || is_named(b"{", b"}")
         || is_named(b"#{", b"}")
@@ -140,7 +156,7 @@ const IDENTIFIERS: &[&str] = &[
 #[rustfmt::skip]
 const LABELS: &[&str] = &[
     "address", "amz", "array", "artifact", "audio", "base64", "build", "cache", "cached", "ccache", "cert", "certificate",
-    "checkpoint", "checksum", "commit", "cursor", "data", "digest", "direct_cache_hit", "direct_cache_miss", "embedding", "embeddings", "etag", "event", "evt", "fingerprint",
+    "checkpoint", "checksum", "commit", "cursor", "data", "digest", "embedding", "embeddings", "etag", "event", "evt", "fingerprint",
     "font", "fp", "graph", "h1", "hash", "icon", "image", "images", "integrity", "job", "ksuid", "object", "pic", "pixels", "pubkey",
     "public", "publickey", "ray", "request", "revision", "run", "screenshot", "span",
     "task", "tensor", "thumbnail", "trace", "traceparent", "ulid", "upload", "vector", "video", "wav",
@@ -169,10 +185,11 @@ fn is_labelled(text: &[u8], at: usize) -> bool {
     let line = memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..]);
     // The name of a function is not a label: `run("…")`.
     let line = line.rsplit(|b| *b == b'(').next().unwrap_or_default();
-    let words = line.rsplit(|b| !b.is_ascii_alphanumeric() && *b != b'_');
+    let words = line.rsplit(|b| !b.is_ascii_alphanumeric());
     let mut words = words.filter(|word| !word.is_empty()).take(MAX_WORDS).enumerate();
     words.any(|(n, word)| {
         (n < NEAR_WORDS && LABELS.iter().any(|label| word.eq_ignore_ascii_case(label.as_bytes())))
+            || (n == 0 && [&b"id"[..], b"uuid", b"guid"].iter().any(|id| word.eq_ignore_ascii_case(id)))
             || word.eq_ignore_ascii_case(b"cache")
     })
 }

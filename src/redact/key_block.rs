@@ -15,6 +15,32 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     printed(text, hidden);
 }
 
+/// Returns the bodies of certificates and public keys, which are not secrets.
+pub fn public_blocks(text: &[u8]) -> Vec<Range<usize>> {
+    let mut blocks = Vec::new();
+    let mut from = 0;
+    while let Some(at) = position(text, from, b"-----BEGIN ") {
+        let line = at..line_end(text, at);
+        from = line.end;
+        let kind = &text[line.clone()];
+        let is_public = [&b"CERTIFICATE"[..], b"PUBLIC KEY", b"X509 CRL"]
+            .iter()
+            .any(|kind_of| memchr::memmem::find(kind, kind_of).is_some());
+        if !is_public {
+            continue;
+        }
+        let is_part = |b: &&u8| b.is_ascii_alphanumeric() || b"+/=\r\n \t".contains(b);
+        let near = &text[line.end..text.len().min(line.end + MAX_KEY)];
+        let length = near.iter().take_while(is_part).count();
+        if near[length..].starts_with(b"-----END ") {
+            from = line.end + length;
+            let end = line_end(text, from);
+            blocks.push(line.start..end);
+        }
+    }
+    blocks
+}
+
 /// Finds the numbers of a key that OpenSSL prints as bytes: `priv:` and lines such as `00:c0:ff:…`.
 fn printed(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     const NUMBERS: &[&str] = &[

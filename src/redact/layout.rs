@@ -56,6 +56,10 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let is_phrase = || text[name.clone()].to_ascii_lowercase().ends_with(b"phrase");
     let is_secret = match lead {
         Lead::Field => bytes.len() > 2 && value::hides(Sensitivity::Secret, bytes),
+        // `2 secrets:` introduces a list of names.
+        Lead::Label if text[name.clone()].ends_with(b"s") && kind != NameKind::Code => {
+            value::looks_secret(bytes) && value::natural_percent(bytes) < 40
+        }
         Lead::Label => is_likely || (is_phrase() && is_word_list(bytes)),
         Lead::Command => {
             value::is_random(bytes) || (value::looks_secret(bytes) && value::natural_percent(bytes) < 40)
@@ -362,7 +366,7 @@ pub fn find_pairs(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let before = memchr::memrchr(b'\n', &text[from..at]).map_or(from, |n| from + n + 1);
         let after = memchr::memchr(b'\n', &text[password.end..end]).map_or(end, |n| password.end + n);
         let line = text[before..after].to_ascii_lowercase();
-        let is_login = ["login", "log in", "password", "credential", "sign in", "user"]
+        let is_login = ["login", "log in", "password", "credential", "sign in", "username"]
             .iter()
             .any(|word| memchr::memmem::find(&line, word.as_bytes()).is_some());
         hidden.extend(is_login.then_some(password));

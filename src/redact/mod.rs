@@ -96,6 +96,11 @@ fn find_all(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     find(text, hidden);
     view::each_unescaped(text, hidden, find);
     wrap::find(text, hidden);
+    let public = key_block::public_blocks(text);
+    hidden.retain(|range| {
+        let next = public.partition_point(|block| block.end <= range.start);
+        public.get(next).is_none_or(|block| range.start < block.start || range.end > block.end)
+    });
 }
 
 fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {

@@ -110,6 +110,9 @@ const RUNS: &[&str] = &[
     "third",
 ];
 
+/// Words before `key` that denote one that is not a secret.
+const PUBLIC_KEYS: &[&str] = &["foreign", "host", "primary", "pub", "public", "sort"];
+
 /// Variables that contain a folder, or in connection strings a password.
 const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
 
@@ -181,6 +184,8 @@ fn of_words(words: &[String]) -> Sensitivity {
     let is_ordinary = match last {
         "token" => VOCABULARY.contains(&before),
         "pass" => RUNS.contains(&before),
+        "key" => PUBLIC_KEYS.contains(&before),
+        "publickey" | "pubkey" => true,
         "secret" | "secrets" => ["existing", "pull"].contains(&before),
         last => RUNS.contains(&last),
     };
@@ -206,6 +211,12 @@ fn of_words(words: &[String]) -> Sensitivity {
     } else {
         Sensitivity::Plain
     }
+}
+
+/// Returns true for `public key`.
+pub fn is_public_key(name: &[u8]) -> bool {
+    let words = words(name);
+    matches!(words.as_slice(), [.., kind, key] if key == "key" && PUBLIC_KEYS.contains(&kind.as_str()))
 }
 
 /// Returns true if the name implies that its value is a commit hash or a checksum.

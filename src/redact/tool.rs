@@ -232,6 +232,7 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
                         && !is_url(word)
                         // `key 7 …` in the configuration of a router
                         && !matches!(word, [digit] if digit.is_ascii_digit())
+                        && !belongs_to_sentence(word)
                         && !is_setting(word)
                         && (separator.is_empty() || start(word).is_some())
                 });
@@ -270,4 +271,13 @@ fn is_flag(word: &[u8]) -> bool {
 fn is_setting(word: &[u8]) -> bool {
     let name = word.iter().take_while(|b| b.is_ascii_lowercase() || **b == b'_').count();
     name > 0 && word.get(name) == Some(&b'=') && word[name + 1..].iter().any(|b| *b != b'=')
+}
+
+/// Returns true for a word that continues a sentence about a command: "Use `wandb login` to …".
+pub fn belongs_to_sentence(word: &[u8]) -> bool {
+    const WORDS: &[&[u8]] = &[
+        b"and", b"as", b"for", b"from", b"if", b"in", b"instead", b"is", b"on", b"option", b"or", b"the", b"to", b"via", b"was",
+        b"with",
+    ];
+    WORDS.contains(&word)
 }
