@@ -201,8 +201,18 @@ pub fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opt
 
 /// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
 fn is_login_word(word: &str) -> bool {
-    const PARTS: &[&str] =
-        &["auth", "bind", "client", "connect", "credential", "login", "mysqli", "passw", "pdo", "pw"];
+    const PARTS: &[&str] = &[
+        "auth",
+        "bind",
+        "client",
+        "connect",
+        "credential",
+        "login",
+        "mysqli",
+        "passw",
+        "pdo",
+        "pw",
+    ];
     PARTS.iter().any(|part| word.contains(part)) && !word.starts_with("author")
 }
 

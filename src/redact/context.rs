@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use super::call::{acl_password, bracketed, called, identified_by, inserted, protocol_login};
 use super::flag;
-use super::layout;
 use super::harmless;
+use super::layout;
 use super::markup::{is_cell, markup, tags, value_attribute};
 use super::name::{self, Sensitivity};
 use super::prose;
@@ -114,7 +114,9 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         true => {
             !value::is_predicate(credentials)
                 && !value::is_reference(credentials)
-                && ![&b"realm="[..], b"scope=", b"error="].iter().any(|p| credentials.starts_with(p))
+                && ![&b"realm="[..], b"scope=", b"error="]
+                    .iter()
+                    .any(|p| credentials.starts_with(p))
         }
         false => is_base64(),
     };
@@ -163,12 +165,18 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
     let alone = name::sensitivity(&text[name.clone()]);
     let with_words = name::sensitivity(&text[phrase.clone()]);
-    if matches!(&text[name.clone()], b"code" | b"t" | b"key") && text[..name.start].last().is_some_and(|b| b"?&".contains(b)) {
+    if matches!(&text[name.clone()], b"code" | b"t" | b"key")
+        && text[..name.start].last().is_some_and(|b| b"?&".contains(b))
+    {
         return Sensitivity::Doubtful;
     }
-    let depends_on_words = matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
+    let depends_on_words =
+        matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
     match (alone, with_words) {
-        (Sensitivity::Doubtful, Sensitivity::Plain) if text[phrase.clone()].contains(&b' ') && name::is_public_key(&text[phrase.clone()]) => {
+        (Sensitivity::Doubtful, Sensitivity::Plain)
+            if text[phrase.clone()].contains(&b' ')
+                && name::is_public_key(&text[phrase.clone()]) =>
+        {
             Sensitivity::Plain
         }
         (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
@@ -340,7 +348,8 @@ fn is_vocabulary(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> bool
     let rest = &text[value.end..text.len().min(value.end + MAX_SCORE)];
     let has = |score: &str| memchr::memmem::find(rest, score.as_bytes()).is_some();
     ["##", "Ġ", "▁"].into_iter().any(begins)
-        || (text[name.clone()].ends_with(b"token") && ["prob", "score", "rank=", " id="].into_iter().any(has))
+        || (text[name.clone()].ends_with(b"token")
+            && ["prob", "score", "rank=", " id="].into_iter().any(has))
 }
 
 /// Returns true in a list, as opposed to the arguments of a call: `['HF_HOME', 'HF_TOKEN', 'LANG']`.
@@ -399,7 +408,8 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`
         let end = skip(text, end, b"*_");
-        let is_value = harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
+        let is_value =
+            harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
         let end = match is_value {
             true => end,
             false => tags(text, end).unwrap_or(end),

@@ -62,7 +62,8 @@ impl Programs {
         for word in words {
             match base_name(word) {
                 b"wandb" => programs.names_wandb = true,
-                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" | b"gpg" | b"gpg2" | b"apt-key" => {
+                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" | b"gpg" | b"gpg2"
+                | b"apt-key" => {
                     programs.names_vcs = true;
                 }
                 b"apt" | b"apt-get" | b"apk" | b"brew" | b"dnf" | b"grep" | b"pacman" | b"pip"
@@ -324,7 +325,12 @@ pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         done = ranges.last().map_or(at + 1, |last| last.end);
         let words: Vec<&[u8]> = ranges.iter().map(|range| &text[range.clone()]).collect();
         let found = hidden_in(&words, Kind::Arguments);
-        hidden.extend(ranges.iter().zip(found).filter_map(|(range, from)| Some(range.start + from?..range.end)));
+        hidden.extend(
+            ranges
+                .iter()
+                .zip(found)
+                .filter_map(|(range, from)| Some(range.start + from?..range.end)),
+        );
     }
 }
 
@@ -342,7 +348,9 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
         return None;
     }
     // `--auth-user-pass <(printf …)`
-    if text[word..].starts_with(b"<(") && name::sensitivity(&text[flag.clone()]) == Sensitivity::Secret {
+    if text[word..].starts_with(b"<(")
+        && name::sensitivity(&text[flag.clone()]) == Sensitivity::Secret
+    {
         let near = &text[word..text.len().min(word + MAX_QUOTED)];
         return memchr::memchr2(b')', b'\n', near).map(|end| word + 2..word + end);
     }

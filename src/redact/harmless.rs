@@ -48,7 +48,10 @@ pub fn is_placeholder(text: &[u8], range: &Range<usize>) -> bool {
     let with_bracket = rest.get(..value.len() + 1).unwrap_or(value);
     is_elsewhere(with_bracket)
         || is_after_reference(text, range.start)
-        || is_mask(value) || is_kind(value) || is_elsewhere(value) || begins_in_brackets(rest)
+        || is_mask(value)
+        || is_kind(value)
+        || is_elsewhere(value)
+        || begins_in_brackets(rest)
 }
 
 /// Returns true after `!Ref ` and in the name of a resource: `arn:aws:secretsmanager:…:secret:db`.
@@ -56,7 +59,9 @@ fn is_after_reference(text: &[u8], at: usize) -> bool {
     let before = &text[at.saturating_sub(2 * MAX_LABEL)..at];
     let word = before.rsplit(|b| b.is_ascii_whitespace() || b"\"'=(,".contains(b)).next();
     word.is_some_and(|word| word.starts_with(b"arn:"))
-        || ["!Ref ", "!GetAtt ", "!Sub ", "!ImportValue "].iter().any(|tag| before.ends_with(tag.as_bytes()))
+        || ["!Ref ", "!GetAtt ", "!Sub ", "!ImportValue "]
+            .iter()
+            .any(|tag| before.ends_with(tag.as_bytes()))
 }
 
 /// Returns the value after the name of an authentication scheme or a user: `Bearer $TOKEN`, `ana:****`.
@@ -79,7 +84,9 @@ fn is_mask(value: &[u8]) -> bool {
         [first @ (b'*' | b'X' | b'x' | b'.' | b'#'), rest @ ..] => {
             value.len() >= MIN_MASK && rest.iter().all(|b| b == first)
         }
-        _ => !value.is_empty() && value.chunks(3).all(|c| c == "•".as_bytes() || c == "●".as_bytes()),
+        _ => {
+            !value.is_empty() && value.chunks(3).all(|c| c == "•".as_bytes() || c == "●".as_bytes())
+        }
     }
 }
 
@@ -99,7 +106,10 @@ pub fn is_reference_to_secret(word: &[u8]) -> bool {
 fn is_elsewhere(value: &[u8]) -> bool {
     let value = value.trim_ascii();
     let is_named = |open: &[u8], close: &[u8]| {
-        value.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).is_some_and(is_identifier)
+        value
+            .strip_prefix(open)
+            .and_then(|rest| rest.strip_suffix(close))
+            .is_some_and(is_identifier)
     };
     let is_variable = value
         .strip_prefix(b"$")
@@ -107,7 +117,9 @@ fn is_elsewhere(value: &[u8]) -> bool {
     is_reference(value)
         || is_variable
         || value.starts_with(b"${{")
-        || value.get(..5).is_some_and(|begin| begin.eq_ignore_ascii_case(b"your_") || begin.eq_ignore_ascii_case(b"your-"))
+        || value.get(..5).is_some_and(|begin| {
+            begin.eq_ignore_ascii_case(b"your_") || begin.eq_ignore_ascii_case(b"your-")
+        })
         || is_reference_to_secret(value)
         || is_named(b"{", b"}")
         || is_named(b"#{", b"}")
@@ -132,7 +144,8 @@ fn begins_in_brackets(rest: &[u8]) -> bool {
     let Some(end) = memchr::memchr(close, rest) else { return false };
     let inside = rest[1..end].to_ascii_lowercase();
     let is_text = inside.iter().all(|b| b.is_ascii_alphabetic() || b" _-:".contains(b));
-    is_text && HIDDEN_WORDS.iter().any(|word| memchr::memmem::find(&inside, word.as_bytes()).is_some())
+    is_text
+        && HIDDEN_WORDS.iter().any(|word| memchr::memmem::find(&inside, word.as_bytes()).is_some())
         || is_mask(&inside)
 }
 
@@ -173,7 +186,9 @@ pub fn is_public(text: &[u8], token: &Range<usize>) -> bool {
 fn is_ulid(token: &[u8]) -> bool {
     token.len() == 26
         && token.starts_with(b"0")
-        && token.iter().all(|b| b.is_ascii_digit() || (b.is_ascii_uppercase() && !b"ILOU".contains(b)))
+        && token
+            .iter()
+            .all(|b| b.is_ascii_digit() || (b.is_ascii_uppercase() && !b"ILOU".contains(b)))
 }
 
 /// Returns true if the last words before a position name something public: `cache hit for key`, `"embedding": "`.
@@ -189,7 +204,8 @@ fn is_labelled(text: &[u8], at: usize) -> bool {
     let mut words = words.filter(|word| !word.is_empty()).take(MAX_WORDS).enumerate();
     words.any(|(n, word)| {
         (n < NEAR_WORDS && LABELS.iter().any(|label| word.eq_ignore_ascii_case(label.as_bytes())))
-            || (n == 0 && [&b"id"[..], b"uuid", b"guid"].iter().any(|id| word.eq_ignore_ascii_case(id)))
+            || (n == 0
+                && [&b"id"[..], b"uuid", b"guid"].iter().any(|id| word.eq_ignore_ascii_case(id)))
             || word.eq_ignore_ascii_case(b"cache")
     })
 }
@@ -205,8 +221,27 @@ pub fn is_cache_key(text: &[u8], name: &Range<usize>) -> bool {
 /// Returns true for a cookie that holds only settings: `theme=dark; Path=/`.
 pub fn are_settings(cookie: &[u8]) -> bool {
     const SETTINGS: &[&str] = &[
-        "color-mode", "color_mode", "consent", "cookie_consent", "cookieconsent", "currency", "dark_mode", "domain", "expires", "httponly",
-        "lang", "language", "locale", "max-age", "path", "priority", "samesite", "secure", "theme", "timezone", "tz",
+        "color-mode",
+        "color_mode",
+        "consent",
+        "cookie_consent",
+        "cookieconsent",
+        "currency",
+        "dark_mode",
+        "domain",
+        "expires",
+        "httponly",
+        "lang",
+        "language",
+        "locale",
+        "max-age",
+        "path",
+        "priority",
+        "samesite",
+        "secure",
+        "theme",
+        "timezone",
+        "tz",
     ];
     cookie.split(|b| *b == b';').all(|pair| {
         let name = pair.split(|b| *b == b'=').next().unwrap_or_default().trim_ascii();

@@ -44,8 +44,15 @@ pub fn public_blocks(text: &[u8]) -> Vec<Range<usize>> {
 /// Finds the numbers of a key that OpenSSL prints as bytes: `priv:` and lines such as `00:c0:ff:…`.
 fn printed(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     const NUMBERS: &[&str] = &[
-        "\nprivateExponent:", "\nprime1:", "\nprime2:", "\nexponent1:", "\nexponent2:", "\ncoefficient:", "priv:",
-        "PSK:", "Master-Key:",
+        "\nprivateExponent:",
+        "\nprime1:",
+        "\nprime2:",
+        "\nexponent1:",
+        "\nexponent2:",
+        "\ncoefficient:",
+        "priv:",
+        "PSK:",
+        "Master-Key:",
     ];
     for name in NUMBERS {
         for at in memchr::memmem::find_iter(text, name.as_bytes()) {

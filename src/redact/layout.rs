@@ -62,7 +62,8 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         }
         Lead::Label => is_likely || (is_phrase() && is_word_list(bytes)),
         Lead::Command => {
-            value::is_random(bytes) || (value::looks_secret(bytes) && value::natural_percent(bytes) < 40)
+            value::is_random(bytes)
+                || (value::looks_secret(bytes) && value::natural_percent(bytes) < 40)
         }
     };
     let is_one = !bytes.contains(&b' ') || value::is_grouped(bytes) || is_phrase();
@@ -130,15 +131,30 @@ fn line_around(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 fn line_length(text: &[u8], from: usize) -> Option<usize> {
     let rest = text.get(from..)?;
     let near = &rest[..rest.len().min(MAX_LINE)];
-    memchr::memchr(b'\n', near).or((rest.len() < MAX_LINE && !rest.is_empty()).then_some(rest.len()))
+    memchr::memchr(b'\n', near)
+        .or((rest.len() < MAX_LINE && !rest.is_empty()).then_some(rest.len()))
 }
 
 /// Returns the values in reports about the value of a name: `db_password: got 'x'`, `password changed 'x' to 'y'`,
 /// `input_value='x'`.
 pub fn reported(text: &[u8], name: &Range<usize>) -> Vec<Range<usize>> {
     const MARKERS: &[&str] = &[
-        "->", "=>", "actual", "changed", "entered", "found", "from", "got", "input", "input_value", "provided", "received",
-        "sent", "to", "was", "with",
+        "->",
+        "=>",
+        "actual",
+        "changed",
+        "entered",
+        "found",
+        "from",
+        "got",
+        "input",
+        "input_value",
+        "provided",
+        "received",
+        "sent",
+        "to",
+        "was",
+        "with",
     ];
     let mut end = text.len().min(name.end + MAX_REPORT);
     let line = memchr::memchr(b'\n', &text[name.end..end]).map_or(end, |n| name.end + n);
@@ -156,8 +172,11 @@ pub fn reported(text: &[u8], name: &Range<usize>) -> Vec<Range<usize>> {
         let bytes = &text[value.clone()];
         let before = text[name.end..open].trim_ascii_end();
         let before = before.strip_suffix(b"=").or(before.strip_suffix(b":")).unwrap_or(before);
-        let length =
-            before.iter().rev().take_while(|b| b.is_ascii_alphabetic() || b"_->=".contains(b)).count();
+        let length = before
+            .iter()
+            .rev()
+            .take_while(|b| b.is_ascii_alphabetic() || b"_->=".contains(b))
+            .count();
         let marker = &before[before.len() - length..];
         let is_reported = MARKERS.iter().any(|known| known.as_bytes() == marker);
         let can_be_secret = bytes.len() > 2
@@ -187,7 +206,8 @@ pub fn changed(text: &[u8], from: usize) -> Option<Range<usize>> {
         b'"' | b'\'' | b'`' => memchr::memchr(quote, near)?,
         _ => {
             let word = near.iter().take_while(|b| b.is_ascii_graphic()).count();
-            return value::is_credential(&text[open..open + 1 + word]).then_some(open..open + 1 + word);
+            return value::is_credential(&text[open..open + 1 + word])
+                .then_some(open..open + 1 + word);
         }
     };
     Some(open + 1..open + 1 + length)
@@ -253,11 +273,16 @@ fn header_cells(text: &[u8], line: &Range<usize>) -> Option<(Cells, Vec<Range<us
     separators.chain([Cells::Aligned]).find_map(|cells| {
         let names = match cells {
             Cells::Separated(separator) => separated(text, line, separator),
-            Cells::Aligned => aligned(bytes).into_iter().map(|c| line.start + c.start..line.start + c.end).collect(),
+            Cells::Aligned => aligned(bytes)
+                .into_iter()
+                .map(|c| line.start + c.start..line.start + c.end)
+                .collect(),
         };
         let is_name = |cell: &Range<usize>| {
             cell.len() <= 32
-                && text[cell.clone()].iter().all(|b| b.is_ascii_alphanumeric() || b" _-.#/()".contains(b) || !b.is_ascii())
+                && text[cell.clone()]
+                    .iter()
+                    .all(|b| b.is_ascii_alphanumeric() || b" _-.#/()".contains(b) || !b.is_ascii())
         };
         let count = names.iter().filter(|cell| !cell.is_empty()).count();
         let is_header = count >= 2 && names.len() <= MAX_COLUMNS && names.iter().all(is_name);
@@ -314,7 +339,9 @@ fn row_cells(
             let at = |name: &Range<usize>| {
                 let offset = name.start - header.start;
                 let cell = found.iter().find(|cell| cell.start == offset);
-                cell.map_or(row.start..row.start, |cell| row.start + cell.start..row.start + cell.end)
+                cell.map_or(row.start..row.start, |cell| {
+                    row.start + cell.start..row.start + cell.end
+                })
             };
             let values: Vec<_> = names.iter().map(at).collect();
             let is_row = values.iter().filter(|cell| !cell.is_empty()).count() >= 2;
@@ -343,7 +370,8 @@ pub fn find_pgpass(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     });
     for at in ports.chain(any_database) {
         let near = &text[at + 1..text.len().min(at + MAX_LINE)];
-        let length = near.iter().take_while(|b| b.is_ascii_graphic() && !b"\"'/@".contains(b)).count();
+        let length =
+            near.iter().take_while(|b| b.is_ascii_graphic() && !b"\"'/@".contains(b)).count();
         let mut fields = near[..length].splitn(4, |b| *b == b':');
         if let Some(password) = fields.nth(3).filter(|password| password.len() > 2) {
             hidden.push(at + 1 + length - password.len()..at + 1 + length);
@@ -355,8 +383,13 @@ pub fn find_pgpass(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 pub fn find_pairs(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     for at in memchr::memmem::find_iter(text, b" / ") {
         let start = at + 3;
-        let length = text[start..].iter().take(MAX_PASSWORD).take_while(|b| b.is_ascii_graphic()).count();
-        let trailing = text[start..start + length].iter().rev().take_while(|b| b".,;)\"'`".contains(b)).count();
+        let length =
+            text[start..].iter().take(MAX_PASSWORD).take_while(|b| b.is_ascii_graphic()).count();
+        let trailing = text[start..start + length]
+            .iter()
+            .rev()
+            .take_while(|b| b".,;)\"'`".contains(b))
+            .count();
         let password = start..start + length - trailing;
         if !value::is_credential(&text[password.clone()]) {
             continue;
@@ -364,7 +397,8 @@ pub fn find_pairs(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let from = at.saturating_sub(MAX_PASSWORD);
         let end = text.len().min(password.end + MAX_PASSWORD);
         let before = memchr::memrchr(b'\n', &text[from..at]).map_or(from, |n| from + n + 1);
-        let after = memchr::memchr(b'\n', &text[password.end..end]).map_or(end, |n| password.end + n);
+        let after =
+            memchr::memchr(b'\n', &text[password.end..end]).map_or(end, |n| password.end + n);
         let line = text[before..after].to_ascii_lowercase();
         let is_login = ["login", "log in", "password", "credential", "sign in", "username"]
             .iter()

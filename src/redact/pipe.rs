@@ -43,11 +43,27 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             hidden.extend(printed(text, at));
         }
     }
+    for at in memchr::memmem::find_iter(text, b"<(") {
+        hidden.extend(substituted(text, at));
+    }
     for at in memchr::memmem::find_iter(text, b"<<<") {
-        if reads_secret(&text[command_start(text, at)..at]) {
+        let end = command_end(text, at + 3);
+        let is_piped = text.get(end) == Some(&b'|')
+            && reads_secret(&text[end + 1..command_end(text, end + 1)]);
+        if is_piped || reads_secret(&text[command_start(text, at)..at]) {
             hidden.extend(not_reference(text, skip_blanks(text, at + 3)));
         }
     }
+}
+
+/// Finds the secret in `--passphrase-file <(echo …)`.
+fn substituted(text: &[u8], at: usize) -> Option<Range<usize>> {
+    const MAX_FLAG: usize = 64;
+    let before = text[at.saturating_sub(MAX_FLAG)..at].trim_ascii_end();
+    let flag = before.rsplit(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+    let near = &text[at..text.len().min(at + MAX_COMMAND)];
+    let end = at + memchr::memchr2(b')', b'\n', near)?;
+    (flag.starts_with(b"-") && name::stems().is_match(flag)).then(|| printed(text, end)).flatten()
 }
 
 fn reads_secret(command: &[u8]) -> bool {
@@ -55,10 +71,16 @@ fn reads_secret(command: &[u8]) -> bool {
     let is_sudo = memchr::memmem::find(command, b"sudo ").is_some();
     // `--password-file=-`, `--passwd-on-stdin`
     let reads_input = |word: &[u8]| {
-        [&b"=-"[..], b"-stdin", b"-fd=0"].iter().any(|ending| word.ends_with(ending))
-            && name::stems().is_match(word)
+        let ends = |ending: &&[u8]| word.ends_with(ending);
+        ([&b"=-"[..], b"-stdin", b"-fd=0"].iter().any(ends) && name::stems().is_match(word))
+            || [&b"-key"[..], b"-keys", b"secret", b"secrets", b"passphrase"].iter().any(ends)
     };
-    words.any(|word| READERS.contains(&word) || reads_input(word) || (is_sudo && word == b"-S") || is_about_secrets(word))
+    words.any(|word| {
+        READERS.contains(&word)
+            || reads_input(word)
+            || (is_sudo && word == b"-S")
+            || is_about_secrets(word)
+    })
 }
 
 /// Returns the arguments of the `echo` or `printf` before a pipe. They may contain quoted operators, so the search
@@ -67,7 +89,7 @@ fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     let from = pipe.saturating_sub(MAX_COMMAND);
     let before = &text[from..pipe];
     let line = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-    let printers = [&b"echo "[..], b"printf "];
+    let printers = [&b"echo "[..], b"printf ", b"yes "];
     let ends = printers.iter().filter_map(|name| {
         let at = memchr::memmem::rfind(&before[line..], name)?;
         Some(from + line + at + name.len())

@@ -34,12 +34,14 @@ pub fn phrase(text: &[u8], name: &Range<usize>) -> Range<usize> {
         }
     }
     // `community string`, `token value`
-    let after = ["string", "value", "hash", "content", "material", "ID", "id"].iter().find(|word| {
-        // `session id` is not a secret.
-        let belongs = !word.eq_ignore_ascii_case("id") || text[name.clone()].eq_ignore_ascii_case(b"secret");
-        let rest = text[name.end..].strip_prefix(b" ");
-        belongs && rest.is_some_and(|rest| rest.starts_with(word.as_bytes()))
-    });
+    let after =
+        ["string", "value", "hash", "content", "material", "ID", "id"].iter().find(|word| {
+            // `session id` is not a secret.
+            let belongs = !word.eq_ignore_ascii_case("id")
+                || text[name.clone()].eq_ignore_ascii_case(b"secret");
+            let rest = text[name.end..].strip_prefix(b" ");
+            belongs && rest.is_some_and(|rest| rest.starts_with(word.as_bytes()))
+        });
     start..name.end + after.map_or(0, |word| 1 + word.len())
 }
 
@@ -109,7 +111,9 @@ pub fn login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 pub fn signature(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let lower = text[name.clone()].to_ascii_lowercase();
     let is_signature =
-        [&b"signature"[..], b"hmac", b"session", b"secret_id", b"secretid", b"code", b"appid"].iter().any(|ending| lower.ends_with(ending));
+        [&b"signature"[..], b"hmac", b"session", b"secret_id", b"secretid", b"code", b"appid"]
+            .iter()
+            .any(|ending| lower.ends_with(ending));
     let word = following(text, name).filter(|_| is_signature)?;
     value::looks_secret(&text[word.range.clone()]).then_some(word.range)
 }
@@ -121,7 +125,7 @@ fn following(text: &[u8], name: &Range<usize>) -> Option<Word> {
     // `login successful: ana/…`
     let word = next_word(text, name.end, end).filter(|_| text.get(name.end) == Some(&b' '))?;
     match word.is_label {
-        true => next_word(text, word.range.end + 1, end),
+        true => next_word(text, end.min(word.range.end + 1), end),
         false => Some(word),
     }
 }
@@ -142,11 +146,15 @@ const FILLERS: &[&str] = &[
     "your",
 ];
 /// Words after which any word, such as a user's name, belongs to the sentence.
-const OPENERS: &[&str] =
-    &["account", "at", "by", "database", "de", "del", "der", "di", "do", "for", "from", "für", "host", "of", "on", "para", "per", "pour", "user", "von"];
+const OPENERS: &[&str] = &[
+    "account", "at", "by", "database", "de", "del", "der", "di", "do", "for", "from", "für",
+    "host", "of", "on", "para", "per", "pour", "user", "von",
+];
 /// Words that connect a name with its value.
-const VERBS: &[&str] =
-    &["are", "as", "equals", "es", "est", "is", "ist", "jest", "lautet", "è", "é", "returned", "to", "was", "är"];
+const VERBS: &[&str] = &[
+    "are", "as", "equals", "es", "est", "is", "ist", "jest", "lautet", "è", "é", "returned", "to",
+    "was", "är",
+];
 
 fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let limit = text.len().min(name.end + MAX_SENTENCE);
@@ -171,10 +179,8 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         // `password set from env: PGPASSWORD=…` has another name.
         let names_another = memchr::memchr(b'=', bytes)
             .is_some_and(|at| name::sensitivity(&bytes[..at]) != name::Sensitivity::Plain);
-        let can_be_secret = !bytes.is_empty()
-            && !value::is_reference(bytes)
-            && !is_number(bytes)
-            && !names_another;
+        let can_be_secret =
+            !bytes.is_empty() && !value::is_reference(bytes) && !is_number(bytes) && !names_another;
         let is_secret = if is_after_label || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
                 && (name_kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)

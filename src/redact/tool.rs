@@ -54,6 +54,20 @@ const TOOLS: &[(&[&str], &[&str])] = &[
     (&["sipsak"], &["-a §"]),
     (&["radius-server", "tacacs-server", "tacacs", "isakmp", "ntp"], &["key|authentication-key|md5 §"]),
     (&["wpa-psk", "wpa2-psk"], &["ascii|hex §"]),
+    (&["runas"], &["* §"]),
+    (&["nssm", "nssm.exe"], &["ObjectName * §"]),
+    (&["sipp"], &["-ap §"]),
+    (&["nikto"], &["-id *:§"]),
+    (&["hponcfg", "racadm", "perccli", "storcli", "sshfs", "gobuster", "ffuf", "feroxbuster", "kerbrute"], &["-p §", "-U *:§"]),
+    (&["smbclient", "mount_smbfs"], &["//* §"]),
+    (&["getTGT.py", "GetNPUsers.py", "psexec.py", "wmiexec.py", "secretsdump.py"], &["*/*:§"]),
+    (&["bluetoothctl", "btmgmt"], &["pin|passkey §"]),
+    (&["dconf", "gsettings"], &["set * vnc-password|password §"]),
+    (&["createuser"], &["-W §"]),
+    (&["asterisk", "freeswitch", "fs_cli"], &["-p §"]),
+    (&["vncviewer", "vncserver", "tigervncserver"], &["-passwd §"]),
+    (&["kinit", "kpasswd"], &["--password §"]),
+    (&["mkpasswd", "slappasswd", "grub-crypt"], &["-s §", "-m * §"]),
     (&["createUser"], &["SHA|MD5|SHA-224|SHA-256|SHA-384|SHA-512 §", "AES|DES|AES192|AES256 §"]),
     (&["rootpw", "sshpw"], &["--plaintext|--iscrypted §"]),
     (&["addauth"], &["digest *:§"]),
@@ -227,12 +241,12 @@ fn find(pattern: &[&str], words: &[&[u8]]) -> Option<(usize, usize)> {
             ("", false) => {
                 // A flag may take a value: `wandb login --host https://… 8f2c…`.
                 let is_url = |word: &[u8]| memchr::memmem::find(word, b"://").is_some();
-                let mut positional = rest.iter().enumerate().filter(|(_, word)| {
+                let of_command = rest.iter().take_while(|word| !belongs_to_sentence(word));
+                let mut positional = of_command.enumerate().filter(|(_, word)| {
                     !is_flag(word)
                         && !is_url(word)
                         // `key 7 …` in the configuration of a router
                         && !matches!(word, [digit] if digit.is_ascii_digit())
-                        && !belongs_to_sentence(word)
                         && !is_setting(word)
                         && (separator.is_empty() || start(word).is_some())
                 });
@@ -276,8 +290,8 @@ fn is_setting(word: &[u8]) -> bool {
 /// Returns true for a word that continues a sentence about a command: "Use `wandb login` to …".
 pub fn belongs_to_sentence(word: &[u8]) -> bool {
     const WORDS: &[&[u8]] = &[
-        b"and", b"as", b"for", b"from", b"if", b"in", b"instead", b"is", b"on", b"option", b"or", b"the", b"to", b"via", b"was",
-        b"with",
+        b"and", b"as", b"for", b"from", b"if", b"in", b"instead", b"is", b"on", b"option", b"or",
+        b"the", b"to", b"via", b"was", b"with",
     ];
     WORDS.contains(&word)
 }

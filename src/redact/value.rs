@@ -204,8 +204,7 @@ pub fn is_grouped(text: &[u8]) -> bool {
     };
     let groups: Vec<&[u8]> = text.split(is_separator).collect();
     let is_mixed_group = |group: &&[u8]| {
-        group.iter().any(u8::is_ascii_digit)
-            || group.iter().skip(1).any(u8::is_ascii_uppercase)
+        group.iter().any(u8::is_ascii_digit) || group.iter().skip(1).any(u8::is_ascii_uppercase)
     };
     groups.len() >= 3
         && groups.iter().filter(|group| is_mixed_group(group)).count() * 2 >= groups.len()
@@ -244,8 +243,21 @@ pub fn is_predicate(word: &[u8]) -> bool {
     ];
     /// The same in German, Spanish and French.
     const FOREIGN: &[&str] = &[
-        "abgelaufen", "caducada", "correcta", "erforderlich", "expirada", "falsch", "gesetzt", "incorrecta", "incorrecto",
-        "leer", "nicht", "obligatoire", "obligatoria", "requerida", "zu",
+        "abgelaufen",
+        "caducada",
+        "correcta",
+        "erforderlich",
+        "expirada",
+        "falsch",
+        "gesetzt",
+        "incorrecta",
+        "incorrecto",
+        "leer",
+        "nicht",
+        "obligatoire",
+        "obligatoria",
+        "requerida",
+        "zu",
     ];
     let lower = word.to_ascii_lowercase();
     let ends = |ending: &[u8]| (5..15).contains(&lower.len()) && lower.ends_with(ending);
