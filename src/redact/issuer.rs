@@ -34,6 +34,12 @@ const FORMATS: &[Formats] = &[
     formats(&["HRKU-", "NRAK-", "NRII-", "NRJS-", "NRRA-", "PMAK-", "PMAT-", "pul-", "dapi"], 20, "-"),
     formats(&["AGE-SECRET-KEY-1", "AKCp", "API-", "EAA", "cmVmd", "fc-", "fw_", "key-", "secret_"], 20, ""),
     formats(&["SK"], 32, ""),
+    // Airtable, Apify, Contentful, Dropbox, E2B, Honeycomb, Mollie, Netlify, NuGet, Razorpay, Render, RunPod, Scaleway, Twitch
+    formats(&[
+        "ALTAK", "CFPAT-", "SCW", "apify_api_", "e2b_", "hcaik_", "hcbik_", "hcxik_", "nfp_", "oauth:", "rnd_", "rpa_",
+        "rzp_live_", "rzp_test_",
+    ], 14, "-_"),
+    formats(&["oy2", "pat", "sl.", "test_"], 30, ".-_"),
     // Braintree, stream keys of Twitch
     formats(&["access_token$production$", "access_token$sandbox$", "live_"], 16, "$_"),
     // Notifications of ServerChan

@@ -204,7 +204,11 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         // `password 7 …` in the configuration of a router
         let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());
         let is_sign = !bytes.iter().any(u8::is_ascii_alphanumeric);
-        let belongs = is_one_of(bytes, FILLERS) || is_one_of(bytes, VERBS) || follows(OPENERS);
+        // `passphrase for key '/home/ana/key':`
+        let belongs = (word.is_label && n > 0)
+            || is_one_of(bytes, FILLERS)
+            || is_one_of(bytes, VERBS)
+            || follows(OPENERS);
         if !is_kind && !is_sign && !belongs {
             return None;
         }
@@ -280,7 +284,8 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
     } else if line.is_empty() && is_last && (is_compound || is_apart) {
         // `GITHUB_TOKEN Permissions` is a heading.
         let is_title = value::is_word(bytes) && bytes[0].is_ascii_uppercase();
-        !bytes.is_empty() && !(is_title && name_text.iter().all(|b| !b.is_ascii_lowercase()))
+        let is_heading = is_title && !name_text.iter().any(u8::is_ascii_lowercase);
+        !bytes.is_empty() && !is_heading
     } else if word.is_quoted && bytes.contains(&b' ') {
         // `master password "correct horse battery" accepted`
         let mut words = bytes.split(|b| *b == b' ');

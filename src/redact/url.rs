@@ -18,8 +18,22 @@ const WEB_HOOKS: &[&str] = &[
 ];
 
 /// Folders whose content may be a secret.
-const SECRET_FOLDERS: &[&[u8]] =
-    &[b"hook", b"hooks", b"invite", b"keys", b"t", b"webhook", b"webhooks"];
+const SECRET_FOLDERS: &[&[u8]] = &[
+    b"activate",
+    b"confirm",
+    b"hook",
+    b"hooks",
+    b"invite",
+    b"join",
+    b"keys",
+    b"magic",
+    b"reset",
+    b"t",
+    b"unsubscribe",
+    b"verify",
+    b"webhook",
+    b"webhooks",
+];
 
 /// Minimum length of a random last part of a path, which grants access: a link to reset a password.
 const MIN_LINK: usize = 32;
