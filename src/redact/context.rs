@@ -58,22 +58,26 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let name = name_around(text, stem.range(), done);
         done = name.end;
         quotes.advance(text, name.start);
-        let value = scheme_value(text, &name).or_else(|| value_of(text, &name, quotes.open));
+        let phrase = prose::phrase(text, &name);
+        let sensitivity = sensitivity(text, &name, &phrase);
+        let value = scheme_value(text, &name)
+            .or_else(|| value_of(text, &name, &phrase, sensitivity, quotes.open));
         let is_shown =
             |value: &Range<usize>| value.is_empty() || harmless::is_placeholder(text, value);
         if let Some(mut value) = value.filter(|value| !is_shown(value)) {
             value.end = value.end.max(value.start + value::groups_length(&text[value.start..]));
-            hidden.extend(layout::reported(text, &name));
+            hidden.extend(layout::reported(text, &name, sensitivity));
             done = done.max(value.end);
             let changed = layout::changed(text, value.end);
             hidden.extend(changed.filter(|value| !is_shown(value)));
             hidden.push(value);
-        } else if name::sensitivity(&text[name.clone()]) != Sensitivity::Plain {
-            hidden.extend(layout::reported(text, &name));
-            if let Some(value) = layout::below(text, &name) {
+        } else if sensitivity != Sensitivity::Plain {
+            hidden.extend(layout::reported(text, &name, sensitivity));
+            if let Some(value) = layout::below(text, &name, sensitivity) {
                 done = done.max(value.end);
                 hidden.push(value);
-            } else if name.start >= end_of_table
+            } else if sensitivity == Sensitivity::Secret
+                && name.start >= end_of_table
                 && let Some((values, end)) = layout::columns(text, &name)
             {
                 end_of_table = end;
@@ -123,9 +127,13 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     (start > name.end && is_hidden && !credentials.starts_with(b"-")).then_some(value)
 }
 
-fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range<usize>> {
-    let phrase = prose::phrase(text, name);
-    let sensitivity = sensitivity(text, name, &phrase);
+fn value_of(
+    text: &[u8],
+    name: &Range<usize>,
+    phrase: &Range<usize>,
+    sensitivity: Sensitivity,
+    quote: Option<u8>,
+) -> Option<Range<usize>> {
     if let Some(value) =
         inserted(text, name, sensitivity).or_else(|| called(text, name, sensitivity))
     {
@@ -154,7 +162,7 @@ fn value_of(text: &[u8], name: &Range<usize>, quote: Option<u8>) -> Option<Range
         return Some(value.start..value.end + if is_cut { rest.count() } else { 0 });
     }
     match sensitivity {
-        Sensitivity::Secret => prose::value(text, name, &phrase),
+        Sensitivity::Secret => prose::value(text, name, phrase),
         Sensitivity::Login => protocol_login(text, name).or_else(|| prose::login(text, name)),
         Sensitivity::Doubtful => prose::signature(text, name),
         _ => None,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::harmless::is_placeholder;
 use super::name::{self, Sensitivity};
-use super::prose::{NameKind, phrase};
+use super::prose::NameKind;
 use super::value;
 
 /// Maximum length of the line of a name, and of a line with its value.
@@ -29,7 +29,10 @@ enum Lead {
 }
 
 /// Returns the value on a line below the name: `Password:`, a blank line, and the password.
-pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
+pub fn below(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    if !matches!(sensitivity, Sensitivity::Secret | Sensitivity::Login) {
+        return None;
+    }
     let line = line_around(text, name)?;
     let mut next = line.end + 1;
     let mut has_length = false;
@@ -67,12 +70,8 @@ pub fn below(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         }
     };
     let is_one = !bytes.contains(&b' ') || value::is_grouped(bytes) || is_phrase();
-    let is_named = || match sensitivity(text, name) {
-        Sensitivity::Secret => true,
-        Sensitivity::Login => has_length,
-        _ => false,
-    };
-    (is_secret && is_one && is_named()).then_some(content)
+    let is_named = sensitivity == Sensitivity::Secret || has_length;
+    (is_secret && is_one && is_named).then_some(content)
 }
 
 fn lead(text: &[u8], name: &Range<usize>, line: &Range<usize>) -> Lead {
@@ -112,14 +111,6 @@ fn is_word_list(line: &[u8]) -> bool {
     words.len() >= 6 && words.iter().all(|word| word.iter().all(u8::is_ascii_lowercase))
 }
 
-fn sensitivity(text: &[u8], name: &Range<usize>) -> Sensitivity {
-    let with_words = phrase(text, name);
-    match name::sensitivity(&text[with_words.clone()]) {
-        Sensitivity::Plain if with_words != *name => name::sensitivity(&text[name.clone()]),
-        sensitivity => sensitivity,
-    }
-}
-
 fn line_around(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let from = name.start.saturating_sub(MAX_LINE);
     let start = memchr::memrchr(b'\n', &text[from..name.start]).map_or(from, |n| from + n + 1);
@@ -137,7 +128,7 @@ fn line_length(text: &[u8], from: usize) -> Option<usize> {
 
 /// Returns the values in reports about the value of a name: `db_password: got 'x'`, `password changed 'x' to 'y'`,
 /// `input_value='x'`.
-pub fn reported(text: &[u8], name: &Range<usize>) -> Vec<Range<usize>> {
+pub fn reported(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Vec<Range<usize>> {
     const MARKERS: &[&str] = &[
         "->",
         "=>",
@@ -156,6 +147,9 @@ pub fn reported(text: &[u8], name: &Range<usize>) -> Vec<Range<usize>> {
         "was",
         "with",
     ];
+    if sensitivity != Sensitivity::Secret {
+        return Vec::new();
+    }
     let mut end = text.len().min(name.end + MAX_REPORT);
     let line = memchr::memchr(b'\n', &text[name.end..end]).map_or(end, |n| name.end + n);
     // A validator reports the value below the name.
@@ -187,9 +181,6 @@ pub fn reported(text: &[u8], name: &Range<usize>) -> Vec<Range<usize>> {
             found.push(value.clone());
         }
         at = value.end + 1;
-    }
-    if found.is_empty() || sensitivity(text, name) != Sensitivity::Secret {
-        return Vec::new();
     }
     found
 }

@@ -205,7 +205,7 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());
         let is_sign = !bytes.iter().any(u8::is_ascii_alphanumeric);
         // `passphrase for key '/home/ana/key':`
-        let belongs = (word.is_label && n > 0)
+        let belongs = (word.is_label && word.is_quoted)
             || is_one_of(bytes, FILLERS)
             || is_one_of(bytes, VERBS)
             || follows(OPENERS);
