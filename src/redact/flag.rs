@@ -50,6 +50,8 @@ struct Programs {
     names_vcs: bool,
     /// Arguments are patterns or the names of packages, such as `pass`.
     takes_words: bool,
+    /// Arguments are names of secrets, as in `kubectl get secret db`.
+    reads_secrets: bool,
     /// `/p:` sets a property.
     names_msbuild: bool,
     /// `-p` is a database, a partition or a port, and `-u` no user.
@@ -68,6 +70,10 @@ impl Programs {
                 }
                 b"apt" | b"apt-get" | b"apk" | b"brew" | b"dnf" | b"grep" | b"pacman" | b"pip"
                 | b"rg" | b"yum" | b"zypper" => programs.takes_words = true,
+                b"access" | b"delete" | b"describe" | b"describe-secret" | b"get"
+                | b"get-secret-value" | b"list" | b"ls" | b"remove" | b"rm" | b"show" => {
+                    programs.reads_secrets = true
+                }
                 b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
                 b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
                 | b"python" | b"python3" | b"sbatch" | b"srun" | b"ssh" | b"torchrun" => {
@@ -182,8 +188,12 @@ impl<'a> Before<'a> {
         let is_set = self.second_last == b"set"
             || (self.kind != Kind::Text
                 && (self.last.ends_with(b"=") || name.starts_with(b"pass")));
+        // `getent passwd ana` names a database, and `pass show` is a program.
+        let is_program = name == b"passwd" || self.second_last.is_empty();
         (is_value || is_set)
             && !self.programs.takes_words
+            && !word.starts_with(b"/")
+            && (is_value || !is_program || value::is_credential(word))
             && !starts_with_dash(name)
             && !is_flag_like(word)
             && name::sensitivity(name) == Sensitivity::Secret
@@ -209,6 +219,9 @@ impl<'a> Before<'a> {
             .unwrap_or(0);
         let value = &word[value_at..];
         let is_credential = self.is_about_secrets
+            && !self.programs.reads_secrets
+            && !harmless::is_reference_to_secret(word)
+            && !word.starts_with(b"--from-file=")
             && !is_flag_like(value)
             && (value::is_credential(value) || value::looks_secret(value))
             && !value.contains(&b'/')
@@ -243,7 +256,7 @@ impl<'a> Before<'a> {
 
 /// Returns true for a word about secrets, such as the name of a subcommand.
 pub fn is_about_secrets(word: &[u8]) -> bool {
-    if word.len() > MAX_SUBCOMMAND {
+    if word.len() > MAX_SUBCOMMAND || word.starts_with(b"./") || word.starts_with(b"//") {
         return false;
     }
     let ends = |ending: &[u8]| base_name(word).ends_with(ending);

@@ -4,9 +4,12 @@
 //! but without their secrets, which are recognized by:
 //!
 //! - the name of a variable, flag, header or field (`name.rs`) and what connects it with a value
-//!   (`context.rs`, `call.rs`, `markup.rs`, `prose.rs`), or the program that takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
+//!   (`context.rs`, `call.rs`, `markup.rs`, `prose.rs`), also across lines and columns (`layout.rs`), or the program that
+//!   takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
 //! - their form: credentials in URLs (`url.rs`), the prefix of an issuer (`issuer.rs`), private keys (`key_block.rs`);
 //! - their randomness, for long tokens (`random.rs`).
+//!
+//! Placeholders, references to a secret elsewhere, and public content and identifiers stay readable (`harmless.rs`).
 //!
 //! Text is also read without the colours of a terminal and without the escapes of JSON, URLs and markup (`view.rs`), and
 //! across the line breaks of a terminal (`wrap.rs`). `tests/data/redaction.txt` lists recognized forms.

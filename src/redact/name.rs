@@ -120,7 +120,7 @@ const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
 /// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
     const SWITCHES: &[&str] =
-        &["disable", "enable", "no", "require", "skip", "use", "with", "without"];
+        &["ask", "disable", "enable", "no", "prompt", "require", "skip", "use", "with", "without"];
     words(name).first().is_some_and(|first| SWITCHES.contains(&first.as_str()))
 }
 

@@ -100,7 +100,9 @@ fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
         start = skip_blanks(text, start + word);
     }
     let end = start + text[start..pipe].trim_ascii_end().len();
-    not_reference(&text[..end], start).map(|value| value.start..end)
+    // `echo y | …` answers a question.
+    let is_answer = end < start + 3;
+    not_reference(&text[..end], start).filter(|_| !is_answer).map(|value| value.start..end)
 }
 
 /// Returns the word at `start`, unless it is a variable reference.
