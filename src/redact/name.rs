@@ -81,7 +81,7 @@ const PIN_OWNERS: &[&str] = &["", "account", "card", "login", "piv", "sim", "so"
 const VOCABULARY: &[&str] = &[
     "add", "audio", "bos", "class", "cls", "decoder", "eod", "eos", "eot", "first", "image", "img",
     "initializer", "instance", "last", "mask", "max", "min", "modifier", "next", "num", "pad", "per",
-    "placeholder", "prefix", "sep", "special", "start", "stop", "suffix", "trigger", "unk", "video", "end",
+    "placeholder", "prefix", "sep", "special", "start", "stop", "suffix", "trigger", "unk", "video", "end", "expected", "unexpected",
 ];
 
 /// Words before `pass` that denote a pass over data, and words that end in it, but have nothing to do with a password.

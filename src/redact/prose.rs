@@ -60,7 +60,8 @@ pub fn is_sentence(
     is_plain_name
         && separator.ends_with(b": ")
         && value::is_word(word)
-        && (value::is_predicate(word) || (!is_password && goes_on))
+        && (value::is_predicate(word)
+            || (goes_on && (!is_password || name::sensitivity(word) == name::Sensitivity::Secret)))
 }
 
 /// Returns the value of a sensitive name in a sentence or in a line of a configuration file.
@@ -70,9 +71,23 @@ pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<
         return None;
     }
     after(text, name)
+        .filter(|value| !is_name_of_secret(text, name, value))
         .or_else(|| login(text, name))
         .or_else(|| before(text, phrase))
         .or_else(|| annotated(text, phrase))
+}
+
+/// Returns true for the name of an object of a cluster: `secret "pg-credentials" not found`.
+fn is_name_of_secret(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> bool {
+    const STATES: &[&str] =
+        &["at /", "configured", "created", "deleted", "exists", "found", "not ", "updated", "was "];
+    let is_label = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+    let after = text[value.end..].trim_ascii_start();
+    let after = after.strip_prefix(b"\"").or(after.strip_prefix(b"'")).unwrap_or(after);
+    text[name.clone()].eq_ignore_ascii_case(b"secret")
+        && text[value.clone()].contains(&b'-')
+        && text[value.clone()].iter().all(is_label)
+        && STATES.iter().any(|state| after.trim_ascii_start().starts_with(state.as_bytes()))
 }
 
 /// Returns the value that a comment or a note in parentheses describes: `unlock with … (master password)`,
