@@ -289,6 +289,16 @@ fn hostile_text_is_searched_in_linear_time() {
         "auth=('",
         "basic '",
         "token\n",
+        "user,token\n",
+        "user  password\n",
+        "password:\n\n",
+        "password \"a\" -> ",
+        "AUTH \"",
+        "a0=\"mysql\" a1=",
+        "db:5432:",
+        "login / x1",
+        "priv:\n00:",
+        "--pass <(echo ",
     ] {
         let line = piece.repeat((16 << 10) / piece.len());
         let started = std::time::Instant::now();
