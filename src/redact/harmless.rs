@@ -36,7 +36,7 @@ const REFERENCES: &[&str] = &[
 
 /// Returns true if the value in a range is a placeholder or a reference, with or without brackets around the range.
 pub fn is_placeholder(text: &[u8], range: &Range<usize>) -> bool {
-    let value = without_scheme(&text[range.clone()]);
+    let value = without_scheme(text.get(range.clone()).unwrap_or_default());
     let start = range.end - value.len();
     let is_open = |at: usize| b"[(<{".contains(&text[at]);
     let start = match start.checked_sub(1) {
