@@ -69,9 +69,9 @@ fn quoted_login(text: &[u8], from: usize) -> Option<Range<usize>> {
     let near = &text[..text.len().min(from + MAX_CALL)];
     let length = near[from..].iter().take_while(|b| !b"\n()[]{}".contains(b)).count();
     let found = literals(&near[..from + length], from);
-    let is_login = (1..=3).contains(&found.len())
-        && found.windows(2).all(|two| two[1].start - two[0].end <= 4);
-    found.into_iter().next_back().filter(|last| is_login && !last.is_empty())
+    let is_apart = |two: &[Range<usize>]| two[1].start - two[0].end > 4;
+    let count = found.windows(2).position(is_apart).map_or(found.len(), |at| at + 1);
+    found.get(count.checked_sub(1)?).filter(|last| count <= 3 && !last.is_empty()).cloned()
 }
 
 /// Returns the password in `ACL SETUSER ana on >… ~*`.

@@ -72,7 +72,7 @@ impl Programs {
                 | b"rg" | b"yum" | b"zypper" => programs.takes_words = true,
                 b"access" | b"delete" | b"describe" | b"describe-secret" | b"get"
                 | b"get-secret-value" | b"list" | b"ls" | b"remove" | b"rm" | b"show" => {
-                    programs.reads_secrets = true
+                    programs.reads_secrets = true;
                 }
                 b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
                 b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
