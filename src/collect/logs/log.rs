@@ -207,7 +207,14 @@ impl Log {
 
     fn text(&self, from: u64, to: u64) -> Reading<String> {
         match self.content.between(from, to) {
-            Ok(bytes) => Reading::Value(sanitize(&self.plain(&bytes), 2 * bytes.len().max(1)).0),
+            Ok(bytes) => {
+                // Without its beginning, a line may show a secret that its name would hide.
+                let is_whole = self.content.between(from.saturating_sub(1), from);
+                let is_whole = from == 0 || is_whole.is_ok_and(|before| before == b"\n");
+                let first = memchr::memchr(b'\n', &bytes).filter(|_| !is_whole);
+                let bytes = &bytes[first.map_or(0, |end| end + 1)..];
+                Reading::Value(sanitize(&self.plain(bytes), 2 * bytes.len().max(1)).0)
+            }
             Err(error) => {
                 Reading::missing(Reason::Unknown, format!("cannot read the log: {error}"))
             }
