@@ -320,7 +320,7 @@ mod tests {
         fn exit(&mut self, pid: u32) -> Option<String> {
             self.watcher.see(&Update::Event(Event {
                 process: Some(ProcessKey::new(pid, 1)),
-                observation: Observation::Exit(Exit::default()),
+                observation: Observation::Exit(Box::default()),
                 ..Event::default()
             }))
         }

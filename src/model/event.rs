@@ -37,7 +37,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Observation {
-    Exit(Exit),
+    Exit(Box<Exit>),
     /// A process that has loaded CUDA but was not seen on a GPU, sent before the first other observation of it.
     Candidate(Box<Process>),
     /// A GPU stopped responding, was lost, or came back.

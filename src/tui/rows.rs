@@ -42,7 +42,7 @@ impl ExitedProcess {
         }
         Some(Self {
             key: event.process?,
-            exit: exit.clone(),
+            exit: Exit::clone(exit),
             time: event.time,
             mono: event.mono,
             is_gpu_oom: false,

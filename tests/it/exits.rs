@@ -93,7 +93,7 @@ impl Watch {
 
     fn exits(&self) -> Vec<(Event, Exit)> {
         let exit = |event: Event| match event.observation.clone() {
-            Observation::Exit(exit) => Some((event, exit)),
+            Observation::Exit(exit) => Some((event, *exit)),
             _ => None,
         };
         self.events().into_iter().filter_map(exit).collect()

@@ -70,7 +70,7 @@ fn state_terms_select_failed_processes() {
     };
     desk.update(Update::Event(Event {
         process: Some(crate::support::many_processes::key(500)),
-        observation: Observation::Exit(exit),
+        observation: Observation::Exit(Box::new(exit)),
         ..Event::default()
     }));
     let table: &[(&str, &[u32])] = &[

@@ -212,11 +212,11 @@ fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
                 pid: gputop::model::units::Pid(pid),
                 ..Default::default()
             }),
-            observation: Observation::Exit(Exit {
+            observation: Observation::Exit(Box::new(Exit {
                 gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
                 peak_vram: Bytes::gib(peak).into(),
                 ..Exit::default()
-            }),
+            })),
             ..Event::default()
         })
     };
@@ -250,10 +250,10 @@ fn only_a_running_process_has_a_growth_rate() {
     desk.update(Update::Event(Event {
         mono: Mono(1_000_000 + 59_500),
         process: Some(desk.app.all_rows[0].id().key),
-        observation: Observation::Exit(Exit {
+        observation: Observation::Exit(Box::new(Exit {
             gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
             ..Exit::default()
-        }),
+        })),
         ..Event::default()
     }));
     desk.update(Update::Frame(Arc::new(second(60))));
@@ -308,11 +308,11 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     desk.update(Update::Event(Event {
         mono: Mono(1_000_000 + 299_500),
         process: Some(process),
-        observation: Observation::Exit(Exit {
+        observation: Observation::Exit(Box::new(Exit {
             gpus,
             peak_vram: Bytes::gib(71).into(),
             ..Exit::default()
-        }),
+        })),
         ..Event::default()
     }));
     for at in 300..3_000 {
@@ -341,7 +341,7 @@ fn late_exit(at: u64) -> Update {
     Update::Event(Event {
         mono: Mono(1_000_000 + at * 1_000),
         process: Some(gputop::model::process::ProcessKey::default()),
-        observation: Observation::Exit(Exit::default()),
+        observation: Observation::Exit(Box::default()),
         ..Event::default()
     })
 }

@@ -361,11 +361,11 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
             mono: Mono(mono),
             time: UnixMillis(time),
             process: Some(key),
-            observation: Observation::Exit(Exit {
+            observation: Observation::Exit(Box::new(Exit {
                 gpus: vec![GpuUuid(GPU.into())],
                 last: Some(Box::new(Process { key, name: "gone".into(), ..Process::default() })),
                 ..Exit::default()
-            }),
+            })),
             ..Event::default()
         })
     };

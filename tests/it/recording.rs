@@ -43,10 +43,10 @@ fn exit(seq: u64, after_frame: u64) -> Event {
     Event {
         seq,
         mono: Mono(100_500 + after_frame * 1_000),
-        observation: Observation::Exit(Exit {
+        observation: Observation::Exit(Box::new(Exit {
             peak_vram: Bytes::gib(seq).into(),
             ..Exit::default()
-        }),
+        })),
         ..Event::default()
     }
 }

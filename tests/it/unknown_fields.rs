@@ -104,12 +104,12 @@ fn an_event_reads_back_as_it_was_written() {
         seq: 9,
         process: Some(ProcessKey::new(418, 77)),
         gpu: Some(GpuUuid("GPU-1".into())),
-        observation: Observation::Exit(Exit {
+        observation: Observation::Exit(Box::new(Exit {
             status: 137.into(),
             signal: 9.into(),
             peak_vram: Reading::missing(Reason::Denied, "listed by another user's driver context"),
             ..Exit::default()
-        }),
+        })),
         ..Event::default()
     };
     let text = serde_json::to_value(&event).unwrap();

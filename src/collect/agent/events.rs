@@ -74,7 +74,7 @@ impl Agent {
             peak_vram: peak.vram,
             noticed_after: now.since(found.since),
         };
-        self.announce(Some(found.process), None, Observation::Exit(exit));
+        self.announce(Some(found.process), None, Observation::Exit(Box::new(exit)));
         for collector in &*self.collectors {
             collector.exited(found.process);
         }
@@ -133,7 +133,7 @@ impl Agent {
         gpu: Option<GpuUuid>,
         observation: Observation,
     ) {
-        for candidate in self.candidates.to_announce(process, &observation) {
+        for candidate in self.candidates.take_unannounced(process, &observation) {
             let key = candidate.key;
             self.publish_event(Some(key), None, Observation::Candidate(Box::new(candidate)));
         }

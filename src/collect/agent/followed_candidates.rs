@@ -75,7 +75,7 @@ impl FollowedCandidates {
     }
 
     /// Returns the candidates that an observation refers to and that were not returned before.
-    pub fn to_announce(
+    pub fn take_unannounced(
         &mut self,
         process: Option<ProcessKey>,
         observation: &Observation,
@@ -182,7 +182,7 @@ mod tests {
         let log =
             |writers| Observation::Log(Box::new(LogExcerpt { writers, ..Default::default() }));
         let mut announced = |process, writers| {
-            let new = candidates.to_announce(process, &log(writers));
+            let new = candidates.take_unannounced(process, &log(writers));
             new.iter().map(|process| process.key.pid.0).collect::<Vec<_>>()
         };
         assert_eq!(announced(Some(key(1)), Vec::new()), [1]);

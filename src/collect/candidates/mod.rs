@@ -212,7 +212,7 @@ impl Finder {
         self.maps.clear();
         file.take(MAX_MAPS_BYTES).read_to_end(&mut self.maps)?;
         let is_mapped = |library: &&str| memmem::find(&self.maps, library.as_bytes()).is_some();
-        Ok(LIBRARIES.iter().any(|library| is_mapped(library)))
+        Ok(LIBRARIES.iter().any(is_mapped))
     }
 
     /// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has

@@ -316,7 +316,7 @@ impl Case {
             Observation::TraceReplay(replayed) => {
                 member.replayed = Some(TraceReplay::clone(replayed));
             }
-            Observation::Exit(exit) => member.exit = Some(exit.clone()),
+            Observation::Exit(exit) => member.exit = Some(Exit::clone(exit)),
             _ => {}
         }
         is_added

@@ -213,7 +213,7 @@ impl SimulatedRun {
     }
 
     fn exits(&mut self, pid: u32) -> Vec<Record> {
-        self.event(Some(pid), Observation::Exit(Exit::default()))
+        self.event(Some(pid), Observation::Exit(Box::default()))
     }
 
     fn stack(&mut self, pid: u32, frames: &[(&str, &str)]) -> Vec<Record> {
@@ -309,7 +309,7 @@ fn an_oom_before_a_successful_exit_is_caught() {
     sim.train(30);
     sim.oom(418, 1);
     let ended = Exit { status: 0.into(), ..Exit::default() };
-    sim.event(Some(418), Observation::Exit(ended));
+    sim.event(Some(418), Observation::Exit(Box::new(ended)));
     sim.pids.clear();
     sim.train(8);
     assert_eq!(sim.last().incident.severity, Severity::Caught);

@@ -59,7 +59,7 @@ impl Telling {
                 time: last.time,
                 mono: last.mono,
                 process: Some(killed.key),
-                observation: Observation::Exit(end(killed)),
+                observation: Observation::Exit(Box::new(end(killed))),
                 ..Event::default()
             }));
         }
