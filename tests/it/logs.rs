@@ -799,10 +799,16 @@ fn last_line_of_an_exited_pane_program_is_sent() {
     fs::write(&script, program).unwrap();
     let pane = format!("stty -echo; sh {}; exec cat", script.display());
     let Some(tmux) = Tmux::start(&pane) else { return };
+    // The first child of the shell is `stty`.
+    let command_line = format!("sh\0{}\0", script.display());
+    let is_program = |pid: &u32| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline"));
+        arguments.is_ok_and(|arguments| arguments == command_line.as_bytes())
+    };
     let child = || {
         let shell = tmux.pid();
         let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-        children.ok()?.split_whitespace().next()?.parse().ok()
+        children.ok()?.split_whitespace().next()?.parse().ok().filter(is_program)
     };
     wait_until("the program", || child().is_some());
     let pid: u32 = child().unwrap();
