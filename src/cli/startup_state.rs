@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::libc;
 
-/// Whether each standard stream was closed.
+/// One flag for each standard stream: true if it was closed.
 static IS_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 static IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
 

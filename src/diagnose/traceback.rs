@@ -58,7 +58,7 @@ impl Frame {
 const CELL: &str = "notebook cell";
 
 /// Returns `file`, or [`CELL`] for a temporary file with the code of a notebook's cell: `/tmp/ipykernel_812/2209117764.py`,
-/// `/tmp/ipython-input-3-941.py`, `/root/.ipykernel/812/command-77-41`.
+/// `/tmp/ipython-input-3-941.py`, `/home/ana/.ipykernel/812/command-77-41`.
 fn source_file(file: &str) -> &str {
     let mut folders = file.rsplit(['/', '\\']);
     let name = folders.next().unwrap_or_default();

@@ -18,7 +18,7 @@ pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
     hidden_in(words, Kind::Arguments)
 }
 
-/// What the words are.
+/// The kind of text that a list of words comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Arguments,

@@ -249,7 +249,7 @@ pub fn are_settings(cookie: &[u8]) -> bool {
     })
 }
 
-/// Returns true for the path of a file with credentials: `credentials=/root/.smb`.
+/// Returns true for the path of a file with credentials: `credentials=/home/ana/.smb`.
 pub fn is_file_of(name: &[u8], value: &[u8]) -> bool {
     const FILES: &[&str] = &["cookie", "cookies", "credential", "credentials", "creds", "secrets"];
     let lower = name.to_ascii_lowercase();

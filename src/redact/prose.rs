@@ -238,7 +238,7 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
     list.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// What a name in a sentence says about the value.
+/// Meaning of a name in a sentence for the value that follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     /// Any word can be a password.

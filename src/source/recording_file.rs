@@ -24,7 +24,7 @@ use crate::user_files::FileId;
 /// signals or its time limit.
 pub const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What another program did to the file while it was recorded.
+/// A change by another program to the file while it was recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum FileChange {
     #[error("{} was deleted while gputop recorded it, so the recording is lost", .0.display())]

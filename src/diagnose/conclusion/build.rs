@@ -419,7 +419,7 @@ mod tests {
             "/tmp/ipykernel_3211/2209117764.py",
             "C:\\Users\\ana\\AppData\\Local\\Temp\\ipykernel_88\\10.py",
             "/tmp/ipython-input-3-941.py",
-            "/root/.ipykernel/812/command-77-41",
+            "/home/ana/.ipykernel/812/command-77-41",
         ] {
             let cell = log(&[(cell, "<cell line: 4>"), ("/home/ana/layers.py", "forward")]);
             assert_eq!(named(&cell).as_deref(), Some("notebook"), "{cell}");
