@@ -475,7 +475,7 @@ fn a_recording_changed_by_another_program_is_reported() {
         let start = format!("gputop: {} was ", file.display());
         assert!(message.starts_with(&start) && message.contains(name), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
-        // What another program has put there stays, and what was moved is complete.
+        // The file of the other program stays, and the moved recording is complete.
         assert_eq!(file.exists(), !["deleted", "moved"].contains(&name));
         if !is_noticed_at_once {
             let moved = fs::read(file.with_extension("old")).unwrap();
