@@ -12,7 +12,7 @@
 //!
 //! | environment | |
 //! |---|---|
-//! | `GPUTOP_BED` | the bed. Unset: these tests do nothing, unless `GPUTOP_TEST_REQUIRE` is set: then they fail |
+//! | `GPUTOP_BED` | the bed |
 //! | `GPUTOP_BED_VERSIONS` | the releases to use; unset: all that are built there |
 //! | `GPUTOP_BED_TORCH` | folders in the bed with whole torch wheels (tests/fake_cuda/install_torch.py); unset: all there |
 //! | `GPUTOP_BED_READER` | another program to be put to the test |
