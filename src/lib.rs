@@ -21,7 +21,7 @@
 //! - `open_files`: raises the limit on open files and divides it among gputop's long-lived files.
 //! - `cli`: connects the modules.
 //!
-//! `tests/it/layers.rs` checks the dependencies between the modules.
+//! `tests/pure/layers.rs` checks the dependencies between the modules.
 //!
 //! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it, `collect`, `probe` and `run` are
 //! not built, and gputop is only a client for remote hosts, recordings and logs. This also works on macOS

@@ -6,7 +6,7 @@
 //!
 //! The wire protocol and recordings contain these types as JSON. Therefore every field added later is
 //! `#[serde(default)]`, every enum reads an unknown variant as `Unknown`, and every number that may be absent is a
-//! [`Reading`] with a reason. `tests/it/model.rs` checks this with a line from a future version.
+//! [`Reading`] with a reason. `tests/pure/unknown_fields.rs` checks this with a line from a future version.
 //!
 //! The `model` module does no I/O, has no clock and does not depend on NVML or the terminal.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records a dump for tests/it/holders_dump.rs with any Python and any torch release, on a host without a GPU.
+"""Records a dump for tests/pure/holders_dump.rs with any Python and any torch release, on a host without a GPU.
 
     tests/fake_cuda/record_holders.py PYTHON TORCH GPUTOP [PROGRAM]
 

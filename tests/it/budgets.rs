@@ -19,9 +19,9 @@ use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;
 
 use crate::incidents::User;
-use crate::recording::minute_of;
 use crate::support::fake_machine::{Guarded, dashboard, gputop};
 use crate::support::fake_nvml::FakeNvml;
+use crate::support::replay_client::minute_of;
 use crate::support::terminal::{Launch, Terminal};
 
 const MIB: u64 = 1 << 20;
@@ -213,6 +213,7 @@ fn assert_dashboard(name: &str, size: usize, terminal: &Terminal) {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn recordings_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile.gpt.zst");
@@ -332,6 +333,7 @@ fn notes_of_an_hour_stay_within_the_budget() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn wire_lines_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent");
@@ -466,6 +468,7 @@ fn assert_endless(
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn endless_streams_stay_within_a_constant() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let folder = tempfile::tempdir().unwrap();
@@ -604,6 +607,7 @@ fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn snapshots_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile.pickle");
@@ -615,6 +619,7 @@ fn snapshots_stay_within_the_budget() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn logs_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile.log");
@@ -644,6 +649,7 @@ fn logs_stay_within_the_budget() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn incident_records_stay_within_the_budget() {
     let lists = |field: &str, element: &str| {
         let count = 3_500_000 / element.len();

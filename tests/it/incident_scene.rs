@@ -19,11 +19,11 @@ use gputop::source::record::Recorder;
 use gputop::source::replay::Options;
 use serde_json::Value;
 
-use crate::recording::{PAUSED, frame, start};
 use crate::support::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
 use crate::support::python_target::PythonTarget;
+use crate::support::replay_client::{PAUSED, frame, start};
 use crate::support::screen_fixture::DEMO;
 use crate::support::terminal::{Launch, Terminal};
 use crate::support::torch_target::Target;

@@ -1,4 +1,4 @@
-//! All integration tests are in one binary, with one file per topic.
+//! Tests that start processes, in one binary with one file per topic. `tests/pure` holds those that start none.
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]
@@ -7,6 +7,7 @@ mod allocator_pause;
 mod budgets;
 #[cfg(target_os = "linux")]
 mod candidates;
+#[cfg(target_os = "linux")]
 mod cards;
 #[cfg(target_os = "linux")]
 mod commands;
@@ -26,21 +27,16 @@ mod exits;
 mod explain;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
-mod filter;
-mod first_fix;
-mod fragmentation;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]
 mod gpu_figures;
+#[cfg(target_os = "linux")]
 mod groups;
 #[cfg(target_os = "linux")]
 mod help;
 #[cfg(target_os = "linux")]
 mod history;
-mod holders;
-#[cfg(target_os = "linux")]
-mod holders_dump;
 #[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]
@@ -55,7 +51,6 @@ mod incidents;
 mod incidents_shown;
 #[cfg(target_os = "linux")]
 mod keyboard;
-mod layers;
 #[cfg(target_os = "linux")]
 mod line;
 #[cfg(target_os = "linux")]
@@ -63,21 +58,15 @@ mod live_incidents;
 #[cfg(target_os = "linux")]
 mod logs;
 mod many_hosts;
-mod memory_screen;
-mod menus;
 #[cfg(target_os = "linux")]
 mod mouse;
-mod ordinary_exceptions;
-mod pictures;
 #[cfg(target_os = "linux")]
 mod probe;
-mod process_limits;
 #[cfg(target_os = "linux")]
 mod protocol;
 #[cfg(target_os = "linux")]
 mod recorded_hosts;
 mod recorded_maps;
-mod recording;
 #[cfg(target_os = "linux")]
 mod redaction;
 #[cfg(target_os = "linux")]
@@ -94,15 +83,15 @@ mod remote_nvidia_smi;
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
-mod screens;
 #[cfg(all(target_os = "linux", feature = "serve"))]
 mod serve;
-mod server_advice;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
 mod slurm;
+#[cfg(target_os = "linux")]
 mod snapshot;
+#[cfg(target_os = "linux")]
 mod snapshot_shown;
 #[cfg(target_os = "linux")]
 mod ssh;
@@ -113,19 +102,16 @@ mod support;
 mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
-mod themes;
 #[cfg(target_os = "linux")]
 mod tmux;
-#[cfg(target_os = "linux")]
-mod torch_dump;
 #[cfg(target_os = "linux")]
 mod torch_live;
 #[cfg(target_os = "linux")]
 mod unattributed;
-mod unknown_fields;
 #[cfg(target_os = "linux")]
 mod untrusted_text;
 #[cfg(target_os = "linux")]
 mod whatif;
+#[cfg(target_os = "linux")]
 mod whatif_shown;
 mod wire;

@@ -13,7 +13,7 @@ use gputop::protocol::{Play, Request, Update};
 use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 
-use crate::recording::{PAUSED, ReplayClient, frame, minute_of, start};
+use crate::support::replay_client::{PAUSED, ReplayClient, frame, minute_of, start};
 use crate::support::training_day::{self, Day};
 use crate::support::training_model::Trainer;
 

@@ -7,9 +7,9 @@ use std::process::{Output, Stdio};
 use gputop::source::record::Recorder;
 use serde_json::Value;
 
-use crate::recording::frame;
 use crate::support::fake_machine::{Guarded, command, gputop, wait_until};
 use crate::support::fake_nvml::FakeNvml;
+use crate::support::replay_client::frame;
 use crate::support::training_day::{self, Day};
 
 fn demo() -> PathBuf {

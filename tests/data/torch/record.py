@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the test data of tests/it/torch_dump.rs from a harness of the test bed (tests/fake_cuda).
+"""Records the test data of tests/pure/torch_dump.rs from a harness of the test bed (tests/fake_cuda).
 
     record.py GPUTOP DIRECTORY VERSION SCENARIO[-expandable] HARNESS [ARGUMENT...]
 

@@ -1,6 +1,5 @@
 //! Fixtures of several tests: terminals, hosts, programs and libraries that replace real ones, and test data.
 
-pub mod answers;
 #[cfg(target_os = "linux")]
 pub mod cuda_program;
 #[cfg(target_os = "linux")]
@@ -17,13 +16,13 @@ pub mod fake_nvidia_smi;
 pub mod fake_nvml;
 #[cfg(target_os = "linux")]
 pub mod heap_bytes;
-pub mod holders_truth;
 pub mod many_processes;
 pub mod namespace;
 #[cfg(target_os = "linux")]
 pub mod python;
 #[cfg(target_os = "linux")]
 pub mod python_target;
+pub mod replay_client;
 pub mod screen_fixture;
 #[cfg(target_os = "linux")]
 pub mod screen_tables;

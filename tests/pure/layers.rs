@@ -1,0 +1,310 @@
+//! Checks which modules use which (ARCHITECTURE.md, section 2), based on the paths in the sources, and that no test
+//! file is left out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules of this crate that files below `place` may use, besides those below `place`.
+struct Rule {
+    place: &'static str,
+    may: &'static [&'static str],
+}
+
+/// The first rule that matches a file applies.
+const RULES: &[Rule] = &[
+    Rule { place: "model", may: &[] },
+    // The messages between threads, hosts and recordings.
+    Rule { place: "protocol", may: &["model"] },
+    Rule { place: "protocol.rs", may: &["model", "protocol"] },
+    // The limit on open files, of this process and its children.
+    Rule { place: "open_files.rs", may: &[] },
+    // Pure: a model of PyTorch's allocator.
+    Rule { place: "allocator", may: &["model"] },
+    // Pure: decides which text of other programs may be passed on.
+    Rule { place: "redact", may: &["model"] },
+    // The collector for hosts that only have `nvidia-smi`.
+    Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
+    // The only source that collects on this host.
+    Rule { place: "source/local.rs", may: &["source", "collect", "protocol"] },
+    // Creates and deletes the file of a recording.
+    Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
+    Rule { place: "source", may: &["open_files", "model", "protocol"] },
+    // Turns collected data into a stream, and receives requests.
+    Rule {
+        place: "collect/agent",
+        may: &["open_files", "collect", "model", "protocol", "source::stream"],
+    },
+    // Signatures decide which log text is worth sending. `diagnose` uses no collector.
+    Rule {
+        place: "collect/logs",
+        may: &[
+            "open_files",
+            "collect",
+            "model",
+            "redact",
+            "user_files",
+            "diagnose::scan",
+            "diagnose::recovery",
+        ],
+    },
+    // Builds the request for the probe's child from the host's data.
+    Rule { place: "collect/probe.rs", may: &["collect", "model", "probe", "user_files"] },
+    // Replays the hook's allocation traces where they are stored.
+    Rule {
+        place: "collect/hook/replay_trace.rs",
+        may: &["collect", "model", "allocator", "snapshot", "user_files"],
+    },
+    // Analyzes its own allocations on a card like those of a process.
+    Rule { place: "probe", may: &["model", "allocator", "user_files"] },
+    Rule { place: "collect", may: &["open_files", "model", "redact", "user_files"] },
+    // Converts snapshot files to plain data and to histories for the allocator model.
+    Rule { place: "snapshot", may: &["model", "allocator"] },
+    // Pure: sums up the lines of a recording.
+    Rule { place: "summary", may: &["model", "allocator"] },
+    // Pure: converts text to incidents.
+    Rule { place: "diagnose", may: &["model", "allocator"] },
+    // The cards are data of `diagnose`.
+    Rule { place: "export/cards", may: &["export", "model", "diagnose"] },
+    // Prints snapshots.
+    Rule { place: "export/snapshot", may: &["export", "model", "allocator", "snapshot"] },
+    // Computes the largest request that each pool can serve.
+    Rule { place: "export/metrics", may: &["export", "model", "allocator"] },
+    // Prints the summary of a recording.
+    Rule { place: "export/summary", may: &["export", "model", "summary"] },
+    // Prints a history replayed under other settings.
+    Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
+    Rule { place: "export", may: &["model"] },
+    // Judges a stream, and merges and saves the incidents.
+    // Quotes lines of the user's source files in incidents.
+    Rule {
+        place: "incident/source_lines.rs",
+        may: &["diagnose", "incident", "redact", "user_files"],
+    },
+    Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
+    Rule { place: "user_files.rs", may: &["model"] },
+    // Watches a command, explains its failure, and saves the incident.
+    Rule {
+        place: "run",
+        may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
+    },
+    Rule {
+        place: "tui",
+        may: &[
+            "allocator",
+            // Incidents and the numbers of a snapshot look the same on the screen and in print.
+            "export::explanation",
+            // The same applies to the holders of memory and to a probe.
+            "export::holders",
+            "export::probe",
+            "export::snapshot",
+            "export::whatif",
+            "snapshot",
+            // Draws the charts of a summary.
+            "summary",
+            "model",
+            "source::stream",
+            "protocol",
+            "diagnose",
+            "incident",
+            // Saves the theme in the configuration file.
+            "user_files",
+        ],
+    },
+    Rule {
+        place: "cli",
+        may: &[
+            "open_files",
+            "allocator",
+            "collect",
+            "diagnose",
+            "export",
+            "incident",
+            "model",
+            "probe",
+            "protocol",
+            "redact",
+            "run",
+            "snapshot",
+            "source",
+            "summary",
+            "tui",
+            "user_files",
+        ],
+    },
+    // The list of modules.
+    Rule { place: "lib.rs", may: &[] },
+    // Uses the crate from outside.
+    Rule { place: "main.rs", may: &[] },
+];
+
+const UNSAFE: &[&str] = &[
+    // Runs before the standard library.
+    "cli/startup_state.rs",
+    "collect/exits/pidfd_info.rs",
+    "collect/memory/ptrace_call.rs",
+    "collect/nvml/raw.rs",
+    "open_files.rs",
+    "probe/child/cuda.rs",
+    "run/unsafe_calls.rs",
+    // A signal handler.
+    "tui/signal_actions.rs",
+];
+
+/// Words that may occur only in these places.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
+    ("nvml_wrapper_sys", &["collect/nvml/"]),
+    ("cudarc", &["probe/child/"]),
+    ("unsafe", UNSAFE),
+    ("unsafe_code", UNSAFE),
+    ("libloading", &[]),
+    ("prometheus_client", &["export/metrics/"]),
+    ("hyper_util", &["cli/serve/"]),
+];
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Returns each file's path below `src/` and its text without comments.
+fn sources() -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+        (name, text.lines().map(code).collect::<Vec<_>>().join("\n"))
+    };
+    rust_files(&src).into_iter().map(read).collect()
+}
+
+/// Returns the paths after every `crate::`, up to two names: `source::Update`. Groups in braces are expanded.
+fn named(code: &str) -> Vec<String> {
+    code.split("crate::").skip(1).flat_map(|rest| expand("", rest, 2)).collect()
+}
+
+fn expand(before: &str, rest: &str, depth: usize) -> Vec<String> {
+    if let Some(group) = rest.strip_prefix('{') {
+        let items = items(group).into_iter();
+        return items.flat_map(|item| expand(before, item, depth)).collect();
+    }
+    let end = rest.find(|c: char| c != '_' && !c.is_alphanumeric());
+    let (name, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let path = [before, name].join(if before.is_empty() { "" } else { "::" });
+    match rest.strip_prefix("::") {
+        Some(rest) if depth > 1 => expand(&path, rest, depth - 1),
+        _ => vec![path],
+    }
+}
+
+/// Returns the items of a group: the text between its commas, up to its closing brace.
+fn items(group: &str) -> Vec<&str> {
+    let (mut items, mut begin, mut open) = (Vec::new(), 0, 0);
+    for (i, c) in group.char_indices() {
+        match c {
+            '{' => open += 1,
+            '}' if open > 0 => open -= 1,
+            ',' | '}' if open == 0 => {
+                items.push(group[begin..i].trim());
+                begin = i + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    items.retain(|item| !item.is_empty());
+    items
+}
+
+#[test]
+fn use_groups_are_parsed_like_the_compiler() {
+    let code = "use crate::model::{gpu::Gpu, frame};\nuse crate::{cli, source::{Play, local}};\n\
+                fn f() -> crate::tui::app::App {}";
+    assert_eq!(
+        named(code),
+        ["model::gpu", "model::frame", "cli", "source::Play", "source::local", "tui::app"]
+    );
+}
+
+#[test]
+fn every_layer_uses_only_allowed_modules() {
+    let mut wrong = Vec::new();
+    let is_below = |path: &str, place: &str| {
+        path == place || path.strip_prefix(place).is_some_and(|rest| rest.starts_with("::"))
+    };
+    for (file, code) in sources() {
+        let rule = RULES
+            .iter()
+            .find(|rule| file == rule.place || file.starts_with(&format!("{}/", rule.place)));
+        let Some(rule) = rule else {
+            wrong.push(format!("src/{file} is in no layer"));
+            continue;
+        };
+        for path in named(&code) {
+            let own = is_below(&path, rule.place);
+            if !own && !rule.may.iter().any(|may| is_below(&path, may)) {
+                wrong.push(format!("src/{file} names crate::{path}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn driver_crates_and_unsafe_code_stay_in_listed_files() {
+    let mut wrong = Vec::new();
+    for (file, code) in sources() {
+        let words: Vec<&str> = code.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
+        for (word, places) in RESERVED {
+            let is_allowed = places.iter().any(|place| file.starts_with(place));
+            if !is_allowed && words.contains(word) {
+                wrong.push(format!("src/{file} says {word}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_test_file_is_forgotten() {
+    for binary in ["tests/pure", "tests/it"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(binary);
+        let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_topic = match path.extension() {
+                Some(extension) => extension == "rs",
+                None => path.join("mod.rs").exists(),
+            };
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            if is_topic && name != "main" {
+                let declared = main.lines().any(|line| line == format!("mod {name};"));
+                assert!(declared, "{binary}/{name} is no mod of main.rs");
+            }
+        }
+    }
+}
+
+/// Tests that start a process belong into `tests/it`.
+#[test]
+fn pure_tests_start_no_process() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pure");
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let starts = ["process::", "Command"].concat();
+        assert!(!text.contains(&starts), "{} starts a process", path.display());
+    }
+}

@@ -1,0 +1,34 @@
+//! Tests that start no process and load no library, in one binary with one file per topic: `cargo test --lib --test pure`
+//! answers in seconds.
+#![allow(clippy::unwrap_used)]
+
+mod cards;
+mod filter;
+mod first_fix;
+mod fragmentation;
+mod groups;
+#[cfg(target_os = "linux")]
+mod history;
+mod holders;
+#[cfg(target_os = "linux")]
+mod holders_dump;
+#[cfg(target_os = "linux")]
+mod holders_truth;
+mod layers;
+mod memory_screen;
+mod menus;
+mod ordinary_exceptions;
+mod pictures;
+mod process_limits;
+mod recording;
+mod screen_sizes;
+mod screens;
+mod server_advice;
+mod snapshot;
+mod snapshot_shown;
+mod support;
+mod themes;
+#[cfg(target_os = "linux")]
+mod torch_dump;
+mod unknown_fields;
+mod whatif_shown;
