@@ -789,6 +789,8 @@ fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
     assert!(!all.contains("too old"));
 }
 
+/// The last line is held back until two captures agree on it, and nothing is sent after the answer to the exit. Only
+/// captures between the two can send it.
 #[test]
 fn last_line_of_an_exited_pane_program_is_sent() {
     let fails = r#"{ echo 'Traceback (most recent call last):'; echo 'CUDA error: the last line'; exit 1; }"#;
@@ -816,10 +818,8 @@ fn last_line_of_an_exited_pane_program_is_sent() {
     let followed = followed_in(&tmux, key);
     tmux.say("fail");
     wait_until("the end", || !Path::new(&format!("/proc/{pid}")).exists());
-    let ended = Instant::now();
     followed.logs.exited(key);
     followed.wait_text("the last line");
-    assert!(ended.elapsed() < Duration::from_millis(1_000), "{:?}", ended.elapsed());
 }
 
 #[test]
