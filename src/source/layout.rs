@@ -34,8 +34,11 @@ pub const FILE_EXTENSION: &str = ".gpt.zst";
 
 /// Time span compressed as one unit. A jump decodes at most one such unit.
 pub const MINUTE: Millis = Millis(60_000);
-/// zstd window size for one minute: 16 MiB of decoder memory.
-pub const WINDOW_LOG: u32 = 24;
+/// zstd window size for one minute: 4 MiB. A window of 16 MiB makes ordinary recordings 0.1 % smaller, and the built-in
+/// one, with a map every few seconds, 2 %.
+pub const WINDOW_LOG: u32 = 22;
+/// Maximum window size that readers accept: 16 MiB of decoder memory, as earlier versions used.
+pub const MAX_WINDOW_LOG: u32 = 24;
 /// Maximum JSON size of a minute. A minute that reaches the limit is closed early, so that readers can limit their
 /// memory use.
 pub const MAX_MINUTE_BYTES: u64 = 64 << 20;

@@ -33,7 +33,7 @@ use crate::model::holders::summary::HolderSummary;
 use crate::model::{Event, FailureMap, Frame, Hello, Mono, PoolMap, PythonStack};
 use crate::protocol::map_line::MapLine;
 
-/// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 7 MB more memory.
+/// zstd level. It is as fast as the default level of 3 and makes files 7 % smaller, but needs 2 MB more memory.
 const COMPRESSION_LEVEL: i32 = 6;
 /// zstd level for many recordings at once. Connections use the same level.
 const SMALL_COMPRESSION_LEVEL: i32 = 3;
@@ -81,7 +81,7 @@ fn write_failed(source: io::Error) -> RecordError {
 /// Size of the window in which zstd searches for matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Window {
-    /// 16 MiB, plus 18 MiB for finding matches.
+    /// 4 MiB, plus 4 MiB for finding matches.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
     Small,

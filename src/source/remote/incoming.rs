@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use zstd::stream::read::Decoder;
 
-use super::limits::{MAX_LINE, MAX_WINDOW_LOG};
+use super::limits::{MAX_EVENT_BYTES, MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::text::escape_json_strings;
 use crate::protocol::{Line, Update};
 use crate::source::named_zstd_error;
@@ -71,6 +71,10 @@ impl<R: BufRead> Incoming<R> {
                     continue;
                 }
             };
+            if matches!(update, Update::Event(_)) && update.memory_size() > MAX_EVENT_BYTES {
+                tracing::warn!("skipped an event from the remote host: it is too large");
+                continue;
+            }
             if let Update::Hello(hello) = &update
                 && let Some(needs) = hello.requires.first()
             {

@@ -3,6 +3,10 @@
 /// Maximum length of a decompressed protocol line.
 pub const MAX_LINE: u64 = 16 << 20;
 
+/// Maximum memory of a received event. An agent sends excerpts of 64 KiB at most, and its largest events are not much
+/// larger. Several threads have a copy of an event.
+pub const MAX_EVENT_BYTES: usize = 1 << 20;
+
 pub const MAX_REQUEST_LINE: u64 = 64 << 10;
 
 /// zstd window of an agent's stream: 32 KiB. A reader needs memory for more than three windows per host. A frame that

@@ -9,7 +9,7 @@ use zstd::stream::read::Decoder;
 
 use super::contents::{Contents, Section};
 use crate::model::{Mono, UnixMillis};
-use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
+use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, MAX_WINDOW_LOG};
 
 /// Error returned if a minute cannot be read beyond a certain point, because it is truncated or damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Lines {
         let mut decoder = Decoder::with_buffer(BufReader::with_capacity(32 << 10, section))
             .map_err(|_| DamagedMinute)?
             .single_frame();
-        decoder.window_log_max(WINDOW_LOG).map_err(|_| DamagedMinute)?;
+        decoder.window_log_max(MAX_WINDOW_LOG).map_err(|_| DamagedMinute)?;
         let text = BufReader::with_capacity(64 << 10, decoder);
         Ok(Self { text: text.take(MAX_MINUTE_BYTES + MAX_LINE_BYTES), line: Vec::new() })
     }
