@@ -46,7 +46,7 @@ pub enum Update {
     Hello(Arc<Hello>),
     /// The latest state of GPUs and processes. A newer frame may replace an unread one.
     Frame(Arc<Frame>),
-    /// An event. Unlike frames, events are never dropped.
+    /// An event. Unlike frames, events are not dropped, unless a reader of this host's collectors stalls.
     Event(Event),
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool requested by [`Request::Map`]. Replaces the previous map.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 
 use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, ListedIncident};
@@ -34,7 +34,7 @@ impl Service {
 
 /// Starts a thread that serves this user's incident store, and returns the inbox for the dashboard.
 pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
-    let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
+    let (incidents, incoming) = tokio::sync::mpsc::channel(1);
     let (opened, opened_uids) = mpsc::channel();
     let (alive, exited) = mpsc::channel();
     let thread = thread::Builder::new().name("incidents".into());
@@ -51,17 +51,14 @@ pub fn serve(sink: Option<IncidentSink>) -> (IncidentInbox, Service) {
     (inbox, Service { exited })
 }
 
-fn watch(
-    store: &Store,
-    incidents: &UnboundedSender<Vec<ListedIncident>>,
-    opened_uids: &Receiver<String>,
-) {
+fn watch(store: &Store, incidents: &Sender<Vec<ListedIncident>>, opened_uids: &Receiver<String>) {
     let mut changes = Changes::default();
     loop {
-        if changes.are_new(store) {
+        // While the screen does not read, the next list waits, because it replaces the unread one.
+        if incidents.capacity() > 0 && changes.are_new(store) {
             match unread_and_newest(store) {
                 Ok(listed) => {
-                    if incidents.send(listed).is_err() {
+                    if incidents.blocking_send(listed).is_err() {
                         return;
                     }
                 }

@@ -1,14 +1,14 @@
 //! Sends the client a list of this user's saved incidents, and the record of each incident that it requests.
 //!
 //! The service does not change the incident store; sending an incident does not mark it as read. It runs on its own
-//! thread, because the home directory may be slow or unavailable.
+//! thread, because the home directory may be slow or unavailable. The thread waits while the client does not read.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::incident::{Changes, Store, Uid};
 use crate::model::{IncidentFile, RemoteIncident};
@@ -23,26 +23,26 @@ const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 /// Starts a thread that serves this user's incident store. Returns `None` if the store is not available.
 pub fn serve() -> Option<IncidentRequests> {
     let store = Store::of_this_user().ok()?;
-    let (asked, requests) = mpsc::channel();
-    let (replies, told) = unbounded_channel();
+    let (asked, requests) = sync_channel(MAX_LISTED_INCIDENTS);
+    let (replies, told) = channel(1);
     let thread = thread::Builder::new().name("incidents".into());
     thread.spawn(move || watch(&store, &requests, &replies)).ok()?;
     Some(IncidentRequests { asked, replies: told })
 }
 
-fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Update>) {
+fn watch(store: &Store, requests: &Receiver<String>, replies: &Sender<Update>) {
     let mut changes = Changes::default();
     loop {
-        if changes.are_new(store) {
+        if replies.capacity() > 0 && changes.are_new(store) {
             let list = recent(store);
-            if replies.send(Update::IncidentList(list)).is_err() {
+            if replies.blocking_send(Update::IncidentList(list)).is_err() {
                 return;
             }
         }
         match requests.recv_timeout(POLL_INTERVAL) {
             Ok(uid) => {
                 let incident = Arc::new(read(store, uid));
-                if replies.send(Update::RemoteIncident(incident)).is_err() {
+                if replies.blocking_send(Update::RemoteIncident(incident)).is_err() {
                     return;
                 }
             }

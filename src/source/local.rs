@@ -6,6 +6,7 @@ use crate::collect::agent::{self, Options};
 /// Starts collecting data on this host. The threads exit when the source is dropped.
 pub fn start(options: Options) -> std::io::Result<Source> {
     let (feed, requests, source) = stream();
+    feed.drop_when_full();
     agent::start(options, feed, requests)?;
     Ok(source)
 }

@@ -1,8 +1,9 @@
-//! The update queue between a source's threads and its reader. It is ordered and limited in memory, and never loses
-//! events.
+//! The update queue between a source's threads and its reader. It is ordered and limited in memory.
 //!
-//! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never drops an
-//! event and never blocks a collector. Threads that read a file or a connection wait instead ([`Feed::wait_for_room`]).
+//! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never blocks a
+//! collector. If the reader stalls, the updates of collectors replace older ones ([`Feed::drop_when_full`]), events
+//! last. The reader is then told how many events it missed. Threads that read a file or a connection wait instead
+//! ([`Feed::wait_for_room`]), and lose no event.
 
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
@@ -29,10 +30,37 @@ const MAX_HOLDER_SUMMARIES: usize = 64;
 struct Queue {
     updates: VecDeque<Waiting<Update>>,
     max_frames: usize,
+    drops_when_full: bool,
+    /// Number of dropped events that the reader was not told about yet.
+    lost_events: u64,
     closed: bool,
 }
 
 impl Queue {
+    /// Drops the oldest updates while the memory limit is reached: states and replies first, then events.
+    fn drop_oldest(&mut self, backlog: &Backlog) {
+        let is_event = |update: &Waiting<Update>| matches!(update.item, Update::Event(_));
+        let is_hello = |update: &Waiting<Update>| matches!(update.item, Update::Hello(_));
+        while backlog.is_full() {
+            let other = self.updates.iter().position(|u| !is_event(u) && !is_hello(u));
+            let oldest = other.or_else(|| self.updates.iter().position(is_event));
+            let Some(dropped) = oldest.and_then(|at| self.updates.remove(at)) else { return };
+            self.lost_events += u64::from(is_event(&dropped));
+        }
+    }
+
+    /// Removes the next update for the reader. Dropped events are reported before the first update after the hello.
+    fn take(&mut self) -> Option<Update> {
+        let is_hello = matches!(self.updates.front()?.item, Update::Hello(_));
+        if self.lost_events > 0 && !is_hello {
+            let count = std::mem::take(&mut self.lost_events);
+            return Some(Update::Notice(format!(
+                "{count} events were dropped, because they were not read in time"
+            )));
+        }
+        self.updates.pop_front().map(Waiting::take)
+    }
+
     /// Discards unread frames and other updates made obsolete by a jump. They would accumulate while a seek key is held
     /// down.
     fn discard_states(&mut self) {
@@ -91,9 +119,14 @@ pub struct Feed {
 
 impl Feed {
     /// Waits while the unread updates take too much memory. Sources that read a file or a connection must call this,
-    /// because events are never dropped and would otherwise fill memory. Collectors do not wait.
+    /// because their events are never dropped and would otherwise fill memory.
     pub fn wait_for_room(&self) {
         self.shared.backlog.wait();
+    }
+
+    /// Lets updates replace older ones once the unread updates take too much memory. For collectors, which do not wait.
+    pub fn drop_when_full(&self) {
+        self.shared.queue().drops_when_full = true;
     }
 
     pub fn push(&self, update: Update) {
@@ -105,6 +138,9 @@ impl Feed {
         let mut queue = self.shared.queue();
         if matches!(update, Update::Jump { .. }) {
             queue.discard_states();
+        }
+        if queue.drops_when_full {
+            queue.drop_oldest(backlog);
         }
         let (kind, max_frames) = (discriminant(&update), queue.max_frames);
         match &update {
@@ -162,7 +198,7 @@ impl Source {
 
     /// Returns the next update without waiting.
     pub fn try_next(&mut self) -> Option<Update> {
-        self.shared.queue().updates.pop_front().map(Waiting::take)
+        self.shared.queue().take()
     }
 
     /// Sets the maximum number of unread frames, and the maximum memory of all unread updates. A reader with a hundred
@@ -191,7 +227,13 @@ impl Drop for Source {
 
 /// Creates a stream: the sending end, the request receiver, and the receiving end.
 pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
-    let queue = Queue { updates: VecDeque::new(), max_frames: MAX_FRAMES, closed: false };
+    let queue = Queue {
+        updates: VecDeque::new(),
+        max_frames: MAX_FRAMES,
+        drops_when_full: false,
+        lost_events: 0,
+        closed: false,
+    };
     let shared = Arc::new(Shared {
         queue: Mutex::new(queue),
         arrived: Notify::new(),
@@ -308,6 +350,38 @@ mod tests {
         let unread: Vec<_> = std::iter::from_fn(|| source.try_next()).collect();
         assert!((1..12).contains(&unread.len()), "{} frames", unread.len());
         assert!(matches!(unread.last(), Some(Update::Frame(frame)) if frame.seq == 999));
+    }
+
+    #[test]
+    fn updates_of_a_collector_replace_the_oldest_unread_ones_events_last() {
+        let (feed, _requests, mut source) = stream();
+        feed.drop_when_full();
+        feed.push(Update::Hello(Arc::default()));
+        let count = 3 * (backlog::MAX_BYTES as u64 >> 20);
+        for seq in 0..count {
+            feed.push(frame(seq));
+            let Update::Event(event) = large_event() else { unreachable!() };
+            feed.push(Update::Event(Event { seq, ..event }));
+            feed.push(Update::Notice(seq.to_string()));
+        }
+        let unread: Vec<_> = std::iter::from_fn(|| source.try_next()).collect();
+        let events: Vec<u64> = unread
+            .iter()
+            .filter_map(|update| match update {
+                Update::Event(event) => Some(event.seq),
+                _ => None,
+            })
+            .collect();
+        let lost = count - events.len() as u64;
+        assert!(lost > 0 && !events.is_empty());
+        assert_eq!(events, (lost..count).collect::<Vec<_>>());
+        assert!(matches!(unread[0], Update::Hello(_)));
+        let Update::Notice(notice) = &unread[1] else { panic!("{:?}", unread[1]) };
+        assert_eq!(
+            notice,
+            &format!("{lost} events were dropped, because they were not read in time")
+        );
+        assert!(unread.iter().skip(2).all(|u| !matches!(u, Update::Notice(n) if n == notice)));
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ const MAX_SCENE_BYTES: usize = 1 << 20;
 /// The dashboard's connection to the incident store.
 pub struct IncidentInbox {
     /// All stored incidents, sent after each change.
-    pub incoming: tokio_mpsc::UnboundedReceiver<Vec<ListedIncident>>,
+    pub incoming: tokio_mpsc::Receiver<Vec<ListedIncident>>,
     /// IDs of incidents opened by the user.
     pub opened: mpsc::Sender<String>,
     /// Sink that stores live incidents.
@@ -51,7 +51,7 @@ impl IncidentInbox {
     /// Returns an inbox without a store, for recordings.
     #[must_use]
     pub fn without_store() -> Self {
-        Self { incoming: tokio_mpsc::unbounded_channel().1, opened: mpsc::channel().0, sink: None }
+        Self { incoming: tokio_mpsc::channel(1).1, opened: mpsc::channel().0, sink: None }
     }
 }
 

@@ -14,6 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gputop::collect::memory::dump::Dump;
+use gputop::model::process::ProcessKey;
+use gputop::model::signal::Signal;
+use gputop::protocol::{Request, RequestLine};
 use gputop::tui::filter::Filter;
 use zstd::stream::Encoder;
 use zstd::stream::raw::CParameter;
@@ -498,6 +501,24 @@ fn endless_streams_stay_within_a_constant() {
             });
         }
     }
+}
+
+/// A client may request more than it reads.
+#[test]
+fn an_agent_whose_output_is_not_read_stays_within_a_constant() {
+    let processes = (1..100).map(|pid| ProcessKey::new(pid, 1)).collect();
+    let request = RequestLine::Request(Request::Signal { signal: Signal::Int, processes });
+    let requests = format!("{}\n", serde_json::to_string(&request).unwrap()).repeat(10_000);
+    let mut agent = gputop(["agent"]);
+    agent.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut agent = Guarded(agent.spawn().unwrap());
+    let watched = Watched::start(agent.0.id());
+    // All but the last requests were read once the pipe has taken them.
+    for _ in 0..4 {
+        agent.0.stdin.as_ref().unwrap().write_all(requests.as_bytes()).unwrap();
+    }
+    watched.assert_below("agent without a reader", MAX_LIVE_MEMORY);
+    assert!(agent.0.try_wait().unwrap().is_none());
 }
 
 /// Returns small pickles that used to need much memory or time.

@@ -66,9 +66,9 @@ fn encode_with_incidents(
 
 #[test]
 fn incidents_follow_the_hello() {
-    let (replies, stored) = tokio::sync::mpsc::unbounded_channel();
-    replies.send(Update::IncidentList(Vec::new())).unwrap();
-    let (asked, _requests) = std::sync::mpsc::channel();
+    let (replies, stored) = tokio::sync::mpsc::channel(1);
+    replies.try_send(Update::IncidentList(Vec::new())).unwrap();
+    let (asked, _requests) = std::sync::mpsc::sync_channel(1);
     let incidents = IncidentRequests { asked, replies: stored };
     let hello = Update::Hello(Arc::new(training_day::hello()));
     let frame = Update::Frame(Arc::new(Day::new().next().clone()));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
@@ -22,12 +22,12 @@ const COMPRESSION_LEVEL: i32 = 3;
 
 /// Channels to the thread that reads this host's incident store: requests by incident name, and replies.
 pub struct IncidentRequests {
-    pub asked: mpsc::Sender<String>,
-    pub replies: UnboundedReceiver<Update>,
+    pub asked: mpsc::SyncSender<String>,
+    pub replies: Receiver<Update>,
 }
 
 /// Returns the next reply from the incident store. Waits forever if there is no store.
-async fn next_reply(store: &mut Option<UnboundedReceiver<Update>>) -> Update {
+async fn next_reply(store: &mut Option<Receiver<Update>>) -> Update {
     if let Some(replies) = store {
         if let Some(reply) = replies.recv().await {
             return reply;
@@ -156,7 +156,7 @@ impl Frames {
 fn read_requests(
     mut input: impl BufRead,
     requests: &mpsc::Sender<Request>,
-    asked: Option<&mpsc::Sender<String>>,
+    asked: Option<&mpsc::SyncSender<String>>,
     acknowledged: &Acknowledged,
 ) {
     let mut line = Vec::new();
@@ -172,7 +172,8 @@ fn read_requests(
                 acknowledged.grew.notify_one();
             }
             (Ok(RequestLine::Request(request)), _) => drop(requests.send(request)),
-            (Ok(RequestLine::Incident(uid)), Some(asked)) => drop(asked.send(uid)),
+            // A client requests the next incident only after the previous one.
+            (Ok(RequestLine::Incident(uid)), Some(asked)) => drop(asked.try_send(uid)),
             _ => {}
         }
     }
