@@ -1,5 +1,7 @@
 //! New programs that load CUDA are found in the real /proc.
 
+use std::fs::{self, File};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use gputop::collect::process::container::Files;
 use gputop::model::units::Pid;
 
 use crate::support::cuda_program::{driver_in, shell};
-use crate::support::fake_machine::Guarded;
+use crate::support::fake_machine::{Guarded, wait_until};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -20,10 +22,14 @@ struct Found {
 
 impl Found {
     fn start() -> Self {
+        Self::start_in(Path::new("/proc"))
+    }
+
+    fn start_in(proc_root: &Path) -> Self {
         let (sender, candidates) = mpsc::channel();
         let files = Files { root: "/".into(), home: None };
         let report = move |candidate| drop(sender.send(candidate));
-        let finder = CandidateFinder::start(Path::new("/proc"), files, report).unwrap();
+        let finder = CandidateFinder::start(proc_root, files, report).unwrap();
         Self { _finder: finder, candidates }
     }
 
@@ -79,5 +85,41 @@ fn program_that_loads_cuda_after_an_exec_is_found() {
     });
     found.wait_for(&other);
     std::io::Write::write_all(program.0.stdin.as_mut().unwrap(), b"\n").unwrap();
+    found.wait_for(&program);
+}
+
+#[test]
+fn programs_whose_files_never_answer_delay_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = driver_in(folder.path());
+    let root = tempfile::tempdir().unwrap();
+    let set_newest = |pid: u32| {
+        fs::write(root.path().join("loadavg"), format!("0.20 0.18 0.12 1/80 {pid}\n")).unwrap();
+    };
+    let start = || {
+        let program = shell("read line", &[], |command| {
+            command.env("LD_PRELOAD", &driver);
+        });
+        let pid = program.0.id();
+        (program, pid, Path::new("/proc").join(pid.to_string()), root.path().join(pid.to_string()))
+    };
+    let (_stuck, pid, real, dir) = start();
+    set_newest(pid - 1);
+    let found = Found::start_in(root.path());
+    // A read of a FIFO blocks until it is written to, as that of a file on a server that never answers.
+    fs::create_dir(&dir).unwrap();
+    symlink(real.join("statm"), dir.join("statm")).unwrap();
+    nix::unistd::mkfifo(&dir.join("maps"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    set_newest(pid);
+    let mut writer = File::options();
+    writer.write(true).custom_flags(nix::libc::O_NONBLOCK);
+    let mut open = None;
+    wait_until("a read of the mappings", || {
+        open = writer.open(dir.join("maps")).ok();
+        open.is_some()
+    });
+    let (program, pid, real, dir) = start();
+    symlink(real, dir).unwrap();
+    set_newest(pid);
     found.wait_for(&program);
 }

@@ -31,13 +31,15 @@ impl CpuBudget {
         !self.saved.is_zero()
     }
 
-    fn charge(&mut self, elapsed: Duration, used: Duration) {
+    /// Adds a share of the elapsed time, and subtracts the CPU time that was used.
+    pub fn charge(&mut self, elapsed: Duration, used: Duration) {
         let saved = (self.saved + elapsed / ELAPSED_PER_CPU_TIME).min(MAX_SAVED);
         self.saved = saved.saturating_sub(used);
     }
 }
 
-fn cpu_time_of_thread() -> Duration {
+/// Returns the CPU time that the calling thread has used so far.
+pub fn cpu_time_of_thread() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     let nanoseconds = time.map_or(0, |time| time.num_nanoseconds());
     Duration::from_nanos(nanoseconds.unsigned_abs())

@@ -8,6 +8,9 @@
 //! One thread looks at new processes four times a second. It reads one small file of each, and the list of mappings only
 //! after it has grown enough to contain a library of CUDA. The thread uses at most 0.1 % of a core over time. If that is
 //! not enough, it looks at the newest processes.
+//!
+//! A process chooses the files behind its arguments and its program, such as files of a FUSE server that never answers.
+//! Each read of its mappings and arguments is therefore on a thread of its own, and is abandoned after a second.
 
 mod cpu_budget;
 mod new_pids;
@@ -15,13 +18,14 @@ mod new_pids;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use memchr::memmem;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use self::cpu_budget::CpuBudget;
+use self::cpu_budget::{CpuBudget, cpu_time_of_thread};
 use self::new_pids::NewPids;
 use super::clock::now_mono;
 use super::process::ProcessTable;
@@ -44,6 +48,10 @@ const MAX_PROCESSES: usize = 1_024;
 const MIN_GROWTH: u64 = 16 << 20;
 /// Maximum size of the mappings to search. A process that has imported PyTorch has 150 KiB.
 const MAX_MAPS_BYTES: u64 = 4 << 20;
+/// Maximum time for reading a process that has grown enough.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of threads that read a process, including hung ones. While there are more, no process is read.
+const MAX_READERS: usize = 8;
 
 /// Beginnings of the file names of CUDA's driver and runtime, and of the libraries of PyTorch, JAX and TensorFlow that
 /// load them. The last one is a device that every program with a CUDA context has mapped.
@@ -101,11 +109,11 @@ struct Finder {
     new_pids: NewPids,
     /// Processes that have not loaded CUDA yet, oldest first.
     processes: Vec<NewProcess>,
-    table: ProcessTable,
+    files: Files,
     budget: CpuBudget,
     page_size: u64,
-    stat: StatBuffer,
-    maps: Vec<u8>,
+    /// Counter of reading threads. Each holds a clone.
+    readers: Arc<()>,
 }
 
 struct NewProcess {
@@ -128,12 +136,10 @@ impl Finder {
         Self {
             new_pids,
             processes: Vec::new(),
-            // The namespace matters only for the PIDs of the driver.
-            table: ProcessTable::new(&proc_root, files, PidNamespace::Host),
+            files,
             budget: CpuBudget::new(),
             page_size: procfs::page_size(),
-            stat: StatBuffer::new(),
-            maps: Vec::new(),
+            readers: Arc::default(),
             proc_root,
         }
     }
@@ -184,50 +190,67 @@ impl Finder {
         if size < process.searched_size.saturating_add(MIN_GROWTH) {
             return Ok(Finding::Waiting);
         }
-        process.searched_size = size;
-        if !self.has_cuda(process.pid)? || self.is_forked_copy(process.pid)? {
+        // The first clone is that of the finder itself.
+        if Arc::strong_count(&self.readers) > MAX_READERS {
             return Ok(Finding::Waiting);
         }
-        if is_gputop(&self.dir(process.pid)) {
-            return Ok(Finding::Over);
-        }
-        let now = now_mono();
-        let candidate = self.candidate(process.pid, now)?;
-        // If the kernel has started again at the lowest PID, the new PIDs contain those of older processes.
-        let started =
-            candidate.process.key.start.0.saturating_mul(1_000) / procfs::ticks_per_second();
-        if now.since(Mono(started)) > MAX_AGE {
-            return Ok(Finding::Over);
-        }
-        Ok(Finding::Candidate(Box::new(candidate)))
+        process.searched_size = size;
+        self.read(process.pid)
     }
 
-    fn dir(&self, pid: Pid) -> PathBuf {
-        self.proc_root.join(pid.to_string())
+    /// Reads a process on a thread of its own. A process that cannot be read in time is not looked at again.
+    fn read(&mut self, pid: Pid) -> io::Result<Finding> {
+        let (sender, answer) = mpsc::channel();
+        let (proc_root, files) = (self.proc_root.clone(), self.files.clone());
+        let running = Arc::clone(&self.readers);
+        std::thread::Builder::new().name("candidate".into()).spawn(move || {
+            let _ = sender.send((read(&proc_root, files, pid), cpu_time_of_thread()));
+            drop(running);
+        })?;
+        let answer = answer.recv_timeout(READ_TIMEOUT).map_err(io::Error::other);
+        let (finding, used) = answer?;
+        self.budget.charge(Duration::ZERO, used);
+        finding
     }
+}
 
-    /// Returns true if a library of [`LIBRARIES`] is mapped. Requires permission to read the process.
-    fn has_cuda(&mut self, pid: Pid) -> io::Result<bool> {
-        let file = File::open(self.dir(pid).join("maps"))?;
-        self.maps.clear();
-        file.take(MAX_MAPS_BYTES).read_to_end(&mut self.maps)?;
-        let is_mapped = |library: &&str| memmem::find(&self.maps, library.as_bytes()).is_some();
-        Ok(LIBRARIES.iter().any(is_mapped))
+/// Reads whether a process has loaded CUDA, and if so, describes it.
+fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<Finding> {
+    let dir = proc_root.join(pid.to_string());
+    if !has_cuda(&dir)? || is_forked_copy(proc_root, pid)? {
+        return Ok(Finding::Waiting);
     }
+    if is_gputop(&dir) {
+        return Ok(Finding::Over);
+    }
+    let now = now_mono();
+    // The namespace matters only for the PIDs of the driver.
+    let mut table = ProcessTable::new(proc_root, files, PidNamespace::Host);
+    let process = table.describe(pid, now)?;
+    // If the kernel has started again at the lowest PID, the new PIDs contain those of older processes.
+    let started = process.key.start.0.saturating_mul(1_000) / procfs::ticks_per_second();
+    if now.since(Mono(started)) > MAX_AGE {
+        return Ok(Finding::Over);
+    }
+    let ancestors = with_ancestors(proc_root, pid).skip(1).map(|(key, _)| key).collect();
+    Ok(Finding::Candidate(Box::new(Candidate { process, ancestors })))
+}
 
-    /// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has
-    /// its parent's libraries, such as a worker that loads data.
-    fn is_forked_copy(&mut self, pid: Pid) -> io::Result<bool> {
-        let own = StatFile::of(&self.proc_root, pid)?.read(&mut self.stat)?;
-        let (arguments, parent) = (own.arguments, own.parent);
-        let parent = StatFile::of(&self.proc_root, parent);
-        let parent = parent.and_then(|file| Ok(file.read(&mut self.stat)?.arguments));
-        Ok(arguments != 0 && parent.is_ok_and(|parent| parent == arguments))
-    }
+/// Returns true if a library of [`LIBRARIES`] is mapped. Requires permission to read the process.
+fn has_cuda(dir: &Path) -> io::Result<bool> {
+    let mut maps = Vec::new();
+    File::open(dir.join("maps"))?.take(MAX_MAPS_BYTES).read_to_end(&mut maps)?;
+    let is_mapped = |library: &&str| memmem::find(&maps, library.as_bytes()).is_some();
+    Ok(LIBRARIES.iter().any(is_mapped))
+}
 
-    fn candidate(&mut self, pid: Pid, now: Mono) -> io::Result<Candidate> {
-        let process = self.table.describe(pid, now)?;
-        let ancestors = with_ancestors(&self.proc_root, pid).skip(1).map(|(key, _)| key).collect();
-        Ok(Candidate { process, ancestors })
-    }
+/// Returns true if a process has the arguments of its parent, and therefore has not called exec. A forked child has its
+/// parent's libraries, such as a worker that loads data.
+fn is_forked_copy(proc_root: &Path, pid: Pid) -> io::Result<bool> {
+    let mut buffer = StatBuffer::new();
+    let own = StatFile::of(proc_root, pid)?.read(&mut buffer)?;
+    let (arguments, parent) = (own.arguments, own.parent);
+    let parent = StatFile::of(proc_root, parent);
+    let parent = parent.and_then(|file| Ok(file.read(&mut buffer)?.arguments));
+    Ok(arguments != 0 && parent.is_ok_and(|parent| parent == arguments))
 }
