@@ -881,8 +881,10 @@ fn the_journal_of_a_new_service_is_followed_from_its_start() {
         entries.display()
     );
     let (process, _other) = journal_process();
-    let key = key_of(process.0.id());
+    let environ = fs::read_to_string(format!("/proc/{}/environ", process.0.id())).unwrap();
+    let key = in_proc(dir.path(), &process, &environ, "0::/system.slice/train.service\n");
     let followed = LogFollower::with(|settings| {
+        settings.proc_root = dir.path().into();
         settings.journalctl = program(dir.path(), "journalctl", &script);
     });
     followed.logs.watch(&[key]);
@@ -891,7 +893,10 @@ fn the_journal_of_a_new_service_is_followed_from_its_start() {
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
     let since = args.strip_prefix("-f -n all --since=@").unwrap();
     let (since, options) = since.split_once(' ').unwrap();
-    assert_eq!(options.trim(), format!("-o cat -q --no-pager _PID={}", key.pid));
+    // The entries of a forked child have a PID of their own, but the same service.
+    let user = nix::unistd::getuid();
+    let service = format!("_SYSTEMD_CGROUP=/system.slice/train.service _UID={user}");
+    assert_eq!(options.trim(), format!("-o cat -q --no-pager _PID={} + {service}", key.pid));
     let since = Duration::from_secs(since.parse().unwrap());
     let elapsed = SystemTime::UNIX_EPOCH.elapsed().unwrap();
     assert!(elapsed >= since && elapsed - since < Duration::from_secs(60), "{since:?}");

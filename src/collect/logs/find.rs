@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use super::Settings;
 use super::content::LogContent;
-use super::journal::{Journal, is_journal};
+use super::journal::{Journal, JournalWriters, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
 use super::stream::Stream;
@@ -48,12 +48,12 @@ const MAX_FILES: usize = 4;
 const OPEN_FILES: &str = "its open files";
 
 /// Identity of a log, for detecting duplicates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogId {
     File(FileId),
     /// Device of the file system that contains the terminal's device file, and the terminal's own device number.
     Terminal(u64, u64),
-    Journal(Pid),
+    Journal(JournalWriters),
 }
 
 #[derive(Debug)]
@@ -250,11 +250,14 @@ impl<'a> Process<'a> {
 
     fn journal(&self) -> Result<FoundLog, Missing> {
         let since = self.young.unwrap_or_else(SystemTime::now);
-        let journal = Journal::follow(self.settings, self.pid, since).map_err(|error| {
-            Missing::new(Reason::Unsupported, format!("cannot read the journal: {error}"))
-        })?;
+        let owner = self.owner().map_err(|error| self.denied(&error))?;
+        let writers = JournalWriters::of(self.pid, owner.user, &self.cgroup().unwrap_or_default());
+        let journal =
+            Journal::follow(self.settings, self.pid, &writers, since).map_err(|error| {
+                Missing::new(Reason::Unsupported, format!("cannot read the journal: {error}"))
+            })?;
         Ok(FoundLog {
-            id: LogId::Journal(self.pid),
+            id: LogId::Journal(writers),
             name: "journal".into(),
             origin: LogOrigin::Journal,
             content: Box::new(Stream::of_journal(journal)),
@@ -338,9 +341,7 @@ impl<'a> Process<'a> {
 
     /// Returns Docker's log of the process's container, which only root can read.
     fn docker(&self) -> Option<FoundLog> {
-        let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
-        let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
-        let id = docker_id(&cgroup)?;
+        let id = docker_id(&self.cgroup().ok()?)?;
         let path = self.settings.docker_root.join(&id).join(format!("{id}-json.log"));
         let location = LogLocation::Path {
             path: path.clone(),
@@ -375,6 +376,11 @@ impl<'a> Process<'a> {
             reader: None,
         };
         self.open(&path, LogOrigin::Slurm, location).ok()
+    }
+
+    fn cgroup(&self) -> io::Result<String> {
+        let cgroup = nul_list::read(File::open(self.dir.join("cgroup"))?)?;
+        Ok(String::from_utf8_lossy(&cgroup).into_owned())
     }
 
     fn environ(&self) -> Vec<u8> {

@@ -310,7 +310,7 @@ impl Watcher {
                 return Err(Missing::new(Reason::NotRead, why));
             }
             let log = Log::new(found.name, found.origin, found.content, now_mono());
-            self.logs.insert(id, self.follow(id, log)?);
+            self.logs.insert(id.clone(), self.follow(id.clone(), log)?);
         }
         if let Some(log) = self.logs.get_mut(&id) {
             log.writers += 1;
@@ -328,13 +328,16 @@ impl Watcher {
     fn follow(&self, id: LogId, log: Log) -> Result<FollowedLog, Missing> {
         let (commands, inbox) = mpsc::channel();
         let (report, over) = (Arc::clone(&self.report), self.commands.clone());
-        // Stop following the log, unless a writer was added in the meantime.
-        let stop = move |watcher: &mut Self, writers| {
-            if watcher.logs.get(&id).is_some_and(|log| log.writers == writers) {
-                watcher.logs.remove(&id);
-            }
+        let over = move |writers| {
+            let id = id.clone();
+            // Stop following the log, unless a writer was added in the meantime.
+            let stop = move |watcher: &mut Self| {
+                if watcher.logs.get(&id).is_some_and(|log| log.writers == writers) {
+                    watcher.logs.remove(&id);
+                }
+            };
+            let _ = over.send(Some(Box::new(stop)));
         };
-        let over = move |n| drop(over.send(Some(Box::new(move |watcher| stop(watcher, n)))));
         let views: Arc<AtomicUsize> = Arc::default();
         let unanswered = Arc::clone(&views);
         let work = move || follow(log, &inbox, &unanswered, &report, &over);
