@@ -338,7 +338,17 @@ fn only_addresses_and_own_names_are_answered() {
     let exporter = Exporter::start(&fake, &[]);
     let own = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let port = exporter.address().port();
-    let answered = ["127.0.0.1", "10.0.0.7:9836", "[::1]:9836", "localhost", "LOCALHOST.:1", &own];
+    let answered = [
+        "127.0.0.1",
+        "127.0.0.1.",
+        "10.0.0.7:9836",
+        "[::1]:9836",
+        "[2001:DB8::7]",
+        "localhost",
+        "LOCALHOST.:1",
+        "localhost:",
+        &own,
+    ];
     for host in answered.map(str::to_owned).into_iter().chain([format!("{own}:{port}")]) {
         let status = exporter.status("/metrics", &format!("Host: {host}\r\n"));
         assert_eq!(status, "HTTP/1.1 200 OK", "{host}");
@@ -348,7 +358,27 @@ fn only_addresses_and_own_names_are_answered() {
         "attacker.example",
         "127.0.0.1.attacker.example:80",
         "localhost.attacker.example",
+        "localhost..",
+        "localhost@attacker.example",
+        "attacker.example@localhost",
+        "user:password@127.0.0.1:80",
+        "localhost@localhost",
+        "localhost:80:80",
+        "localhost:x",
+        "[::1",
+        "[localhost]",
+        "[attacker.example]",
+        "[::1].attacker.example",
+        "::1",
+        "2130706433",
+        "%6cocalhost",
+        "localhost,attacker.example",
+        "localhost/attacker.example",
+        "http://localhost",
+        "localhost\u{e9}",
         "",
+        ".",
+        ":80",
         "a b",
     ];
     for host in refused {
@@ -357,7 +387,12 @@ fn only_addresses_and_own_names_are_answered() {
     }
     let two = exporter.status("/metrics", "Host: localhost\r\nHost: attacker.example\r\n");
     let absolute = exporter.status("http://attacker.example/metrics", "Host: localhost\r\n");
-    assert!([two, absolute].iter().all(|status| status.contains(" 421 ")));
+    let absolute_user = exporter.status("http://localhost@attacker.example/metrics", "");
+    let refused = [two, absolute, absolute_user];
+    assert!(refused.iter().all(|status| status.contains(" 421 ")), "{refused:?}");
+    // Nothing but the path of an absolute target counts once its host is known.
+    let own = exporter.status("http://localhost:1/metrics", "Host: 127.0.0.1\r\n");
+    assert_eq!(own, "HTTP/1.1 200 OK");
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn respond(request: &Request<Incoming>, page: &Page, names: &[String]) -> Respon
 }
 
 /// Returns true if a request names this host by an address, as `localhost` or by one of `names`, or does not name it, as
-/// HTTP/1.0 allows.
+/// HTTP/1.0 allows. Browsers always name a host, and never with a user.
 fn is_for_this_host(request: &Request<Incoming>, names: &[String]) -> bool {
     let headers = request.headers().get_all(HOST).iter();
     let mut named = headers.map(|value| value.to_str().unwrap_or_default().parse().ok());
@@ -179,12 +179,22 @@ fn is_for_this_host(request: &Request<Incoming>, names: &[String]) -> bool {
 }
 
 fn is_own(host: &Authority, names: &[String]) -> bool {
-    let host = host.host();
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let name = host.strip_suffix('.').unwrap_or(host);
+    // `host` leaves out a user, and whatever follows an address in brackets.
+    let rest = host.as_str().strip_prefix(host.host());
+    let port = rest.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
+    if port.is_none_or(|port| port.bytes().any(|byte| !byte.is_ascii_digit())) {
+        return false;
+    }
+    let name = without_dot(host.host());
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     address.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
-        || names.iter().any(|own| name.eq_ignore_ascii_case(own))
+        || names.iter().any(|own| name.eq_ignore_ascii_case(without_dot(own)))
+}
+
+/// Returns a name without the dot that ends a complete domain name.
+fn without_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// Returns the format that the client accepts. Prometheus requests OpenMetrics; other clients get the older format.
