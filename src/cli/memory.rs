@@ -113,22 +113,15 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(earlier) = &earlier {
         growth.push(earlier);
     }
+    let mut process = earlier.as_ref().map(|earlier| earlier.process);
     loop {
         // Nothing sets the cancellation flag, because a signal terminates the whole program.
         let result = read(proc_root, pid, &AtomicBool::new(false));
         let can_repeat = matches!(result, Ok(_) | Err(Failure::Busy));
         let (text, code) = match result {
             Ok(holders) => {
-                if let Some(other) = earlier.as_ref().filter(|e| e.process != holders.process) {
-                    match other.process.pid {
-                        other if other == pid => {
-                            bail!(
-                                "PID {pid} now belongs to a different process than in the earlier reading"
-                            );
-                        }
-                        other => bail!("the earlier reading is of PID {other}, not of PID {pid}"),
-                    }
-                }
+                check_process(process, holders.process)?;
+                process = Some(holders.process);
                 growth.push(&holders);
                 let code = u8::from(!args.has_match(&holders));
                 (args.output(&holders, &growth, earlier.as_ref())?, code)
@@ -138,6 +131,20 @@ pub fn run(args: &Args) -> Result<u8> {
         let is_open = write_out(&text)?;
         let Some(interval) = args.watch.filter(|_| is_open && can_repeat) else { return Ok(code) };
         std::thread::sleep(Duration::from_millis(interval.0));
+    }
+}
+
+/// Fails if a reading is of another process than the earlier one. PIDs are reused.
+fn check_process(earlier: Option<ProcessKey>, process: ProcessKey) -> Result<()> {
+    let pid = process.pid;
+    match earlier {
+        Some(earlier) if earlier.pid != pid => {
+            bail!("the earlier reading is of PID {}, not of PID {pid}", earlier.pid)
+        }
+        Some(earlier) if earlier != process => {
+            bail!("PID {pid} now belongs to a different process than in the earlier reading")
+        }
+        _ => Ok(()),
     }
 }
 

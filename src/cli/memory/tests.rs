@@ -132,3 +132,14 @@ fn json_contains_all_groups_and_their_growth() {
     let failed = failed.expect("JSON");
     assert!(failed.contains("no PyTorch with CUDA found"), "{failed}");
 }
+
+#[test]
+fn a_reading_of_another_process_with_the_same_pid_is_refused() {
+    let key = ProcessKey::new(418, 100);
+    let check = |earlier, key| check_process(earlier, key).map_err(|error| error.to_string());
+    assert_eq!((check(None, key), check(Some(key), key)), (Ok(()), Ok(())));
+    let reused = "PID 418 now belongs to a different process than in the earlier reading";
+    assert_eq!(check(Some(ProcessKey::new(418, 99)), key), Err(reused.into()));
+    let other = "the earlier reading is of PID 7, not of PID 418";
+    assert_eq!(check(Some(ProcessKey::new(7, 100)), key), Err(other.into()));
+}

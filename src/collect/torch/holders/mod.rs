@@ -46,7 +46,7 @@ use crate::collect::cpython::reader::{AddressMap, Budget, Reader};
 use crate::collect::memory::live::Live;
 use crate::collect::memory::maps::Mapping;
 use crate::collect::memory::{Memory, MemoryError};
-use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::stat::{is_running, start_time};
 use crate::model::holders::{HolderClass, Holders, Quality};
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
@@ -75,7 +75,32 @@ pub fn read_process(
     options: &Options,
     cancelled: &AtomicBool,
 ) -> Result<Holders, Failure> {
-    let (at, started) = (now_mono(), Instant::now());
+    let at = now_mono();
+    let read = || read_live(proc_root, pid, options, cancelled);
+    let (process, holders) = of_one_process(proc_root, pid, read)?;
+    Ok(Holders { process, at, ..holders })
+}
+
+/// Returns the result of `read` and the process that it belongs to. Fails if the PID was reused in the meantime.
+fn of_one_process<T>(
+    proc_root: &Path,
+    pid: Pid,
+    read: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(ProcessKey, T), Failure> {
+    let start = start_time(proc_root, pid);
+    let result = read()?;
+    let process = start.map(|start| ProcessKey { pid, start }).ok();
+    let running = process.filter(|process| is_running(proc_root, *process));
+    running.map(|process| (process, result)).ok_or(Failure::Memory(MemoryError::Gone))
+}
+
+fn read_live(
+    proc_root: &Path,
+    pid: Pid,
+    options: &Options,
+    cancelled: &AtomicBool,
+) -> Result<Holders, Failure> {
+    let started = Instant::now();
     let mut attached = Attached::open(proc_root, pid)?;
     if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
@@ -90,13 +115,7 @@ pub fn read_process(
     };
     let clock = || started.elapsed();
     let budget = Budget::new(options, &clock, cancelled);
-    let mut holders = read_target(&mut attached, &target, &budget)?;
-    let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
-    let start = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.start));
-    let start = start.map_err(|_| Failure::Memory(MemoryError::Gone))?;
-    holders.process = ProcessKey { pid, start };
-    holders.at = at;
-    Ok(holders)
+    read_target(&mut attached, &target, &budget)
 }
 
 /// Reads holders from recorded memory, for tests: `heaps` is scanned, and all other reads use `memory` without a cache.
@@ -574,5 +593,36 @@ fn assign_cpp(scanned: &HeapCandidates, tensors: &Tensors<'_>, assignment: &mut 
         {
             assignment.add(cpp_candidate(Tensor::of_storage(&storage)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_reading_during_which_the_pid_is_reused_is_of_no_process() {
+        let root = tempfile::tempdir().expect("a folder");
+        let own = fs::read_to_string("/proc/self/stat").expect("a stat file");
+        let (name, values) = own.rsplit_once(") ").expect("a name");
+        let start_at = |start: u64| {
+            let mut values: Vec<&str> = values.split(' ').collect();
+            let start = start.to_string();
+            values[19] = &start;
+            let folder = root.path().join("7");
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("stat"), format!("{name}) {}", values.join(" "))).expect("saved");
+        };
+        start_at(100);
+        let read = |next| {
+            of_one_process(root.path(), Pid(7), || {
+                start_at(next);
+                Ok(())
+            })
+        };
+        assert_eq!(read(100), Ok((ProcessKey::new(7, 100), ())));
+        assert_eq!(read(200), Err(Failure::Memory(MemoryError::Gone)));
     }
 }
