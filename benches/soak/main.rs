@@ -26,6 +26,9 @@ mod executable;
 mod fake_machine;
 #[path = "../../tests/it/support/fake_nvml.rs"]
 mod fake_nvml;
+#[path = "../../tests/it/support/skip.rs"]
+#[allow(dead_code)]
+mod skip;
 #[path = "../../tests/it/support/sshd.rs"]
 #[allow(dead_code)]
 mod sshd;

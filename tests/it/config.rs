@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::fake_machine::{Outcome, dashboard, gputop, wait_until};
+use crate::support::fake_machine::{Outcome, dashboard, gputop, is_root, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::screen_tables::gpu_shows;
 use crate::support::terminal::Launch;
@@ -248,7 +248,7 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
 /// `sudo -E gputop`: the home and the XDG variables are those of the calling user.
 #[test]
 fn root_uses_no_settings_incidents_and_log_of_another_user() {
-    if !nix::unistd::geteuid().is_root() {
+    if !is_root() {
         return;
     }
     let home = Home::new("on_incident = \"touch owned\"\n");

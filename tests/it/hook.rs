@@ -12,7 +12,7 @@ use gputop::model::event::Observation;
 
 use crate::commands::{events, frames};
 use crate::run::text;
-use crate::support::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
+use crate::support::fake_machine::{Guarded, INTERVAL, command, gputop, is_root, wait_until};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::python;
 
@@ -210,7 +210,7 @@ fn the_hook_permits_reading_by_all_processes_by_one_or_by_none() {
 /// With `sudo -E`, the variables name the caller's directories. The hook of root writes nothing there.
 #[test]
 fn the_hook_of_root_leaves_directories_of_other_users_alone() {
-    if !nix::unistd::geteuid().is_root() {
+    if !is_root() {
         return;
     }
     for python in python::all() {

@@ -21,9 +21,10 @@ use tempfile::TempDir;
 use crate::containers::{in_a_pid_namespace, report_finished};
 use crate::support::executable;
 use crate::support::fake_machine::{
-    Guarded, RealProcess, command, dashboard, has, is_host, on_gpu, wait_until,
+    Guarded, RealProcess, command, dashboard, has, is_host, is_root, on_gpu, wait_until,
 };
 use crate::support::fake_nvml::FakeNvml;
+use crate::support::skip::available;
 
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    \
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
@@ -456,7 +457,7 @@ fn only_own_regular_files_are_followed_by_name() {
     refused(Path::new("/dev/zero"), "it is a device, not a file");
     refused(dir, "it is a directory, not a file");
     refused(&dir.join("nothing"), "No such file or directory (os error 2)");
-    if nix::unistd::geteuid().is_root() {
+    if is_root() {
         let other = dir.join("other");
         fs::write(&other, "").unwrap();
         std::os::unix::fs::chown(&other, Some(4_711), None).unwrap();
@@ -472,7 +473,7 @@ fn only_own_regular_files_are_followed_by_name() {
 /// read.
 #[test]
 fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
-    if !nix::unistd::geteuid().is_root() {
+    if !is_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -703,14 +704,8 @@ impl Tmux {
         let socket = dir.path().join("socket");
         let tmux = Self { socket, _dir: dir };
         let args = ["-f", "/dev/null", "new-session", "-d", "-x", "60", "-y", "12", script];
-        match tmux.command(&args).status() {
-            Ok(status) if status.success() => Some(tmux),
-            outcome => {
-                let may_miss = std::env::var_os("GPUTOP_TEST_REQUIRE").is_none();
-                assert!(may_miss, "tmux is required here: {outcome:?}");
-                None
-            }
-        }
+        let is_started = tmux.command(&args).status().is_ok_and(|status| status.success());
+        available(is_started, "tmux does not start").then_some(tmux)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -991,7 +986,7 @@ fn slurms_output_file_is_found_by_the_job() {
 
 #[test]
 fn a_job_of_another_user_leads_to_no_file_of_root() {
-    if !nix::unistd::geteuid().is_root() {
+    if !is_root() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
@@ -1129,11 +1124,9 @@ fn the_log_of_a_process_in_a_container_is_read_from_outside() {
         };
         pid.is_some_and(is_cat) || outer.0.try_wait().unwrap().is_some()
     });
-    let Some(pid) = pid.filter(|_| outer.0.try_wait().unwrap().is_none()) else {
-        let required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
-        assert!(!required, "no namespaces can be made here, and nothing may be skipped");
-        return;
-    };
+    let pid = pid.filter(|_| outer.0.try_wait().unwrap().is_none());
+    available(pid.is_some(), "no namespaces can be made here");
+    let Some(pid) = pid else { return };
     let _inner = KillOnDrop(pid);
     let key = key_of(pid);
     let followed = LogFollower::start();

@@ -9,7 +9,7 @@ use gputop::model::signal::{SIGNALS, Signal, Signalled};
 use gputop::model::units::StartTicks;
 use gputop::protocol::{Request, Update};
 
-use crate::support::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
+use crate::support::fake_machine::{RealProcess, dashboard, has, is_host, is_root, on_gpu};
 use crate::support::fake_nvml::FakeNvml;
 use crate::support::many_processes::{Member, TestApp, frame, key};
 use crate::support::screen_tables::shows;
@@ -186,8 +186,7 @@ fn collectors_refuse_signals_under_readonly() {
 /// Runs as another user, who can see the process but not signal it.
 #[test]
 fn denied_signal_comes_with_a_fix() {
-    let set = std::process::Command::new("setpriv").arg("--version").output();
-    if !is_host() || !nix::unistd::geteuid().is_root() || set.is_err() {
+    if !is_host() || !is_root() || !has("setpriv") {
         return;
     }
     let process = RealProcess::start("train.py");

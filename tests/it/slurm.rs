@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use crate::support::executable;
 use crate::support::fake_machine::{self, wait_until};
 use crate::support::fake_nvml::FakeNvml;
+use crate::support::skip::available;
 use crate::support::terminal::Launch;
 
 /// munged, slurmctld and one slurmd per node, with their own files. A process with this environment uses this Slurm.
@@ -29,14 +30,7 @@ fn is_available() -> bool {
     let is_available = ["slurmctld", "slurmd", "munged"]
         .iter()
         .all(|daemon| Path::new("/usr/sbin").join(daemon).exists());
-    assert!(
-        is_available || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
-        "Slurm or munge is not here, and nothing may be skipped"
-    );
-    if !is_available {
-        println!("skipped: Slurm is not here");
-    }
-    is_available
+    available(is_available, "Slurm or munge is not here")
 }
 
 fn free_port() -> u16 {

@@ -20,6 +20,8 @@ use gputop::model::units::{Bytes, Pid, StartTicks};
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::executable;
+use crate::support::fake_machine::is_root;
+use crate::support::skip::possible;
 use crate::support::torch_target::Target;
 
 const PROC: &str = "/proc";
@@ -174,8 +176,8 @@ fn an_allocator_that_is_being_changed_is_attached_to_later() {
 #[test]
 fn target_in_a_pid_namespace_is_read_by_its_outer_pid() {
     let probe = Command::new("unshare").args(["--pid", "--fork", "--mount", "true"]).output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        // Needs root, and a kernel that allows it.
+    let can_unshare = probe.is_ok_and(|output| output.status.success());
+    if !possible(can_unshare, "only root can make PID namespaces, where the kernel allows it") {
         return;
     }
     let target = Target::start_with(&dump_path(), |command| {
@@ -332,7 +334,7 @@ fn exited_process_exits_2() {
 
 /// Copies gputop into `directory`, where another user can run it. Returns `None` without root.
 fn reachable(directory: &Path) -> Option<PathBuf> {
-    if !nix::unistd::geteuid().is_root() {
+    if !is_root() {
         return None;
     }
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,7 +1,6 @@
 //! A simulated GPU machine with real processes, and gputop on a terminal.
 //!
 //! The scenario contains the PIDs of processes that really run, so that the kernel's data about them is real.
-#![allow(clippy::print_stdout)]
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::fake_nvml::FakeNvml;
+use super::skip::{available, possible};
 use super::terminal::Launch;
 
 /// Short, so that tests do not wait long. Expensive calls are scheduled in seconds, independent of this interval.
@@ -186,15 +186,8 @@ pub fn wait_until(what: &str, mut wanted: impl FnMut() -> bool) {
 
 /// Returns true if an external tool can be run. Otherwise the test skips it, or fails if nothing may be skipped.
 pub fn has(tool: &str) -> bool {
-    let found = Command::new(tool).arg("-V").output().is_ok();
-    assert!(
-        found || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
-        "{tool} is not here, and nothing may be skipped"
-    );
-    if !found {
-        println!("skipped: {tool} is not here");
-    }
-    found
+    let is_here = Command::new(tool).arg("-V").output().is_ok();
+    available(is_here, &format!("{tool} is not here"))
 }
 
 /// Returns true if the driver and this process use the same PIDs, as on a host. In a container, gputop matches no
@@ -202,5 +195,10 @@ pub fn has(tool: &str) -> bool {
 pub fn is_host() -> bool {
     use gputop::collect::host::hello;
     use gputop::model::host::PidNamespace;
-    hello().namespace == PidNamespace::Host
+    possible(hello().namespace == PidNamespace::Host, "a container has other PIDs than the driver")
+}
+
+/// Returns true if this process may become another user.
+pub fn is_root() -> bool {
+    possible(nix::unistd::geteuid().is_root(), "only root can become another user")
 }

@@ -26,6 +26,7 @@ pub mod replay_client;
 pub mod screen_fixture;
 #[cfg(target_os = "linux")]
 pub mod screen_tables;
+pub mod skip;
 #[cfg(target_os = "linux")]
 pub mod sshd;
 pub mod terminal;

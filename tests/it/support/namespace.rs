@@ -1,7 +1,8 @@
 //! Runs a test again in its own network or mount namespace, which the test may break. Not every user may create one.
-#![allow(clippy::print_stdout)]
 
 use std::process::Command;
+
+use super::skip::possible;
 
 /// Set for the process inside the namespace.
 const IN_NAMESPACE_VARIABLE: &str = "GPUTOP_TEST_NAMESPACE";
@@ -13,8 +14,8 @@ pub fn is_own(flag: &str, probe: &[&str], test: &str) -> bool {
         return true;
     }
     let can = Command::new("unshare").arg(flag).args(probe).output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        println!("skipped: `unshare {flag}` cannot be run here; root may");
+    let can = can.is_ok_and(|output| output.status.success());
+    if !possible(can, &format!("`unshare {flag}` cannot be run here; root may")) {
         return false;
     }
     let mut again = Command::new("unshare");

@@ -4,16 +4,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use super::skip::available;
+
 /// Returns every Python from 3.8 on that can be started, `python3` first. Without any, the test is skipped, or fails if
 /// nothing may be skipped.
 pub fn all() -> &'static [PathBuf] {
     static ALL: OnceLock<Vec<PathBuf>> = OnceLock::new();
     let all = ALL.get_or_init(find);
-    let is_required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
-    assert!(
-        !(all.is_empty() && is_required),
-        "there is no python3 here: install one, or unset GPUTOP_TEST_REQUIRE"
-    );
+    available(!all.is_empty(), "python3 is not here");
     all
 }
 
