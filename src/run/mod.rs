@@ -14,8 +14,10 @@
 //!
 //! Changes to the pty's modes are applied to the terminal, and when stdin is a pipe the command can read keys from the
 //! pty. An interactive shell is the exception: it needs a controlling terminal that it also writes to, so it gets a
-//! session of its own with the pty, and gputop passes on every key. Other commands do not, because they must receive
-//! the signals of their process group, and because keys that they do not read belong to the shell. Piped output goes through a pipe created by gputop (`pipes`). The command inherits streams that are files;
+//! session of its own with the pty, and gputop passes on every key. Other commands do not, even if they start such a
+//! shell: they must receive the signals of their process group, and keys that they do not read belong to the shell.
+//! Ctrl-Z would not stop them either, because the kernel ignores it in a process group without a parent in the same
+//! session. Piped output goes through a pipe created by gputop (`pipes`). The command inherits streams that are files;
 //! gputop reads these files after a failure.
 //!
 //! A failure in gputop must not stop the command: if a pty or process cannot be created, gputop replaces itself with
