@@ -20,98 +20,73 @@ pub enum Sensitivity {
 
 /// Endings of sensitive names, in lower case without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
 /// `password`. Names with a further suffix, such as `_FILE` or `_PATH`, are not sensitive, unless the suffix is one of
-/// [`QUALIFIERS`].
-#[rustfmt::skip]
-const SECRET_ENDINGS: &[&str] = &[
-    "accesscode", "activationcode", "activationkey", "accesskey", "accountkey", "addmask", "apikey", "appkey", "authanswer", "authcode", "authkey", "authorization",
-    "aeskey", "backupcode", "bearer", "cipherkey", "communitystring", "connectionstring", "cookie", "cookies", "crumb", "credential",
-    "credentials", "creds", "decryptionkey", "deploykey", "encryptkey", "encryptionkey", "hmackey", "identityheader", "instrumentationkey", "jwt", "keycontent", "keymaterial", "keypass", "licensekey",
-    "logincode", "masterauth", "masterkey", "mnemonic", "onetimecode", "otpseed", "parole", "passw", "passcode", "passcommand", "passphrase", "passwd",
-    "password", "passwordcommand", "passwordeval", "passwords", "phpsessid", "pincode", "pragmakey", "presharedkey", "privatekey", "productkey", "pwd",
-    "recoverycode", "recoverykey", "recoverypassword", "registrationkey", "regkey", "rocommunity", "rwcommunity", "psw", "puk", "secret", "secretanswer", "secretkey", "secretphrase",
-    "secrets", "securestring", "securityanswer", "securitycode", "streamkey", "totpseed", "seedphrase", "servercommunity", "servicekey", "sessionid", "sessionkey", "setupkey", "sharedkey",
-    "signingkey", "snmpcommunity", "storagekey", "storepass", "subscriptionkey", "token", "tokencode", "unsealkey", "userkey", "userpwd",
-    "verificationcode", "writekey",
-    // Words for password, secret and token in other languages.
-    "adgangskode", "contrasena", "contraseña", "geheimnis", "hasło", "heslo", "jelszó", "jeton", "kennwort",
-    "lozinka", "lösenord", "motdepasse", "palavrapasse", "parola", "passord", "passwort", "pasahitza", "salasana", "senha", "wachtwoord", "şifre", "κωδικός", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令",
-    "密码", "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
-];
+/// [`QUALIFIERS`]. The last rows are words for password, secret and token in other languages.
+const SECRET_ENDINGS: &str = "addmask authanswer authorization bearer communitystring connectionstring cookie cookies \
+    crumb credential credentials creds identityheader jwt keycontent keymaterial keypass masterauth mnemonic otpseed \
+    parole passcommand passw passwd password passwordcommand passwordeval passwords phpsessid psw puk pwd \
+    rocommunity rwcommunity secret secretanswer secrets securestring securityanswer seedphrase servercommunity \
+    sessionid snmpcommunity storepass token totpseed userpwd \
+    adgangskode contrasena contraseña geheimnis hasło heslo jelszó jeton kennwort lozinka lösenord motdepasse \
+    palavrapasse parola passord passwort pasahitza salasana senha wachtwoord şifre κωδικός пароль секрет токен סיסמה \
+    令牌 口令 密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰";
+
+/// Words before `key`, `code` and `phrase` that denote a secret: `API_KEY`, `--kaggle-key`, `recovery code`.
+const KEY_OWNERS: &str = "access account activation admin aes anthropic api app auth aws azure cipher cohere comet \
+    datadog decryption deploy encrypt encryption gemini groq hf hmac huggingface instrumentation kaggle license master \
+    mistral neptune ngc openai openrouter pinecone pragma preshared private product recovery reg registration \
+    replicate secret service session setup shared signing storage stream subscription together unseal user wandb wep \
+    wifi wpa write";
+const CODE_OWNERS: &str =
+    "access activation auth backup login onetime pass pin recovery security token verification";
+const PHRASE_OWNERS: &str = "pass secret seed";
 
 /// Parts of words, of which every sensitive name contains at least one. They are searched for first, because most text
 /// contains none.
-#[rustfmt::skip]
-const STEMS: &[&str] = &[
-    "adgangskode", "answer", "appid", "auth", "basic", "bearer", "code", "bind", "client", "community", "connect", "cookie", "cred", "crumb", "geheimnis", "identity_header", "identified", "identify", "jwt",
-    "key", "login", "lozinka", "mask", "mnemonic", "palavra", "parol", "otp", "pass", "pat", "phrase", "pin", "pdo", "psk", "psw", "puk", "pw", "salasana", "seed", "setuser", "secret", "secure", "session", "sid", "sig",
-    "token", "clave", "clé", "contrasena", "contraseña", "hasło", "heslo", "jelszó", "jeton", "kennwort", "lösenord",
-    "senha", "wachtwoord", "şifre", "κωδικός", "ключ", "пароль", "секрет", "токен", "סיסמה", "令牌", "口令", "密码",
-    "密碼", "密钥", "密鑰", "秘密", "トークン", "パスワード", "비밀번호", "토큰",
-];
+const STEMS: &str = "adgangskode answer appid auth basic bearer code bind client community connect cookie cred crumb \
+    geheimnis identity_header identified identify jwt key login lozinka mask mnemonic palavra parol otp pass pat phrase \
+    pin pdo psk psw puk pw salasana seed setuser secret secure session sid sig token clave clé contrasena contraseña \
+    hasło heslo jelszó jeton kennwort lösenord senha wachtwoord şifre κωδικός ключ пароль секрет токен סיסמה 令牌 口令 \
+    密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰";
 
 /// Last words of a name that do not change its meaning: `DB_PASSWORD_PROD`, `tokenValue`.
-#[rustfmt::skip]
-const QUALIFIERS: &[&str] = &[
-    "admin", "again", "b64", "backup", "base", "base64", "clear", "confirm", "confirmation", "current", "data", "default",
-    "dev", "encoded", "encrypted", "hash", "hex", "live", "main", "new", "old", "plain", "plaintext", "prev",
-    "previous", "primary", "prod", "production", "raw", "root", "secondary", "stage", "staging", "str",
-    "string", "test", "text", "user", "val", "value",
-];
+const QUALIFIERS: &str = "admin again b64 backup base base64 clear confirm confirmation current data default dev encoded \
+    encrypted hash hex live main new old plain plaintext prev previous primary prod production raw root secondary stage \
+    staging str string test text user val value";
 
-const DOUBTFUL_ENDINGS: &[&str] =
-    &["clave", "clé", "hmac", "key", "keytab", "pat", "session", "sid", "sig", "signature", "ключ"];
+/// Endings of words that describe a secret without containing it: `password_file`, `token_ids`.
+const DESCRIPTIONS: &str = "address arn age algorithm bytes class count dir endpoint expires expiry file folder format \
+    hint host id ids index key kind length level limit list memory mode name names path policy ref server service size status \
+    store time timeout ttl type uri url usage version";
 
-/// Endings of several words.
-const DOUBTFUL_PAIRS: &[&str] = &["appid", "callbackcode", "devicecode", "secretid", "usercode"];
-
-/// Words before `key` that denote an account key: `--kaggle-key`.
-#[rustfmt::skip]
-const ACCOUNTS: &[&str] = &[
-    "admin", "anthropic", "aws", "azure", "cohere", "comet", "datadog", "gemini", "groq", "hf", "huggingface",
-    "kaggle", "mistral", "neptune", "ngc", "openai", "openrouter", "pinecone", "replicate", "together",
-    "wandb", "wep", "wifi", "wpa",
-];
+/// Endings of names whose value decides.
+const DOUBTFUL_ENDINGS: &str = "clave clé hmac key keytab pat session sid sig signature ключ";
+const DOUBTFUL_PAIRS: &str = "appid callbackcode devicecode secretid usercode";
 
 /// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
 /// cores.
-const PIN_OWNERS: &[&str] = &["", "account", "card", "login", "piv", "sim", "so", "token", "user"];
+const PIN_OWNERS: &str = "account card login piv sim so token user";
 
 /// Words before `token` that denote a tokenizer's token, not a secret.
-#[rustfmt::skip]
-const VOCABULARY: &[&str] = &[
-    "add", "audio", "bos", "class", "cls", "decoder", "eod", "eos", "eot", "first", "image", "img",
-    "initializer", "instance", "last", "mask", "max", "min", "modifier", "next", "num", "pad", "per",
-    "placeholder", "prefix", "sep", "special", "start", "stop", "suffix", "trigger", "unk", "video", "end", "expected", "unexpected",
-];
+const VOCABULARY: &str = "add audio bos class cls decoder end eod eos eot expected first image img initializer instance \
+    last mask max min modifier next num pad per placeholder prefix sep special start stop suffix trigger unexpected unk \
+    video";
 
 /// Words before `pass` that denote a pass over data, and words that end in it, but have nothing to do with a password.
-const RUNS: &[&str] = &[
-    "analysis",
-    "askpass",
-    "backward",
-    "bypass",
-    "compiler",
-    "compass",
-    "decode",
-    "encompass",
-    "first",
-    "fusion",
-    "forward",
-    "lowering",
-    "multi",
-    "optimization",
-    "prefill",
-    "render",
-    "running",
-    "second",
-    "single",
-    "surpass",
-    "transform",
-    "third",
-];
+const RUNS: &str = "analysis askpass backward bypass compass compiler decode encompass first forward fusion lowering \
+    multi optimization prefill render running second single surpass third transform";
 
 /// Words before `key` that denote one that is not a secret.
-const PUBLIC_KEYS: &[&str] = &["foreign", "host", "primary", "pub", "public", "sort"];
+const PUBLIC_KEYS: &str = "foreign host primary pub public sort";
+
+/// Returns true if the word is in a list of words that blanks separate, in any case.
+pub fn is_one_of(word: &[u8], list: &str) -> bool {
+    list.split_ascii_whitespace().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Returns true if the name ends in one of the words of a list.
+fn ends_in(name: &str, list: &str) -> bool {
+    list.split_ascii_whitespace().any(|ending| name.ends_with(ending))
+}
 
 /// Variables that contain a folder, or in connection strings a password.
 const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
@@ -119,28 +94,22 @@ const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
 /// Returns true for boolean flags, which do not take the next argument as their value: `--use-auth-token`,
 /// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
-    const SWITCHES: &[&str] =
-        &["ask", "disable", "enable", "no", "prompt", "require", "skip", "use", "with", "without"];
-    words(name).first().is_some_and(|first| SWITCHES.contains(&first.as_str()))
+    const SWITCHES: &str = "ask disable enable no prompt require skip use with without";
+    words(name).first().is_some_and(|first| is_one_of(first.as_bytes(), SWITCHES))
 }
 
 /// Returns the automaton that finds [`STEMS`] in any case.
 pub fn stems() -> &'static AhoCorasick {
     static STEMS_FOUND: LazyLock<AhoCorasick> = LazyLock::new(|| {
-        let capitalized = |stem: &&str| {
-            let mut letters = stem.chars();
-            let first = letters.next().map(|first| first.to_uppercase().to_string());
-            first.unwrap_or_default() + letters.as_str()
+        let capitalized = |stem: &str| match stem.chars().next() {
+            Some(first) => first.to_uppercase().to_string() + &stem[first.len_utf8()..],
+            None => String::new(),
         };
-        let others = STEMS
-            .iter()
-            .filter(|stem| !stem.is_ascii())
-            .flat_map(|stem| [stem.to_uppercase(), capitalized(stem)]);
-        let stems = STEMS.iter().map(|stem| (*stem).to_owned()).chain(others);
+        let cases = |stem: &str| [stem.to_owned(), stem.to_uppercase(), capitalized(stem)];
         AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::LeftmostLongest)
-            .build(stems)
+            .build(STEMS.split_ascii_whitespace().flat_map(cases))
             .expect("valid stems")
     });
     &STEMS_FOUND
@@ -162,7 +131,7 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
     // `token1`, `API_KEY_2`, `password_confirmation`
     while let Some(last) = words.last_mut() {
         let letters = last.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        if letters == 0 || QUALIFIERS.contains(&last.as_str()) {
+        if letters == 0 || is_one_of(last.as_bytes(), QUALIFIERS) {
             words.pop();
         } else if letters < last.len() {
             last.truncate(letters);
@@ -173,40 +142,48 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
             return Sensitivity::Secret;
         }
     }
-    Sensitivity::Plain
+    // `TOKEN_GITHUB`, but not `token_id`
+    let is_described = words.iter().any(|word| ends_in(word, DESCRIPTIONS));
+    let begins = || (1..words.len()).any(|n| of_words(&words[..n]) == Sensitivity::Secret);
+    if !is_described && begins() { Sensitivity::Doubtful } else { Sensitivity::Plain }
 }
 
 fn of_words(words: &[String]) -> Sensitivity {
-    let (before, last) = match words.split_last() {
-        Some((last, before)) => (before.last().map_or("", String::as_str), last.as_str()),
-        None => return Sensitivity::Plain,
+    let Some((last, before)) = words.split_last() else { return Sensitivity::Plain };
+    let before = before.last().map_or("", String::as_str);
+    let follows = |list| is_one_of(before.as_bytes(), list);
+    let joined = words.concat();
+    // `API_KEYS` are secrets, but `max_tokens` is a number.
+    let singular = joined.strip_suffix('s').filter(|name| !name.ends_with("token"));
+    let is_secret = |name: &str| {
+        let owned = |noun, owners| name.strip_suffix(noun).is_some_and(|of| ends_in(of, owners));
+        ends_in(name, SECRET_ENDINGS)
+            || owned("key", KEY_OWNERS)
+            || owned("code", CODE_OWNERS)
+            || owned("phrase", PHRASE_OWNERS)
     };
-    let is_ordinary = match last {
-        "token" => VOCABULARY.contains(&before),
-        "pass" => RUNS.contains(&before),
-        "key" => PUBLIC_KEYS.contains(&before),
+    let is_ordinary = match last.as_str() {
+        "token" => follows(VOCABULARY),
+        "pass" => follows(RUNS),
+        "key" => follows(PUBLIC_KEYS),
         "publickey" | "pubkey" => true,
-        "secret" | "secrets" => ["existing", "pull"].contains(&before),
-        last => RUNS.contains(&last),
+        "secret" | "secrets" => follows("existing pull"),
+        last => is_one_of(last.as_bytes(), RUNS),
     };
-    let is_secret = match last {
-        "psk" | "otp" | "totp" => true,
-        last if last.ends_with("pw") => true,
-        last if last.ends_with("pass") => true,
-        // `--auth-cred`
-        "cred" => true,
+    let is_secret_word = match last.as_str() {
+        "cred" | "otp" | "psk" | "totp" => true,
         // `x-functions-key` and other headers
-        "key" => ACCOUNTS.contains(&before) || (words.len() > 1 && words[0] == "x"),
-        "pin" => PIN_OWNERS.contains(&before),
-        _ => false,
+        "key" => words.len() > 1 && words[0] == "x",
+        "pin" => before.is_empty() || follows(PIN_OWNERS),
+        last => ends_in(last, "pw pass"),
     };
     if is_ordinary {
         Sensitivity::Plain
-    } else if is_secret || is_secret_name(&words.concat()) {
+    } else if is_secret_word || is_secret(&joined) || singular.is_some_and(is_secret) {
         Sensitivity::Secret
     } else if last.ends_with("auth") || last == "login" {
         Sensitivity::Login
-    } else if ends_in(last, DOUBTFUL_ENDINGS) || ends_in(&words.concat(), DOUBTFUL_PAIRS) {
+    } else if ends_in(last, DOUBTFUL_ENDINGS) || ends_in(&joined, DOUBTFUL_PAIRS) {
         Sensitivity::Doubtful
     } else {
         Sensitivity::Plain
@@ -216,26 +193,14 @@ fn of_words(words: &[String]) -> Sensitivity {
 /// Returns true for `public key`.
 pub fn is_public_key(name: &[u8]) -> bool {
     let words = words(name);
-    matches!(words.as_slice(), [.., kind, key] if key == "key" && PUBLIC_KEYS.contains(&kind.as_str()))
+    matches!(words.as_slice(), [.., kind, key] if key == "key" && is_one_of(kind.as_bytes(), PUBLIC_KEYS))
 }
 
 /// Returns true if the name implies that its value is a commit hash or a checksum.
 pub fn names_revision(name: &[u8]) -> bool {
-    const REVISIONS: &[&str] = &[
-        "blob", "branch", "checkout", "checksum", "commit", "digest", "etag", "hash", "id", "ref",
-        "rev", "revision", "run", "sha", "sha1", "tag", "tree", "version",
-    ];
-    words(name).iter().any(|word| REVISIONS.contains(&word.as_str()))
-}
-
-fn is_secret_name(joined: &str) -> bool {
-    // `API_KEYS` are secrets, but `max_tokens` is a number.
-    let singular = joined.strip_suffix('s').filter(|name| !name.ends_with("token"));
-    ends_in(joined, SECRET_ENDINGS) || singular.is_some_and(|name| ends_in(name, SECRET_ENDINGS))
-}
-
-fn ends_in(name: &str, endings: &[&str]) -> bool {
-    endings.iter().any(|ending| name.ends_with(ending))
+    const REVISIONS: &str = "blob branch checkout checksum commit digest etag hash id ref rev revision run sha sha1 tag \
+        tree version";
+    words(name).iter().any(|word| is_one_of(word.as_bytes(), REVISIONS))
 }
 
 /// Returns the lowercase words of a name: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
