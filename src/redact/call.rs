@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::context::{MAX_TAGS, bare_end, is_variable_name, skip};
+use super::context::{MAX_TAGS, bare_end, is_variable_name};
 use super::name::{self, Sensitivity};
-use super::quotes::{end_of_value, literals};
+use super::quotes::{end_of_value, literals, skip};
 use super::value;
 
 /// Maximum length of the arguments of a call.
@@ -35,54 +35,6 @@ pub fn identified_by(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         .first()
         .map(|literal| start + literal.start..start + literal.end);
     Some(literal.unwrap_or_else(|| start..bare_end(text, start, value.end)))
-}
-
-/// Returns the secret in commands of mail and database protocols: `AUTH PLAIN …`, `a1 LOGIN ana …`, `AUTH …`.
-pub fn protocol_login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let word = &text[name.clone()];
-    let max_words = match word {
-        b"AUTH" => 3,
-        b"LOGIN" => 2,
-        _ => return None,
-    };
-    let start = skip(text, name.end, b" ");
-    // `A2 LOGIN "ana" "…"`, and `"AUTH" "default" "…"` in the log of a server
-    if text[start..].first().is_some_and(|b| b"\"'".contains(b)) {
-        return quoted_login(text, name.end);
-    }
-    let end = start
-        + text[start..].iter().take(MAX_CALL).take_while(|b| !b"\r\n'\"\\;".contains(b)).count();
-    let words: Vec<&[u8]> = text[start..end].split(|b| *b == b' ').collect();
-    let last = *words.last()?;
-    let is_hidden = words.len() <= max_words
-        && (word == b"AUTH" || words.len() == max_words)
-        && !last.is_empty()
-        && !value::is_predicate(last)
-        && !last.iter().all(u8::is_ascii_uppercase);
-    is_hidden.then(|| end - last.len()..end)
-}
-
-/// Returns the last of up to three quoted arguments.
-fn quoted_login(text: &[u8], from: usize) -> Option<Range<usize>> {
-    // The quote after the name closes it.
-    let from = from + usize::from(text[from] == b'"');
-    let near = &text[..text.len().min(from + MAX_CALL)];
-    let length = near[from..].iter().take_while(|b| !b"\n()[]{}".contains(b)).count();
-    let found = literals(&near[..from + length], from);
-    let is_apart = |two: &[Range<usize>]| two[1].start - two[0].end > 4;
-    let count = found.windows(2).position(is_apart).map_or(found.len(), |at| at + 1);
-    found.get(count.checked_sub(1)?).filter(|last| count <= 3 && !last.is_empty()).cloned()
-}
-
-/// Returns the password in `ACL SETUSER ana on >… ~*`.
-pub fn acl_password(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let rest = &text[name.end..text.len().min(name.end + MAX_CALL)];
-    let line = &rest[..memchr::memchr(b'\n', rest).unwrap_or(rest.len())];
-    let start = memchr::memmem::find(line, b" >")? + 2;
-    let length = line[start..].iter().take_while(|b| b.is_ascii_graphic() && **b != b'"').count();
-    text[name.clone()]
-        .eq_ignore_ascii_case(b"setuser")
-        .then_some(name.end + start..name.end + start + length)
 }
 
 /// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`.

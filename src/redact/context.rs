@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
-use super::call::{acl_password, bracketed, called, identified_by, inserted, protocol_login};
+use super::call::{bracketed, called, identified_by, inserted};
 use super::flag;
 use super::harmless;
 use super::layout;
 use super::markup::{is_cell, markup, tags, value_attribute};
 use super::name::{self, Sensitivity};
 use super::prose;
-use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, without_quotes};
+use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, skip, without_quotes};
 use super::value;
 
 /// Maximum number of bytes to search after a possibly sensitive name.
@@ -142,7 +142,7 @@ fn value_of(
     let name = &(name.start..phrase.end);
     let within = match sensitivity {
         Sensitivity::Plain => {
-            return identified_by(text, name).or_else(|| acl_password(text, name));
+            return identified_by(text, name);
         }
         // Limit the search, because only short values can look like a secret and hostile text would make the search
         // quadratic.
@@ -163,7 +163,7 @@ fn value_of(
     }
     match sensitivity {
         Sensitivity::Secret => prose::value(text, name, phrase),
-        Sensitivity::Login => protocol_login(text, name).or_else(|| prose::login(text, name)),
+        Sensitivity::Login => prose::login(text, name),
         Sensitivity::Doubtful => prose::signature(text, name),
         _ => None,
     }
@@ -616,8 +616,4 @@ pub fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
     let value = &value[..next.unwrap_or(value.len())];
     let trailing = value.iter().rev().take_while(|b| b".,:;)]}>\"'`\\".contains(b)).count();
     start + value.len() - trailing
-}
-
-pub fn skip(text: &[u8], from: usize, of: &[u8]) -> usize {
-    from + text[from..].iter().take_while(|b| of.contains(b)).count()
 }

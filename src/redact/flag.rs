@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::name::{self, Sensitivity};
+use super::name::{self, Sensitivity, is_one_of};
 use super::{harmless, tool, value};
 
 /// Maximum number of words of a command line in text, and of bytes before the name of its program.
@@ -13,24 +13,19 @@ const MAX_SUBCOMMAND: usize = 40;
 /// Maximum length of a quoted value.
 const MAX_QUOTED: usize = 4096;
 
-/// Returns, for each argument, the start of the part to hide, if any.
-pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
-    hidden_in(words, Kind::Arguments)
-}
-
 /// The kind of text that a list of words comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     Arguments,
     /// A line that shows a command: `+ docker login …`, `$ docker login …`.
     Trace,
     Text,
 }
 
-fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
+/// Returns, for each word, the start of the part to hide, if any.
+pub fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
     let mut hidden = vec![None; words.len()];
-    let programs = Programs::of(words);
-    let mut before = Before::new(kind, programs);
+    let mut before = Before::new(kind, words);
     for (n, word) in words.iter().enumerate() {
         let rest = &words[n + 1..words.len().min(n + 1 + MAX_WORDS)];
         for (at, start) in tool::secrets(base_name(word), rest) {
@@ -42,9 +37,16 @@ fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
     hidden
 }
 
-/// Programs in a command line whose arguments look like secrets but are something else.
-#[derive(Default, Clone, Copy)]
-struct Programs {
+/// The words before a word of a command line, and programs in it whose arguments look like secrets but are something
+/// else.
+struct Before<'a> {
+    kind: Kind,
+    last: &'a [u8],
+    second_last: &'a [u8],
+    /// True after `-u ana`.
+    has_user: bool,
+    /// True after a word about secrets: `login`, `changepassword`, `--with-api-key`.
+    is_about_secrets: bool,
     /// Keys of Weights & Biases look like commits.
     names_wandb: bool,
     names_vcs: bool,
@@ -58,55 +60,25 @@ struct Programs {
     names_other_flags: bool,
 }
 
-impl Programs {
-    fn of(words: &[&[u8]]) -> Self {
-        let mut programs = Self::default();
-        for word in words {
-            match base_name(word) {
-                b"wandb" => programs.names_wandb = true,
-                b"git" | b"gh" | b"glab" | b"hg" | b"jj" | b"svn" | b"gpg" | b"gpg2"
-                | b"apt-key" => {
-                    programs.names_vcs = true;
-                }
-                b"apt" | b"apt-get" | b"apk" | b"brew" | b"dnf" | b"grep" | b"pacman" | b"pip"
-                | b"rg" | b"yum" | b"zypper" => programs.takes_words = true,
-                b"access" | b"delete" | b"describe" | b"describe-secret" | b"get"
-                | b"get-secret-value" | b"list" | b"ls" | b"remove" | b"rm" | b"show" => {
-                    programs.reads_secrets = true;
-                }
-                b"dotnet" | b"msbuild" | b"xbuild" => programs.names_msbuild = true,
-                b"docker" | b"kubectl" | b"mysql" | b"mysqldump" | b"mariadb" | b"psql"
-                | b"python" | b"python3" | b"sbatch" | b"srun" | b"ssh" | b"torchrun" => {
-                    programs.names_other_flags = true;
-                }
-                _ => {}
-            }
-        }
-        programs
-    }
-}
-
-/// The words before a word of a command line.
-struct Before<'a> {
-    kind: Kind,
-    programs: Programs,
-    last: &'a [u8],
-    second_last: &'a [u8],
-    /// True after `-u ana`.
-    has_user: bool,
-    /// True after a word about secrets: `login`, `changepassword`, `--with-api-key`.
-    is_about_secrets: bool,
-}
-
 impl<'a> Before<'a> {
-    fn new(kind: Kind, programs: Programs) -> Self {
+    fn new(kind: Kind, words: &[&[u8]]) -> Self {
+        let names = |programs| words.iter().any(|word| is_one_of(base_name(word), programs));
         Self {
             kind,
-            programs,
             last: b"",
             second_last: b"",
             has_user: false,
             is_about_secrets: false,
+            names_wandb: names("wandb"),
+            names_vcs: names("git gh glab hg jj svn gpg gpg2 apt-key"),
+            takes_words: names("apt apt-get apk brew dnf grep pacman pip rg yum zypper"),
+            reads_secrets: names(
+                "access delete describe describe-secret get get-secret-value list ls remove rm show",
+            ),
+            names_msbuild: names("dotnet msbuild xbuild"),
+            names_other_flags: names(
+                "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun",
+            ),
         }
     }
 
@@ -115,12 +87,11 @@ impl<'a> Before<'a> {
             self.last,
             b"-u" | b"-U" | b"-x" | b"-l" | b"-user" | b"--user" | b"--username"
         );
-        self.has_user |=
-            takes_user && !is_flag_like(word) && word.first().is_some_and(u8::is_ascii_alphabetic);
-        self.has_user |= word.starts_with(b"-u=") || word.starts_with(b"-u:");
-        if !word.contains(&b'=') && name::stems().is_match(word) {
-            self.is_about_secrets |= is_about_secrets(word);
-        }
+        self.has_user |= word.starts_with(b"-u=")
+            || word.starts_with(b"-u:")
+            || (takes_user && word.first().is_some_and(u8::is_ascii_alphabetic));
+        self.is_about_secrets |=
+            !word.contains(&b'=') && name::stems().is_match(word) && is_about_secrets(word);
         self.second_last = self.last;
         self.last = word;
     }
@@ -133,15 +104,19 @@ impl<'a> Before<'a> {
         }
         // `-e HF_TOKEN` passes a variable on.
         let is_passed_on = matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset");
-        after_named_flag(self.last, word, self.kind != Kind::Text && !is_passed_on)
-            .filter(|_| !harmless::is_reference_to_secret(word))
-            .or_else(|| after_slash_flag(word).filter(|_| !self.programs.names_msbuild))
+        let is_elsewhere = || harmless::is_reference_to_secret(word);
+        let is_named = after_named_flag(self.last, word, self.kind != Kind::Text && !is_passed_on);
+        let is_whole = (is_named && !is_elsewhere())
+            || self.is_password(word)
+            || self.is_setting(word)
+            || self.is_key(word)
+            || self.is_random(word);
+        after_slash_flag(word)
+            .filter(|_| !self.names_msbuild)
             .or_else(|| self.login_start(word))
-            .or_else(|| self.is_password(word).then_some(0))
-            .or_else(|| self.is_setting(word).then_some(0))
+            .filter(|_| !is_named)
+            .or(is_whole.then_some(0))
             .or_else(|| self.credential_start(word))
-            .or_else(|| self.is_key(word).then_some(0))
-            .or_else(|| self.is_random(word).then_some(0))
     }
 
     /// Returns the start of the password in `-u ana:…` and of that in `-p=…`.
@@ -165,18 +140,18 @@ impl<'a> Before<'a> {
             let colon = from + memchr::memchr(b':', &word[from..])? + 1;
             return (colon > from + 1 && value::is_credential(&word[colon..])).then_some(colon);
         }
-        let is_attached =
-            [&b"-p="[..], b"-P=", b"-p:", b"-P:"].iter().any(|flag| word.starts_with(flag));
-        let takes_login = self.has_user && !self.programs.names_other_flags;
+        let is_attached = matches!(word, [b'-', b'p' | b'P', b'=' | b':', ..]);
+        let takes_login = self.has_user && !self.names_other_flags;
         (is_attached && takes_login && !is_number_or_path(&word[3..])).then_some(3)
     }
 
     /// Returns true for the password in `-u ana -p …`.
     fn is_password(&self, word: &[u8]) -> bool {
-        let takes_password = matches!(self.last, b"-p" | b"-P" | b"-w" | b"-W" | b"-pw")
+        matches!(self.last, b"-p" | b"-P" | b"-w" | b"-W" | b"-pw")
             && (self.has_user || self.is_about_secrets)
-            && !self.programs.names_other_flags;
-        takes_password && !is_flag_like(word) && !is_number_or_path(word)
+            && !self.names_other_flags
+            && !is_flag_like(word)
+            && !is_number_or_path(word)
     }
 
     /// Returns true for a value after the name of a secret: `config set api-key …`, `connect lab password …`, `env:TOKEN
@@ -191,7 +166,7 @@ impl<'a> Before<'a> {
         // `getent passwd ana` names a database, and `pass show` is a program.
         let is_program = name == b"passwd" || self.second_last.is_empty();
         (is_value || is_set)
-            && !self.programs.takes_words
+            && !self.takes_words
             && !word.starts_with(b"/")
             && (is_value || !is_program || value::is_credential(word))
             && !starts_with_dash(name)
@@ -205,21 +180,15 @@ impl<'a> Before<'a> {
     /// about secrets: `cf auth ana …`, `gh secret set X --body=…`.
     fn credential_start(&self, word: &[u8]) -> Option<usize> {
         // `--from-literal=key=8f2c…`
-        let is_name =
-            |part: &&[u8]| part.iter().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(b));
-        let names =
-            word.split(|b| *b == b'=').take(2).take_while(is_name).map(|name| name.len() + 1);
-        let value_at = names
-            .scan(0, |end, length| {
-                *end += length;
-                Some(*end)
-            })
-            .filter(|end| *end < word.len())
+        let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=".contains(b);
+        let equals = memchr::memchr_iter(b'=', word).take(2).map(|at| at + 1);
+        let value_at = equals
+            .filter(|at| *at < word.len() && word[..*at].iter().all(is_name))
             .last()
             .unwrap_or(0);
         let value = &word[value_at..];
         let is_credential = self.is_about_secrets
-            && !self.programs.reads_secrets
+            && !self.reads_secrets
             && !harmless::is_reference_to_secret(word)
             && !word.starts_with(b"--from-file=")
             && !is_flag_like(value)
@@ -235,9 +204,9 @@ impl<'a> Before<'a> {
     fn is_key(&self, word: &[u8]) -> bool {
         value::is_hex_key(word)
             && !name::names_revision(self.last)
-            && (self.programs.names_wandb
+            && (self.names_wandb
                 || name::sensitivity(self.last) != Sensitivity::Plain
-                || (self.kind == Kind::Arguments && !self.programs.names_vcs))
+                || (self.kind == Kind::Arguments && !self.names_vcs))
     }
 
     /// Returns true for an argument without a name that is too random for a name: `./app -t k7Zp9Qm…`.
@@ -247,7 +216,7 @@ impl<'a> Before<'a> {
         let is_hash = word.iter().all(u8::is_ascii_hexdigit) && HASHES.contains(&word.len());
         let is_secret = || value::is_strong(word) || (value::looks_secret(word) && !is_hash);
         self.kind != Kind::Text
-            && !self.programs.names_vcs
+            && !self.names_vcs
             && !harmless::is_public(word, &(0..word.len()))
             && !word.iter().any(|b| b"/.=:,".contains(b))
             && (value::is_random(word) || (is_short_flag && is_secret()))
@@ -259,11 +228,11 @@ pub fn is_about_secrets(word: &[u8]) -> bool {
     if word.len() > MAX_SUBCOMMAND || word.starts_with(b"./") || word.starts_with(b"//") {
         return false;
     }
-    let ends = |ending: &[u8]| base_name(word).ends_with(ending);
-    matches!(name::sensitivity(base_name(word)), Sensitivity::Secret | Sensitivity::Login)
-        || [&b"passwd"[..], b"-with-token", b"-tokens", b"unlock", b"unseal", b"unwrap"]
-            .into_iter()
-            .any(ends)
+    let word = base_name(word);
+    matches!(name::sensitivity(word), Sensitivity::Secret | Sensitivity::Login)
+        || ["-tokens", "unlock", "unseal", "unwrap"]
+            .iter()
+            .any(|end| word.ends_with(end.as_bytes()))
 }
 
 /// Returns true for `ana@lab.org` and `ana@gpu17`.
@@ -319,34 +288,6 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Finds secrets in the records of an audit log, which number the arguments: `a0="mysql" a1="-p…"`.
-pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
-    let mut done = 0;
-    for at in memchr::memmem::find_iter(text, b"a0=\"") {
-        if at < done {
-            continue;
-        }
-        let ranges: Vec<Range<usize>> = words(text, at)
-            .into_iter()
-            .map(|word| {
-                let quote = memchr::memchr(b'"', &text[word.clone()]).map_or(0, |n| n + 1);
-                let start = word.start + quote;
-                let bytes = &text[start..word.end];
-                start..start + bytes.strip_suffix(b"\"").unwrap_or(bytes).len()
-            })
-            .collect();
-        done = ranges.last().map_or(at + 1, |last| last.end);
-        let words: Vec<&[u8]> = ranges.iter().map(|range| &text[range.clone()]).collect();
-        let found = hidden_in(&words, Kind::Arguments);
-        hidden.extend(
-            ranges
-                .iter()
-                .zip(found)
-                .filter_map(|(range, from)| Some(range.start + from?..range.end)),
-        );
-    }
-}
-
 /// Returns the value after the name of a flag in text: `--token 8f2c`, `'--token', '8f2c'`.
 pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     if !starts_with_dash(&text[flag.clone()]) || name::is_switch(&text[flag.clone()]) {
@@ -380,7 +321,7 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     hides.then(|| start..end_of_word(text, start, range))
 }
 
-fn after_named_flag(flag: &[u8], word: &[u8], are_arguments: bool) -> Option<usize> {
+fn after_named_flag(flag: &[u8], word: &[u8], are_arguments: bool) -> bool {
     let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
     let is_flag = starts_with_dash(flag) && flag.iter().all(is_word);
     // A setting name acts as a flag: `aws configure set aws_secret_access_key …`.
@@ -389,8 +330,7 @@ fn after_named_flag(flag: &[u8], word: &[u8], are_arguments: bool) -> Option<usi
         && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
     let takes_word = is_setting || (is_flag && !name::is_switch(flag));
     // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
-    let hides = takes_word && !is_flag_like(word) && value::hides(name::sensitivity(flag), word);
-    hides.then_some(0)
+    takes_word && !is_flag_like(word) && value::hides(name::sensitivity(flag), word)
 }
 
 /// Returns true if the word begins with a hyphen, or with a dash inserted by a word processor, as in `–token`.
@@ -432,8 +372,12 @@ fn words(text: &[u8], start: usize) -> Vec<Range<usize>> {
 /// Quotes and brackets that may enclose a word: `["--token",` is the flag `--token`.
 const ENCLOSING: &[u8] = b"\"'`[](),";
 
+/// Returns the length of what is before the word itself. An audit log numbers the words: `a0="mysql" a1="-p…"`.
 fn leading(word: &[u8]) -> usize {
-    word.iter().take_while(|b| ENCLOSING.contains(b)).count()
+    let number = word.iter().skip(1).take_while(|b| b.is_ascii_digit()).count();
+    let is_record = number > 0 && word.starts_with(b"a") && word[1 + number..].starts_with(b"=\"");
+    let from = if is_record { number + 2 } else { 0 };
+    from + word[from..].iter().take_while(|b| ENCLOSING.contains(b)).count()
 }
 
 fn trim(word: &[u8]) -> &[u8] {

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::context::{MAX_TAGS, skip};
+use super::context::MAX_TAGS;
+use super::quotes::skip;
 
 /// Returns the start of the value in `name="token" value="…"`, `{"name": "TOKEN", "value": "…"}` and `- name: TOKEN\n
 /// value: …`.

@@ -57,7 +57,7 @@ const HIDDEN: &[u8] = b"***";
 /// Redacts the arguments of a command line. The number of arguments stays the same.
 pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
     let words: Vec<&[u8]> = arguments.collect();
-    let hidden_from = flag::hidden_in_arguments(&words);
+    let hidden_from = flag::hidden_in(&words, flag::Kind::Arguments);
     words
         .iter()
         .zip(hidden_from)
@@ -109,7 +109,6 @@ fn find_all(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     context::find(text, hidden);
     flag::find(text, hidden);
-    flag::find_in_records(text, hidden);
     pipe::find(text, hidden);
     url::find(text, hidden);
     issuer::find(text, hidden);

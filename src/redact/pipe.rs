@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use super::flag::is_about_secrets;
-use super::name;
-use super::quotes::end_of_value;
+use super::name::{self, is_one_of};
+use super::quotes::{end_of_value, skip};
 use super::value::is_reference;
 
 /// Maximum number of bytes to search around a pipe for its commands. Without a limit, hostile text would make the
@@ -13,33 +13,14 @@ use super::value::is_reference;
 const MAX_COMMAND: usize = 1024;
 
 /// Words that identify a command that reads a secret from standard input.
-const READERS: &[&[u8]] = &[
-    b"--passphrase-fd",
-    b"--password-stdin",
-    b"--token-stdin",
-    b"--with-token",
-    b"adcli",
-    b"chpasswd",
-    b"cryptsetup",
-    b"ecryptfs-unwrap-passphrase",
-    b"grub-mkpasswd-pbkdf2",
-    b"grub2-mkpasswd-pbkdf2",
-    b"keepassxc-cli",
-    b"kinit",
-    b"login",
-    b"mkpasswd",
-    b"openconnect",
-    b"passwd",
-    b"realm",
-    b"secret-tool",
-    b"smbpasswd",
-    b"su",
-];
+const READERS: &str = "--passphrase-fd --password-stdin --token-stdin --with-token adcli chpasswd cryptsetup \
+    ecryptfs-unwrap-passphrase grub-mkpasswd-pbkdf2 grub2-mkpasswd-pbkdf2 keepassxc-cli kinit login mkpasswd openconnect \
+    passwd realm secret-tool smbpasswd su";
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     for at in memchr::memchr_iter(b'|', text) {
         let is_or = text[..at].ends_with(b"|") || text[at + 1..].starts_with(b"|");
-        if !is_or && reads_secret(&text[at + 1..command_end(text, at + 1)]) {
+        if !is_or && reads_secret(command_after(text, at + 1)) {
             hidden.extend(printed(text, at));
         }
     }
@@ -47,11 +28,12 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         hidden.extend(substituted(text, at));
     }
     for at in memchr::memmem::find_iter(text, b"<<<") {
-        let end = command_end(text, at + 3);
-        let is_piped = text.get(end) == Some(&b'|')
-            && reads_secret(&text[end + 1..command_end(text, end + 1)]);
-        if is_piped || reads_secret(&text[command_start(text, at)..at]) {
-            hidden.extend(not_reference(text, skip_blanks(text, at + 3)));
+        let end = at + 3 + command_after(text, at + 3).len();
+        let is_piped = text[end..].starts_with(b"|") && reads_secret(command_after(text, end + 1));
+        let from = at.saturating_sub(MAX_COMMAND);
+        let command = text[from..at].rsplit(|b| b"|;&\n".contains(b)).next().unwrap_or_default();
+        if is_piped || reads_secret(command) {
+            hidden.extend(not_reference(text, skip(text, at + 3, b" ")));
         }
     }
 }
@@ -67,17 +49,14 @@ fn substituted(text: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 fn reads_secret(command: &[u8]) -> bool {
-    let mut words = command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b));
     let is_sudo = memchr::memmem::find(command, b"sudo ").is_some();
-    // `--password-file=-`, `--passwd-on-stdin`
-    let reads_input = |word: &[u8]| {
-        let ends = |ending: &&[u8]| word.ends_with(ending);
-        ([&b"=-"[..], b"-stdin", b"-fd=0"].iter().any(ends) && name::stems().is_match(word))
-            || [&b"-key"[..], b"-keys", b"secret", b"secrets", b"passphrase"].iter().any(ends)
-    };
-    words.any(|word| {
-        READERS.contains(&word)
-            || reads_input(word)
+    let ends_in =
+        |word: &[u8], endings: &[&str]| endings.iter().any(|end| word.ends_with(end.as_bytes()));
+    command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b)).any(|word| {
+        is_one_of(word, READERS)
+            // `--password-file=-`, `--passwd-on-stdin`
+            || (ends_in(word, &["=-", "-stdin", "-fd=0"]) && name::stems().is_match(word))
+            || ends_in(word, &["-key", "-keys", "secret", "secrets", "passphrase"])
             || (is_sudo && word == b"-S")
             || is_about_secrets(word)
     })
@@ -87,17 +66,14 @@ fn reads_secret(command: &[u8]) -> bool {
 /// stops only at a line break.
 fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
     let from = pipe.saturating_sub(MAX_COMMAND);
-    let before = &text[from..pipe];
-    let line = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-    let printers = [&b"echo "[..], b"printf ", b"yes "];
-    let ends = printers.iter().filter_map(|name| {
-        let at = memchr::memmem::rfind(&before[line..], name)?;
-        Some(from + line + at + name.len())
+    let line = memchr::memrchr(b'\n', &text[from..pipe]).map_or(from, |at| from + at + 1);
+    let ends = ["echo ", "printf ", "yes "].into_iter().filter_map(|name| {
+        Some(line + memchr::memmem::rfind(&text[line..pipe], name.as_bytes())? + name.len())
     });
-    let mut start = skip_blanks(text, ends.max()?);
+    let mut start = skip(text, ends.max()?, b" ");
     while text[start..pipe].starts_with(b"-") {
         let word = text[start..pipe].iter().position(|&b| b == b' ')?;
-        start = skip_blanks(text, start + word);
+        start = skip(text, start + word, b" ");
     }
     let end = start + text[start..pipe].trim_ascii_end().len();
     // `echo y | …` answers a question.
@@ -113,18 +89,8 @@ fn not_reference(text: &[u8], start: usize) -> Option<Range<usize>> {
     (!bare.is_empty() && !is_reference(bare)).then_some(value)
 }
 
-fn skip_blanks(text: &[u8], from: usize) -> usize {
-    from + text[from..].iter().take_while(|b| **b == b' ').count()
-}
-
-fn command_start(text: &[u8], at: usize) -> usize {
-    let from = at.saturating_sub(MAX_COMMAND);
-    let ends = |b: &u8| b"|;&\n".contains(b);
-    text[from..at].iter().rposition(ends).map_or(from, |n| from + n + 1)
-}
-
-fn command_end(text: &[u8], at: usize) -> usize {
-    let end = text.len().min(at + MAX_COMMAND);
-    let ends = |b: &u8| b"|;&\n".contains(b);
-    text[at..end].iter().position(ends).map_or(end, |n| at + n)
+/// Returns the text up to the next operator of a shell.
+fn command_after(text: &[u8], at: usize) -> &[u8] {
+    let near = &text[at..text.len().min(at + MAX_COMMAND)];
+    near.split(|b| b"|;&\n".contains(b)).next().unwrap_or_default()
 }

@@ -159,3 +159,7 @@ pub fn literals(text: &[u8], from: usize) -> Vec<Range<usize>> {
     }
     found
 }
+
+pub fn skip(text: &[u8], from: usize, of: &[u8]) -> usize {
+    from + text[from..].iter().take_while(|b| of.contains(b)).count()
+}
