@@ -1,26 +1,21 @@
-//! Redacts the values of sensitive names, in any notation that connects a name with its value.
+//! Redacts the values of sensitive names, in any notation that connects a name with a value.
 //!
-//! A name is found first (`name.rs`). Then the text after it decides: `TOKEN=…`, `"token": "…"`, `Token: …`,
-//! `setenv("TOKEN", "…")`, `Token("…")`, `<token>…</token>`, `- name: TOKEN\n  value: …`, `| token | … |`, `--token …`,
+//! A name is found first (`name.rs`). Then the text after it decides (`notation.rs`): `TOKEN=…`, `"token": "…"`, `Token:
+//! …`, `setenv("TOKEN", "…")`, `Token("…")`, `<token>…</token>`, `- name: TOKEN\n  value: …`, `| token | … |`, `--token …`,
 //! `TOKEN …` at the start of a line, and sentences (`prose.rs`).
 
 use std::ops::Range;
 
-use super::call::{bracketed, called, identified_by, inserted};
-use super::flag;
-use super::harmless;
-use super::layout;
-use super::markup::{is_cell, markup, tags, value_attribute};
-use super::name::{self, Sensitivity};
-use super::prose;
-use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, skip, without_quotes};
-use super::value;
+use super::name::{self, Sensitivity, is_one_of};
+use super::notation::{
+    self, MAX_LINE, MAX_TAGS, QUOTES, Quotes, bare_end, begins, end_of_line, end_of_sign,
+    end_of_value, has, in_brackets, inside_quotes, is_name_byte, line_start, literals, near, skip,
+    tags, wrapper,
+};
+use super::{flag, harmless, layout, prose, value};
 
 /// Maximum number of bytes to search after a possibly sensitive name.
 const MAX_DOUBTFUL: usize = 256;
-/// Maximum length of a name, and of the tags after it.
-const MAX_NAME: usize = 128;
-pub const MAX_TAGS: usize = 160;
 
 /// How a value is connected with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +36,7 @@ pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
     let equals = argument.iter().position(|&b| b == b'=')?;
     let (name, value) = (&argument[..equals], &argument[equals + 1..]);
     let is_name = !name.is_empty() && name.iter().all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
-    let hides = is_name
-        && value::hides(name::sensitivity(name), value)
-        && !harmless::is_file_of(name, value);
-    hides.then_some(equals + 1)
+    (is_name && value::hides(name::sensitivity(name), value)).then_some(equals + 1)
 }
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -55,7 +47,7 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if stem.start() < done {
             continue;
         }
-        let name = name_around(text, stem.range(), done);
+        let name = notation::name_around(text, stem.range(), done);
         done = name.end;
         quotes.advance(text, name.start);
         let phrase = prose::phrase(text, &name);
@@ -64,67 +56,53 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             .or_else(|| value_of(text, &name, &phrase, sensitivity, quotes.open));
         let is_shown =
             |value: &Range<usize>| value.is_empty() || harmless::is_placeholder(text, value);
-        if let Some(mut value) = value.filter(|value| !is_shown(value)) {
+        let value = value.filter(|value| !is_shown(value));
+        if sensitivity != Sensitivity::Plain || value.is_some() {
+            hidden.extend(layout::reported(text, &name, sensitivity));
+        }
+        if let Some(mut value) = value {
             value.end = value.end.max(value.start + value::groups_length(&text[value.start..]));
-            hidden.extend(layout::reported(text, &name, sensitivity));
             done = done.max(value.end);
-            let changed = layout::changed(text, value.end);
-            hidden.extend(changed.filter(|value| !is_shown(value)));
+            hidden.extend(layout::changed(text, value.end).filter(|value| !is_shown(value)));
             hidden.push(value);
-        } else if sensitivity != Sensitivity::Plain {
-            hidden.extend(layout::reported(text, &name, sensitivity));
-            if let Some(value) = layout::below(text, &name, sensitivity) {
-                done = done.max(value.end);
-                hidden.push(value);
-            } else if sensitivity == Sensitivity::Secret
-                && name.start >= end_of_table
-                && let Some((values, end)) = layout::columns(text, &name)
-            {
-                end_of_table = end;
-                hidden.extend(values);
-            }
+        } else if let Some(value) = layout::below(text, &name, sensitivity) {
+            done = done.max(value.end);
+            hidden.push(value);
+        } else if sensitivity == Sensitivity::Secret
+            && name.start >= end_of_table
+            && let Some((values, end)) = layout::columns(text, &name)
+        {
+            end_of_table = end;
+            hidden.extend(values);
         }
     }
-}
-
-fn name_around(text: &[u8], stem: Range<usize>, from: usize) -> Range<usize> {
-    let from = from.max(stem.start.saturating_sub(MAX_NAME));
-    let before = text[from..stem.start].iter().rev().take_while(|b| is_name_byte(**b)).count();
-    // Languages without spaces continue after the name: `密码是…`.
-    let is_wide = text[stem.end - 1] >= 0x80 && text[stem.start] >= 0xe2;
-    let end = if is_wide { stem.end } else { end_of_name(text, stem.end) };
-    // A full stop ends a sentence, and a hyphen belongs to an arrow.
-    let trailing = text[stem.end..end].iter().rev().take_while(|b| b".-".contains(b)).count();
-    stem.start - before..end - trailing
 }
 
 /// Returns the credentials after the name of an authentication scheme: `Bearer 8f2c…`, `Basic YW5h…`.
 fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     let word = &text[name.clone()];
-    let is_bearer = word.eq_ignore_ascii_case(b"bearer");
-    if !is_bearer && !word.eq_ignore_ascii_case(b"basic") {
+    let start = skip(text, name.end, b" \t");
+    if start == name.end || !is_one_of(word, "bearer basic") {
         return None;
     }
-    let start = skip(text, name.end, b" \t");
     let value = start..bare_end(text, start, end_of_value(text, start, None));
-    let credentials = without_quotes(&text[value.clone()]);
-    let is_base64 = || {
-        credentials.len() >= 8
-            && credentials.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=-_".contains(b))
-            && !value::is_word(credentials)
-    };
-    let is_hidden = match is_bearer {
+    let credentials = &text[inside_quotes(text, value.clone())];
+    let is_hidden = match is_one_of(word, "bearer") {
         // `WWW-Authenticate: Bearer realm="…"`
         true => {
             !value::is_predicate(credentials)
-                && !value::is_reference(credentials)
-                && ![&b"realm="[..], b"scope=", b"error="]
-                    .iter()
-                    .any(|p| credentials.starts_with(p))
+                && !harmless::is_reference(credentials)
+                && begins(credentials, &["realm=", "scope=", "error=", "-"]).is_none()
         }
-        false => is_base64(),
+        false => {
+            let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/=-_".contains(b);
+            credentials.len() >= 8
+                && credentials.iter().all(is_base64)
+                && !value::is_word(credentials)
+                && credentials[0] != b'-'
+        }
     };
-    (start > name.end && is_hidden && !credentials.starts_with(b"-")).then_some(value)
+    is_hidden.then_some(value)
 }
 
 fn value_of(
@@ -134,24 +112,18 @@ fn value_of(
     sensitivity: Sensitivity,
     quote: Option<u8>,
 ) -> Option<Range<usize>> {
-    if let Some(value) =
-        inserted(text, name, sensitivity).or_else(|| called(text, name, sensitivity))
-    {
+    if let Some(value) = called(text, name, sensitivity) {
         return Some(value);
     }
     let name = &(name.start..phrase.end);
     let within = match sensitivity {
-        Sensitivity::Plain => {
-            return identified_by(text, name);
-        }
+        Sensitivity::Plain => return None,
+        Sensitivity::Secret => text,
         // Limit the search, because only short values can look like a secret and hostile text would make the search
         // quadratic.
-        Sensitivity::Doubtful | Sensitivity::Login | Sensitivity::Folder => {
-            &text[..text.len().min(name.end + MAX_DOUBTFUL)]
-        }
-        Sensitivity::Secret => text,
+        _ => &text[..text.len().min(name.end + MAX_DOUBTFUL)],
     };
-    if let Some(value) = flag::value(text, name) {
+    if let Some(value) = inserted(text, name, sensitivity).or_else(|| flag::value(text, name)) {
         return Some(value);
     }
     if let Some((link, start)) = link(within, name) {
@@ -171,24 +143,27 @@ fn value_of(
 
 /// Returns the sensitivity of a name, with the words before it: `API key`, but also `first token`.
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
-    let alone = name::sensitivity(&text[name.clone()]);
+    let word = &text[name.clone()];
+    let alone = name::sensitivity(word);
     let with_words = name::sensitivity(&text[phrase.clone()]);
-    if matches!(&text[name.clone()], b"code" | b"t" | b"key")
-        && text[..name.start].last().is_some_and(|b| b"?&".contains(b))
-    {
-        return Sensitivity::Doubtful;
+    let is_query = text[..name.start].last().is_some_and(|b| b"?&".contains(b));
+    // IRC's and SQL's `IDENTIFY …`
+    if matches!(word, b"IDENTIFY" | b"IDENTIFIED" | b"identified") {
+        return Sensitivity::Secret;
     }
-    let depends_on_words =
-        matches!(&text[name.clone()], b"token" | b"pass" | b"secret" | b"Secret");
     match (alone, with_words) {
+        _ if is_query && matches!(word, b"code" | b"t" | b"key") => Sensitivity::Doubtful,
         (Sensitivity::Doubtful, Sensitivity::Plain)
-            if text[phrase.clone()].contains(&b' ')
-                && name::is_public_key(&text[phrase.clone()]) =>
+            if phrase.start < name.start && name::is_public_key(&text[phrase.clone()]) =>
         {
             Sensitivity::Plain
         }
         (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
-        (Sensitivity::Secret, with_words) if depends_on_words => with_words,
+        (Sensitivity::Secret, with_words)
+            if matches!(word, b"token" | b"pass" | b"secret" | b"Secret") =>
+        {
+            with_words
+        }
         (_, Sensitivity::Secret) => Sensitivity::Secret,
         (alone, _) => alone,
     }
@@ -203,9 +178,10 @@ fn linked_value(
     start: usize,
 ) -> Option<Range<usize>> {
     let between = &text[name.end..start];
+    let word = &text[name.clone()];
     let quote = quote.filter(|quote| !between.contains(quote));
     let start = start + wrapper(&text[start..]);
-    let is_line = link == Link::Sign && is_header(&text[name.clone()], &text[start..], between);
+    let is_line = link == Link::Sign && is_header(word, &text[start..], between);
     let up_to = |end| memchr::memchr2(end, b'\n', &text[start..]).map_or(text.len(), |n| start + n);
     let value = match link {
         Link::Markup => start..up_to(b'<'),
@@ -213,22 +189,18 @@ fn linked_value(
         Link::Sign if is_line && text.get(start) != Some(&b'"') => {
             start..end_of_line(text, start, quote)
         }
-        Link::Sign => match bracketed(text, start) {
-            Some(literal) => {
-                // `auth=('ana', '…')`
-                if sensitivity == Sensitivity::Login && text[start] == b'(' {
-                    sensitivity = Sensitivity::Secret;
-                }
-                literal
+        Link::Sign => {
+            let list = bracketed(text, start);
+            // `auth=('ana', '…')`
+            if list.is_some() && sensitivity == Sensitivity::Login && text[start] == b'(' {
+                sensitivity = Sensitivity::Secret;
             }
-            None => match in_brackets(text, start) {
-                Some(value) => value,
-                None => start..end_of_value(text, start, quote),
-            },
-        },
+            list.or_else(|| in_brackets(text, start))
+                .unwrap_or_else(|| start..end_of_value(text, start, quote))
+        }
         Link::Argument => start..end_of_value(text, start, quote),
     };
-    let is_quoted = without_quotes(&text[value.clone()]).len() < value.len();
+    let is_quoted = inside_quotes(text, value.clone()) != value;
     let is_whole =
         is_quoted || is_line || (quote.is_some() && text.get(value.end) == quote.as_ref());
     let value = match is_whole {
@@ -237,160 +209,98 @@ fn linked_value(
     };
     let value = value.start..value.start + text[value].trim_ascii_end().len();
     let bare = text[value.clone()].trim_ascii_start();
-    if is_line && harmless::are_settings(bare) {
-        return None;
-    }
     let is_other = match link {
         // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
         Link::Argument => {
-            let is_word = bare.iter().all(u8::is_ascii_alphabetic);
-            is_variable_name(bare)
+            harmless::is_variable_name(bare)
                 || bare.starts_with(b"-")
-                || (is_word && is_in_list(text, name.start))
+                || (bare.iter().all(u8::is_ascii_alphabetic) && is_in_list(text, name.start))
         }
         Link::Cell => value::is_predicate(bare),
-        Link::Sign => !is_quoted && prose::is_sentence(text, name, &value, between),
+        Link::Sign => {
+            (is_line && harmless::are_settings(bare))
+                || (!is_quoted
+                    && (prose::is_sentence(text, name, &value, between)
+                        || is_next_field(text, name, bare, between)))
+        }
         Link::Markup => false,
     };
-    // The closing brackets of `${{ secrets.TOKEN }}` are not part of the value.
-    let with_brackets = &text[value.start..text.len().min(value.end + 2)];
-    let is_expression = !is_quoted
-        && (value::is_expression(bare) || value::is_reference(with_brackets.trim_ascii()));
     // `?key=…` in a URL is the key of an API.
     let is_query = sensitivity == Sensitivity::Doubtful
         && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
-    // `token: Token` and `token=token`
-    let is_same = !is_quoted && bare.eq_ignore_ascii_case(&text[name.clone()]);
-    if is_other
-        || harmless::is_file_of(&text[name.clone()], bare)
-        || is_same
+    let is_shown = is_other
         || is_vocabulary(text, name, &value)
-        || is_expression
-        || value::is_reference(bare)
-        || is_number(&text[name.clone()], bare)
-    {
-        None
-    } else if value::hides(sensitivity, bare) || (is_query && value::is_credential(bare)) {
-        Some(value)
-    } else {
-        after_user(text, value.end).filter(|_| sensitivity == Sensitivity::Login)
-    }
+        || is_number(word, bare)
+        || harmless::is_reference(bare)
+        || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)));
+    let hides = value::hides(sensitivity, bare) || (is_query && value::is_credential(bare));
+    (hides && !is_shown).then_some(value)
 }
 
-/// Returns the word in brackets: `password=<…>`, `password: […]`.
-fn in_brackets(text: &[u8], start: usize) -> Option<Range<usize>> {
-    let close = match text.get(start)? {
-        b'<' => b'>',
-        b'[' => b']',
-        b'{' => b'}',
-        _ => return None,
-    };
-    let near = &text[start + 1..text.len().min(start + 1 + MAX_TAGS)];
-    let length = memchr::memchr(close, near)?;
-    let word = &near[..length];
-    let is_word = !word.iter().any(|b| b.is_ascii_whitespace() || b"\"'<>[]{}=:/,".contains(b));
-    (is_word && value::is_likely_secret(word)).then_some(start + 1..start + 1 + length)
+/// Returns true for the name itself as its value: `token: Token`, `self._password = password`, and for the name of a
+/// secret that is elsewhere: `--secret=hf-token`.
+fn is_same(name: &[u8], value: &[u8]) -> bool {
+    let (names, values) = (name::words(name), name::words(value));
+    let is_label = |b: &u8| b.is_ascii_lowercase() || *b == b'-';
+    (names.ends_with(&values) && values.concat().len() + values.len() > value.len())
+        || (names.last().is_some_and(|last| last == "secret")
+            && value.iter().all(is_label)
+            && values.len() > 1
+            && name::sensitivity(value) != Sensitivity::Plain)
 }
 
-/// Returns the password in `login: ana / …`.
-fn after_user(text: &[u8], user_end: usize) -> Option<Range<usize>> {
-    let rest = text[user_end..].strip_prefix(b" / ")?;
-    let length = rest.iter().take_while(|b| !b.is_ascii_whitespace()).count();
-    let start = user_end + 3;
-    value::is_credential(&rest[..length]).then(|| start..start + length)
+/// Returns true for the field after an empty one in Go's output: `{User:ana Password: Port:5432}`.
+fn is_next_field(text: &[u8], name: &Range<usize>, value: &[u8], between: &[u8]) -> bool {
+    let length = value.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    between == b": "
+        && value.first().is_some_and(u8::is_ascii_uppercase)
+        && value.get(length) == Some(&b':')
+        && text[line_start(text, name.start)..name.start].contains(&b'{')
 }
 
 /// Returns true for headers and other names whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b;
 /// c=d`, `seed phrase: legal winner …`.
 fn is_header(name: &[u8], value: &[u8], separator: &[u8]) -> bool {
-    const SCHEMES: &[&[u8]] = &[
-        b"apikey",
-        b"aws4-hmac-sha256",
-        b"basic",
-        b"bearer",
-        b"digest",
-        b"dpop",
-        b"geniekey",
-        b"negotiate",
-        b"ntlm",
-        b"oauth",
-        b"splunk",
-        b"ssws",
-        b"token",
-    ];
+    const SCHEMES: &str = "apikey aws4-hmac-sha256 basic bearer digest dpop geniekey negotiate ntlm oauth splunk ssws \
+        token";
     let name = name.to_ascii_lowercase();
     let value = &value[skip(value, 0, b"[({")..];
-    let first =
-        value.split(|b| !b.is_ascii_alphanumeric() && *b != b'-').next().unwrap_or_default();
-    let has_scheme = || {
-        SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme))
-            && value.get(first.len()) == Some(&b' ')
-    };
-    let has_colon = || separator.ends_with(b": ") || separator.ends_with(b":");
-    let is_authorization = name.ends_with(b"authorization");
-    let is_cookie = name.ends_with(b"cookie") || name.ends_with(b"cookies");
-    let is_phrase = [&b"phrase"[..], b"mnemonic"].iter().any(|ending| name.ends_with(ending));
-    ((is_authorization || is_cookie) && has_colon())
-        || (is_authorization && has_scheme())
-        || (is_cookie && value.first().is_some_and(u8::is_ascii_alphabetic))
-        || is_phrase
+    let length = value.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'-').count();
+    let has_scheme = || is_one_of(&value[..length], SCHEMES) && value.get(length) == Some(&b' ');
+    let has_colon = separator.ends_with(b": ") || separator.ends_with(b":");
+    let ends = |ending: &str| name.ends_with(ending.as_bytes());
+    if ends("authorization") {
+        has_colon || has_scheme()
+    } else if ends("cookie") || ends("cookies") {
+        has_colon || value.first().is_some_and(u8::is_ascii_alphabetic)
+    } else {
+        ends("phrase") || ends("mnemonic")
+    }
 }
 
-/// Returns true for a number that is not a secret: `PASS: 120`, `t_token=1.53`.
+/// Returns true for a number that is not a secret, and for the result of a test: `PASS: 120`, `t_token=1.53`, `PASS:
+/// nvlink`.
 fn is_number(name: &[u8], value: &[u8]) -> bool {
-    // `PASS: nvlink` is the result of a test.
-    if name == b"PASS" && (value::is_word(value) || value.iter().any(|b| b"_/:".contains(b))) {
-        return true;
-    }
-    let name = name.to_ascii_lowercase();
-    let is_fraction = value.contains(&b'.');
-    let is_number =
-        value.iter().all(|b| b.is_ascii_digit() || *b == b'.') && (is_fraction || value.len() < 7);
-    is_number && (name.ends_with(b"token") || name == b"pass")
+    let is_result = value::is_word(value) || value.iter().any(|b| b"_/:".contains(b));
+    let is_number = value.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+        && (value.contains(&b'.') || value.len() < 7);
+    let is_count = name.to_ascii_lowercase().ends_with(b"token") || is_one_of(name, "pass");
+    (name == b"PASS" && is_result) || (is_number && is_count)
 }
 
 /// Returns true for a token of a language model: `'pass', '##word'`, `token=' Paris' logprob=-0.1`.
 fn is_vocabulary(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> bool {
     const MAX_SCORE: usize = 32;
-    let begins = |piece: &str| text[value.clone()].starts_with(piece.as_bytes());
-    let rest = &text[value.end..text.len().min(value.end + MAX_SCORE)];
-    let has = |score: &str| memchr::memmem::find(rest, score.as_bytes()).is_some();
-    ["##", "Ġ", "▁"].into_iter().any(begins)
+    let rest = near(text, value.end, MAX_SCORE);
+    begins(&text[value.clone()], &["##", "Ġ", "▁"]).is_some()
         || (text[name.clone()].ends_with(b"token")
-            && ["prob", "score", "rank=", " id="].into_iter().any(has))
+            && ["prob", "score", "rank=", " id="].iter().any(|score| has(rest, score)))
 }
 
 /// Returns true in a list, as opposed to the arguments of a call: `['HF_HOME', 'HF_TOKEN', 'LANG']`.
 fn is_in_list(text: &[u8], at: usize) -> bool {
     let before = &text[at.saturating_sub(MAX_TAGS)..at];
     before.iter().rposition(|b| b"([{)]}\n".contains(b)).is_some_and(|at| before[at] == b'[')
-}
-
-/// Returns true for the name of an environment variable.
-pub fn is_variable_name(value: &[u8]) -> bool {
-    value.contains(&b'_')
-        && value.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
-}
-
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte) || !byte.is_ascii()
-}
-
-fn end_of_name(text: &[u8], start: usize) -> usize {
-    let is_name =
-        |at: &usize| is_name_byte(text[*at]) && end_of_wide_separator(text, *at).is_none();
-    let limit = text.len().min(start + MAX_NAME);
-    let limit = memchr::memmem::find(&text[start..limit], b"..").map_or(limit, |n| start + n);
-    (start..limit).find(|at| !is_name(at)).unwrap_or(limit)
-}
-
-/// Returns the end of a full-width colon or equals sign, as typed on Chinese and Japanese keyboards, of an arrow, or of
-/// a word of these languages for "is".
-fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
-    ["\u{ff1a}", "\u{ff1d}", "→", "是", "为", "は"]
-        .iter()
-        .find(|wide| text[start..].starts_with(wide.as_bytes()))
-        .map(|wide| start + wide.len())
 }
 
 /// Returns how the name is connected with the text after it, and where its value starts.
@@ -402,13 +312,13 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     if closing.contains(&b']') && before.ends_with(b"[type=") {
         return None;
     }
-    let is_quoted = closing.iter().any(|b| b"\"'`".contains(b));
+    let is_quoted = closing.iter().any(|b| QUOTES.contains(b));
     let start = skip(text, closed, b" \t");
     if text[start..].starts_with(b"...") {
         // `token ......: …`
         return Some((Link::Sign, skip(text, start, b".: \t")));
     }
-    let start = after_note(text, start);
+    let start = notation::after_note(text, start);
     let start = match text[start..].starts_with(b"</") {
         true => tags(text, start).filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start),
         false => start,
@@ -418,37 +328,27 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
         let end = skip(text, end, b"*_");
         let is_value =
             harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
-        let end = match is_value {
-            true => end,
-            false => tags(text, end).unwrap_or(end),
-        };
+        let end = tags(text, end).filter(|_| !is_value).unwrap_or(end);
         let end = skip(text, end, b" \t");
-        return Some((Link::Sign, after_line_break(text, name, end)));
+        return Some((Link::Sign, notation::after_line_break(text, name, end)));
     }
-    if let Some(end) =
-        value_attribute(text, closed).filter(|_| is_quoted || is_value_of_name(text, name))
-    {
-        return Some((Link::Sign, end));
+    let attribute = notation::value_attribute(text, closed)
+        .filter(|_| is_quoted || is_value_of_name(text, name));
+    if let Some(start) = attribute {
+        return Some((Link::Sign, start));
     }
-    if let Some(end) = markup(text, name, closed) {
+    if let Some(end) = notation::markup(text, name, closed) {
         return Some((Link::Markup, end));
-    }
-    // `Dim password As String = "…"`
-    if let Some(end) =
-        text[start..].strip_prefix(b"As String = ").map(|rest| text.len() - rest.len())
-    {
-        return Some((Link::Sign, end));
     }
     let quote = text[..name.start].last();
     let is_string =
-        is_quoted && !closing.contains(&b')') && quote.is_some_and(|b| b"\"'`".contains(b));
-    let is_in_braces = text[..name.start].ends_with(b"{");
+        is_quoted && !closing.contains(&b')') && quote.is_some_and(|b| QUOTES.contains(b));
+    let is_name = || quote == Some(&b'{') || harmless::is_variable_name(&text[name.clone()]);
     match text.get(start) {
-        Some(b',') if is_string || is_in_braces || is_variable_name(&text[name.clone()]) => {
+        Some(b',') if is_string || is_name() => {
             let start = skip(text, start + 1, b" \t\n");
-            let literal = start + wrapper(&text[start..]);
-            let is_literal = text.get(literal).is_some_and(|b| b"\"'`\\".contains(b));
-            is_literal.then_some((Link::Argument, start))
+            let literal = text.get(start + wrapper(&text[start..]));
+            literal.is_some_and(|b| b"\"'`\\".contains(b)).then_some((Link::Argument, start))
         }
         Some(b'|') if is_cell(text, name.start) => {
             Some((Link::Cell, skip(text, start + 1, b" \t`")))
@@ -458,162 +358,134 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     }
 }
 
-/// Returns the position after a note between a name and its separator: `password [ana]:`.
-fn after_note(text: &[u8], start: usize) -> usize {
-    const MAX_NOTE: usize = 40;
-    let close = match text.get(start) {
-        Some(b'[') => b']',
-        // `def get_token(self):` is a function.
-        Some(b'(') if text[..start].ends_with(b" ") => b')',
-        _ => return start,
-    };
-    let note = &text[start..text.len().min(start + MAX_NOTE)];
-    let end = memchr::memchr2(close, b'\n', note).map(|end| start + end + 1);
-    end.filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start)
-}
-
-/// Returns the end of `=`, `:`, `:=`, `=>`, `->` and the like, but not of `token://`, which is the scheme of a URL, or
-/// `token::new`, which is a path.
-fn end_of_sign(text: &[u8], start: usize) -> Option<usize> {
-    if let Some(end) = end_of_wide_separator(text, start) {
-        return Some(end);
-    }
-    if text[start..].starts_with(b"->") {
-        return Some(start + 2);
-    }
-    if text[start..].starts_with(b"<<<") {
-        return Some(start + 3);
-    }
-    let begin = start
-        + if text[start..].starts_with(b"||=") || text[start..].starts_with(b"??=") {
-            2
-        } else {
-            0
-        };
-    let end = skip(text, begin, b":=>");
-    let is_sign = matches!(text.get(begin), Some(b':' | b'='));
-    let is_path = text[start..end].starts_with(b"::")
-        && text.get(end) != Some(&b' ')
-        && !is_workflow_command(text, start);
-    let is_other = text[end..].starts_with(b"//") || is_path;
-    // `token: string = '…'`
-    let is_typed = text[start..end] == *b":";
-    let typed = is_typed.then(|| {
-        let kind = skip(text, end, b" ");
-        let rest = &text[kind..];
-        let length = rest
-            .iter()
-            .take_while(|b| b.is_ascii_alphanumeric() || b"[]_.<>&|?".contains(b))
-            .count();
-        let after = skip(text, kind + length, b" ");
-        let is_kind = matches!(
-            &rest[..length],
-            b"str" | b"string" | b"String" | b"&str" | b"Optional[str]" | b"SecretStr"
-        );
-        (is_kind && text.get(after) == Some(&b'=')).then_some(after + 1)
-    });
-    (is_sign && !is_other).then(|| typed.flatten().unwrap_or(end))
-}
-
-/// Returns true for the commands of GitHub Actions: `::add-mask::…`, `::set-output name=token::…`.
-fn is_workflow_command(text: &[u8], at: usize) -> bool {
-    let before = &text[at.saturating_sub(MAX_NAME)..at];
-    let line = memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..]);
-    [&b"::add-mask"[..], b"::set-output ", b"::save-state "]
-        .iter()
-        .any(|command| memchr::memmem::find(line, command).is_some())
-}
-
-/// In YAML and after a flag, the value may be on the next line: `password:\n  8f2c`.
-fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize {
-    let line = memchr::memrchr(b'\n', &text[name.start.saturating_sub(MAX_NAME)..name.start])
-        .map_or(name.start.min(MAX_NAME), |at| name.start.min(MAX_NAME) - at - 1);
-    let start = match text[start..] {
-        [b'|' | b'>', b'-' | b'+', b'\n', ..] => start + 2,
-        [b'|' | b'>', b'\n', ..] => start + 1,
-        _ => start,
-    };
-    let before = &text[name.start - line..name.start];
-    // PHP prints `["password"]=>` and the value below.
-    let before = before.strip_suffix(b"[\"").unwrap_or(before);
-    let indent = before.iter().take_while(|b| b" \t".contains(b)).count();
-    if before.len() > indent || text.get(start) != Some(&b'\n') {
-        return start;
-    }
-    let next = skip(text, start + 1, b" \t");
-    let is_deeper = next - start - 1 > indent;
-    let line = &text[next..end_of_line(text, next, None)];
-    let has_name = line.windows(2).any(|pair| pair == b": ") || line.ends_with(b":");
-    match is_deeper && !has_name {
-        true => next + if line.starts_with(b"- ") { 2 } else { 0 },
-        false => start,
-    }
+fn is_cell(text: &[u8], name: usize) -> bool {
+    text[..name].iter().rev().take(MAX_TAGS).find(|b| !b" \t`*".contains(b)) == Some(&b'|')
 }
 
 /// Returns true if the name is itself the value of `name:` or `key:`.
 fn is_value_of_name(text: &[u8], name: &Range<usize>) -> bool {
     let before = text[name.start.saturating_sub(16)..name.start].trim_ascii_end();
-    let Some(key) = before.strip_suffix(b":").or_else(|| before.strip_suffix(b"=")) else {
-        return false;
-    };
-    let key = key.to_ascii_lowercase();
+    let key = before.strip_suffix(b":").or_else(|| before.strip_suffix(b"="));
+    let key = key.unwrap_or_default().to_ascii_lowercase();
     key.ends_with(b"name") || key.ends_with(b"key")
 }
 
-/// Returns the length of what may be before a value: the prefix of a string literal, and the constructors of debug
-/// output, as in `b'…'`, `Some("…")`, `SecretStr('…')`.
-fn wrapper(value: &[u8]) -> usize {
-    const CALLS: &[&str] = &[
-        "Some(",
-        "SecretStr(",
-        "SecretString(",
-        "Secret(",
-        "Just(",
-        "Ok(",
-        "string(",
-        "String(",
-        "<<",
-        "&",
-        "@",
-    ];
-    let mut at = 0;
-    // A type in YAML: `!vault …`
-    if value.starts_with(b"!") {
-        let kind =
-            value.iter().take(16).take_while(|b| **b == b'!' || b.is_ascii_alphabetic()).count();
-        at = if value.get(kind) == Some(&b' ') { kind + 1 } else { 0 };
+/// Returns the strings in `INSERT INTO users (name, password) VALUES ('ana', '…')`, or the last secret among the
+/// parameters that a log shows before the statement: `parameters: $1 = '…' -- INSERT …`.
+fn inserted(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    let rest = near(text, name.end, MAX_LINE);
+    if sensitivity != Sensitivity::Secret || !rest.first().is_some_and(|b| b"),`\"".contains(b)) {
+        return None;
     }
-    // PHP's `string(9) "…"`, Go's `(len=9) "…"` and a debugger's `0x5555 "…"`
-    const MAX_NOTE: usize = 24;
-    let note = &value[..value.len().min(MAX_NOTE)];
-    if let Some(end) = memchr::memmem::find(note, b" \"")
-        && (note[..end].ends_with(b")") && memchr::memchr(b'(', &note[..end]).is_some()
-            || note.starts_with(b"0x"))
-        && (!note[..end].contains(&b' ') || note.starts_with(b"("))
-    {
-        at = end + 1;
+    let columns = memchr::memchr2(b')', b'\n', near(rest, 0, MAX_TAGS))?;
+    let values = rest[columns..].strip_prefix(b")")?.trim_ascii_start();
+    let is_insert = values.get(..6).is_some_and(|word| is_one_of(word, "values"));
+    let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
+    let found = literals(rest, rest.len() - values.len() + open + 1);
+    if let [first, ..] = found.as_slice() {
+        return Some(name.end + first.start..name.end + found[found.len() - 1].end);
     }
-    while let Some(call) = CALLS.iter().find(|call| value[at..].starts_with(call.as_bytes())) {
-        at += call.len();
-    }
-    match &value[at..] {
-        [b'b' | b'r' | b'f' | b'u' | b'L', b'"' | b'\'', ..] => at + 1,
-        [b'"' | b'\'' | b'`', ..] => at,
-        _ if at > 1 => at,
-        _ => 0,
-    }
+    let mut end = line_start(text, name.start);
+    let quoted = text[end..name.start].split(|b| *b == b'\'').map(|part| {
+        end += part.len() + 1;
+        end - 1 - part.len()..end - 1
+    });
+    quoted.skip(1).step_by(2).filter(|part| value::is_credential(&text[part.clone()])).last()
 }
 
-/// Returns the end of an unquoted value without the punctuation that follows it, and before another assignment:
-/// `(token=8f2c, lr=1)`, `token=8f2c,lr=1`.
-pub fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
-    let value = &text[start..end];
-    let next = memchr::memchr_iter(b',', value).find(|comma| {
-        let rest = &value[comma + 1..];
-        let name = rest.iter().take_while(|b| is_name_byte(**b)).count();
-        name > 0 && rest.get(name).is_some_and(|b| b"=:".contains(b))
-    });
-    let value = &value[..next.unwrap_or(value.len())];
-    let trailing = value.iter().rev().take_while(|b| b".,:;)]}>\"'`\\".contains(b)).count();
-    start + value.len() - trailing
+/// Returns the secret among the arguments of a call or a constructor whose name is sensitive: the last string literal in
+/// `HTTPBasicAuth("ana", "…")` and `login("…")`.
+fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
+    const CALLS: &[&str] =
+        &["::new(", "::from(", ".new(", ".create(", "]::new(", "->__construct(", "->connect("];
+    const READERS: &str =
+        "check create decode delete fetch find get has is list load lookup read require validate";
+    let function = &text[name.clone()];
+    let rest = near(text, name.end, MAX_LINE);
+    let open = match rest {
+        [b'(', b')', ..] => return None,
+        [b'(', ..] => 1,
+        [b' ', b'"' | b'\'', ..] if function.contains(&b'_') => 1,
+        [b' ', b'{', ..] if function[0].is_ascii_uppercase() => 2,
+        _ => begins(rest, CALLS)?.len(),
+    };
+    let mut parts = function.rsplit(|b| *b == b'.');
+    let function = parts.find(|part| !is_one_of(part, "create new of from")).unwrap_or(function);
+    let words = name::words(function);
+    let takes_login = sensitivity == Sensitivity::Login || words.iter().any(|w| is_login_word(w));
+    let connects = words.iter().any(|word| word.starts_with("connect"));
+    let takes_secret =
+        sensitivity == Sensitivity::Secret || name::sensitivity(function) == Sensitivity::Secret;
+    let reads = words.first().is_some_and(|first| is_one_of(first.as_bytes(), READERS))
+        && words.last().is_none_or(|last| last != "connection");
+    if reads || !(takes_login || takes_secret) {
+        return None;
+    }
+    let found = literals(rest, open);
+    let absolute = |range: &Range<usize>| name.end + range.start..name.end + range.end;
+    let Some(literal) = found.iter().rfind(|literal| !literal.is_empty()) else {
+        // Debug output: `AuthToken(8f2c…)`
+        let length = rest[open..].iter().take_while(|b| !b"(){}[], \n".contains(b)).count();
+        let word = open..open + length;
+        let is_whole = rest.get(word.end) == Some(&b')') && takes_secret;
+        let is_secret = is_whole && value::is_likely_secret(&rest[word.clone()]);
+        return is_secret.then(|| absolute(&word));
+    };
+    // `oracledb.connect("ana", "…", "db/x")`, `NetworkCredential("ana", "…", "domain")`
+    if (connects || takes_login) && found.len() > 2 {
+        return Some(absolute(&(found[1].start..literal.end)));
+    }
+    // A call without parentheses: `basic_auth 'ana', '…'`
+    let is_pair = || found.windows(2).any(|two| rest[two[0].end + 1..two[1].start - 1] == *b", ");
+    let is_call = match rest {
+        [b' ', b'{', ..] => found.len() < 2,
+        [b' ', ..] => is_pair(),
+        _ => true,
+    };
+    let value = &rest[literal.clone()];
+    let is_hidden = if (takes_secret || found.len() > 1) && !connects {
+        !harmless::is_reference(value) && !harmless::is_variable_name(value)
+    } else {
+        value::is_credential(value) || value::looks_secret(value)
+    };
+    (is_call && is_hidden).then(|| absolute(literal))
+}
+
+/// Returns true for words in the names of functions that take a login: `simple_bind`, `PlainTextAuthProvider`.
+fn is_login_word(word: &str) -> bool {
+    let parts = [
+        "auth",
+        "bind",
+        "client",
+        "connect",
+        "credential",
+        "login",
+        "mysqli",
+        "passw",
+        "pdo",
+        "pw",
+    ];
+    parts.iter().any(|part| word.contains(part)) && !word.starts_with("author")
+}
+
+/// Returns the last string in a tuple or list of strings: `auth=('ana', '…')`, or the content of a dictionary of one
+/// line: `cookies={'session': '…'}`.
+fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let rest = near(text, start, MAX_LINE);
+    let close = match rest {
+        [b'(', ..] => b')',
+        [b'[', ..] => b']',
+        [b'{', b'\'' | b'"', ..] => b'}',
+        _ => return None,
+    };
+    let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;
+    let found = literals(&rest[..=end], 1);
+    let last = found.last()?;
+    let first = match close {
+        b')' => last,
+        // The first string is a key.
+        b'}' if found.len() == 2 => last,
+        _ => &found[0],
+    };
+    Some(start + first.start..start + last.end)
 }

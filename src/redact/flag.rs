@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
-use super::{harmless, tool, value};
+use super::{context, harmless, tool, value};
 
 /// Maximum number of words of a command line in text, and of bytes before the name of its program.
 const MAX_WORDS: usize = 128;
@@ -49,6 +49,7 @@ struct Before<'a> {
     is_about_secrets: bool,
     /// Keys of Weights & Biases look like commits.
     names_wandb: bool,
+    names_mysql: bool,
     names_vcs: bool,
     /// Arguments are patterns or the names of packages, such as `pass`.
     takes_words: bool,
@@ -70,11 +71,14 @@ impl<'a> Before<'a> {
             has_user: false,
             is_about_secrets: false,
             names_wandb: names("wandb"),
+            names_mysql: names("mysql mysqladmin mysqldump mariadb"),
             names_vcs: names("git gh glab hg jj svn gpg gpg2 apt-key"),
             takes_words: names("apt apt-get apk brew dnf grep pacman pip rg yum zypper"),
-            reads_secrets: names(
-                "access delete describe describe-secret get get-secret-value list ls remove rm show",
-            ),
+            // `access`, `get-login-password`, and not `--get`
+            reads_secrets: words.iter().any(|word| {
+                let verb = base_name(word).split(|b| *b == b'-').next().unwrap_or_default();
+                is_one_of(verb, "access delete describe get list ls remove rm show")
+            }),
             names_msbuild: names("dotnet msbuild xbuild"),
             names_other_flags: names(
                 "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun",
@@ -99,20 +103,31 @@ impl<'a> Before<'a> {
     /// Returns the start of the part of the next word to hide, if any.
     fn hidden_from(&self, word: &[u8]) -> Option<usize> {
         // A shell has replaced the references in arguments.
-        if word.is_empty() || (self.kind != Kind::Arguments && value::is_reference(word)) {
+        if word.is_empty() || (self.kind != Kind::Arguments && harmless::is_reference(word)) {
             return None;
         }
         // `-e HF_TOKEN` passes a variable on.
         let is_passed_on = matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset");
-        let is_elsewhere = || harmless::is_reference_to_secret(word);
-        let is_named = after_named_flag(self.last, word, self.kind != Kind::Text && !is_passed_on);
-        let is_whole = (is_named && !is_elsewhere())
+        let takes_settings = self.kind != Kind::Text && !is_passed_on && !self.takes_words;
+        // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
+        let is_prompt = (self.names_mysql && self.last == b"--password")
+            || (self.reads_secrets && self.last == b"--secret");
+        let is_named = after_named_flag(self.last, word, takes_settings)
+            && (!is_prompt || value::is_credential(word));
+        let is_whole = (is_named && !harmless::is_reference_to_secret(word))
             || self.is_password(word)
             || self.is_setting(word)
             || self.is_key(word)
             || self.is_random(word);
+        let assigned = context::value_of_argument(word).filter(|value| {
+            let is_name = self.reads_secrets && word.starts_with(b"--secret=");
+            self.kind == Kind::Arguments
+                && !self.takes_words
+                && (!is_name || value::is_credential(&word[*value..]))
+        });
         after_slash_flag(word)
             .filter(|_| !self.names_msbuild)
+            .or(assigned)
             .or_else(|| self.login_start(word))
             .filter(|_| !is_named)
             .or(is_whole.then_some(0))
@@ -160,7 +175,7 @@ impl<'a> Before<'a> {
         let is_value = matches!(self.last, b"-Value" | b"--value" | b"-v" | b"--body" | b"/d");
         let name = if is_value { self.second_last } else { self.last };
         let name = name.strip_suffix(b"=").unwrap_or(name);
-        let is_set = self.second_last == b"set"
+        let is_set = is_one_of(self.second_last, "set --arg --set")
             || (self.kind != Kind::Text
                 && (self.last.ends_with(b"=") || name.starts_with(b"pass")));
         // `getent passwd ana` names a database, and `pass show` is a program.
@@ -315,7 +330,7 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
         && matches!(&text[range.end..], [b' ', next, ..] if next.is_ascii_alphabetic());
     let hides = !is_flag_like(bytes)
         && !is_sentence
-        && !value::is_reference(bytes)
+        && !harmless::is_reference(bytes)
         && value::hides(name::sensitivity(&text[flag.clone()]), bytes);
     let start = word + leading(&text[range.clone()]);
     hides.then(|| start..end_of_word(text, start, range))

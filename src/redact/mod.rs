@@ -4,8 +4,8 @@
 //! but without their secrets, which are recognized by:
 //!
 //! - the name of a variable, flag, header or field (`name.rs`) and what connects it with a value
-//!   (`context.rs`, `call.rs`, `markup.rs`, `prose.rs`), also across lines and columns (`layout.rs`), or the program that
-//!   takes it as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
+//!   (`context.rs`, `notation.rs`, `prose.rs`), also across lines and columns (`layout.rs`), or the program that takes it
+//!   as an argument (`flag.rs`, `tool.rs`, `pipe.rs`);
 //! - their form: credentials in URLs (`url.rs`), the prefix of an issuer (`issuer.rs`), private keys (`key_block.rs`);
 //! - their randomness, for long tokens (`random.rs`).
 //!
@@ -19,7 +19,6 @@
 //! When in doubt, a value is hidden, because a leaked secret is worse than a hidden word. Redaction works on bytes and
 //! runs before text is truncated or escaped, because a truncated token may not be recognized.
 
-mod call;
 mod command;
 mod context;
 mod environment;
@@ -30,11 +29,10 @@ mod incident;
 mod issuer;
 mod key_block;
 mod layout;
-mod markup;
 mod name;
+mod notation;
 mod pipe;
 mod prose;
-mod quotes;
 mod random;
 mod tool;
 mod url;
@@ -61,7 +59,7 @@ pub fn arguments<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<Vec<u8>> 
     words
         .iter()
         .zip(hidden_from)
-        .map(|(word, hidden)| match hidden.or_else(|| context::value_of_argument(word)) {
+        .map(|(word, hidden)| match hidden {
             Some(from) => [&text(&word[..from]), HIDDEN].concat(),
             None if is_short(word) => word.to_vec(),
             None => text(word),

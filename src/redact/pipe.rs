@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use super::flag::is_about_secrets;
+use super::harmless::is_reference;
 use super::name::{self, is_one_of};
-use super::quotes::{end_of_value, skip};
-use super::value::is_reference;
+use super::notation::{end_of_value, skip};
 
 /// Maximum number of bytes to search around a pipe for its commands. Without a limit, hostile text would make the
 /// search quadratic.

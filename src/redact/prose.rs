@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::quotes::{end_of_value, literals};
-use super::{name, value};
+use super::notation::{end_of_value, literals};
+use super::{harmless, name, value};
 
 /// Maximum length of the text between a name and its value in a sentence.
 const MAX_SENTENCE: usize = 120;
@@ -194,8 +194,10 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         // `password set from env: PGPASSWORD=…` has another name.
         let names_another = memchr::memchr(b'=', bytes)
             .is_some_and(|at| name::sensitivity(&bytes[..at]) != name::Sensitivity::Plain);
-        let can_be_secret =
-            !bytes.is_empty() && !value::is_reference(bytes) && !is_number(bytes) && !names_another;
+        let can_be_secret = !bytes.is_empty()
+            && !harmless::is_reference(bytes)
+            && !is_number(bytes)
+            && !names_another;
         let is_secret = if is_after_label || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
                 && (name_kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)
@@ -358,7 +360,7 @@ fn before(text: &[u8], phrase: &Range<usize>) -> Option<Range<usize>> {
             let is_secret = value::is_credential(bytes)
                 || value::looks_secret(bytes)
                 || (quoted > 0 && trailing > 0 && bytes.len() > 5);
-            return (is_secret && !value::is_reference(bytes)).then_some(range);
+            return (is_secret && !harmless::is_reference(bytes)).then_some(range);
         }
         if is(word, &["as", "is", "isn't", "was"]) {
             has_verb = true;

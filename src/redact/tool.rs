@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::name::is_one_of;
-use super::value;
+use super::{harmless, value};
 
 /// Programs, and the arguments in which they take a secret (`§`). `*` stands for any word or part of a word, and other
 /// words may be between those of a pattern. After a flag, the secret is the next word; otherwise it is the next word
@@ -242,7 +242,7 @@ fn is_secret(word: &[u8]) -> bool {
     const COMMANDS: &str = "help list login logout lookup status switch token whoami";
     !word.is_empty()
         && !is_one_of(word, COMMANDS)
-        && !value::is_reference(word)
+        && !harmless::is_reference(word)
         && !word.starts_with(b"//")
 }
 

@@ -1,6 +1,7 @@
 //! Judges values: whether a word can be a secret, given how likely its context makes one.
 
-use super::name::{self, Sensitivity};
+use super::harmless;
+use super::name::{Sensitivity, is_one_of};
 
 /// Returns true if a value must be hidden, given the sensitivity of its name.
 pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
@@ -15,31 +16,16 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
         Sensitivity::Login => {
             looks_secret(value) || is_login(value) || (value.len() >= 8 && is_credential(value))
         }
-        Sensitivity::Secret => !is_harmless(value),
+        Sensitivity::Secret => !is_harmless(value) && !harmless::is_file(value),
     }
 }
 
 /// Returns true for values that cannot be secrets: an empty value, the value of a switch, a small number such as a
 /// token ID, or a mask.
 fn is_harmless(value: &[u8]) -> bool {
-    const WORDS: &[&str] = &[
-        "",
-        "true",
-        "false",
-        "yes",
-        "no",
-        "none",
-        "nil",
-        "null",
-        "on",
-        "off",
-        "undefined",
-        "unset",
-    ];
-    let is_word = WORDS.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    const WORDS: &str = "true false yes no none nil null on off undefined unset";
     let is_small = value.len() <= 2 && value.iter().all(u8::is_ascii_digit);
-    let is_mask = value.iter().all(|b| *b == b'*');
-    is_word || is_small || is_mask
+    is_one_of(value, WORDS) || is_small || value.iter().all(|b| *b == b'*')
 }
 
 /// Returns true for `user:password`, but not for `host:8080` or a URL.
@@ -63,8 +49,7 @@ pub fn is_hex_key(value: &[u8]) -> bool {
 /// Returns true for a long value without whitespace whose characters are too random for a word or a file name.
 pub fn looks_secret(value: &[u8]) -> bool {
     let is_one_piece = value.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
-    let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
-    value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
+    value.len() >= 16 && is_one_piece && !b"/.~".contains(&value[0]) && is_mixed(value)
 }
 
 fn is_mixed(value: &[u8]) -> bool {
@@ -78,57 +63,13 @@ fn is_mixed(value: &[u8]) -> bool {
         || (has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit))
 }
 
-/// Returns true for references to a secret that is elsewhere: `$HF_TOKEN`, `${HF_TOKEN}`, `%TOKEN%`, `{{ token }}`,
-/// `<your token>`, `os.environ["HF_TOKEN"]`, `args.token`.
-pub fn is_reference(value: &[u8]) -> bool {
-    let is_name = |name: &[u8]| {
-        !name.is_empty()
-            && name.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
-    };
-    let inside = |open: &[u8], close: &[u8]| value.strip_prefix(open)?.strip_suffix(close);
-    if let Some(name) = value.strip_prefix(b"$") {
-        return is_name(name.strip_prefix(b"{").and_then(|n| n.strip_suffix(b"}")).unwrap_or(name));
-    }
-    inside(b"%", b"%").is_some_and(is_name)
-        || value.starts_with(b"{{")
-        || value.starts_with(b"${{")
-        || inside(b"<", b">").is_some_and(|name| {
-            name.iter().all(|b| b.is_ascii_alphabetic() || b" _-/|".contains(b))
-        })
-}
-
-/// Returns true for an expression of a programming language that is not a literal: `os.environ[`, `getpass.getpass()`,
-/// `args.token`.
-pub fn is_expression(value: &[u8]) -> bool {
-    const MAX_EXPRESSION: usize = 128;
-    if value.starts_with(b"ConvertTo-") {
-        return true;
-    }
-    if value.len() > MAX_EXPRESSION {
-        return false;
-    }
-    let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.".contains(b);
-    let length = value.iter().take_while(|b| is_name_byte(b)).count();
-    let name = &value[..length];
-    let begins_name = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
-    match value.get(length) {
-        _ if !begins_name => false,
-        Some(b'(' | b'[') => name.iter().all(|b| b.is_ascii_lowercase() || b"_.".contains(b)),
-        None => {
-            name.contains(&b'.')
-                && name.iter().all(|b| b.is_ascii_lowercase() || b"_.".contains(b))
-                && name::sensitivity(name) != Sensitivity::Plain
-        }
-        _ => false,
-    }
-}
-
 /// Returns true for a word that can be a password in a sentence: letters with digits or punctuation, but not a version,
 /// a size, a date, a path, an address or the name of a file.
 pub fn is_credential(word: &[u8]) -> bool {
     let has = |class: fn(&u8) -> bool| word.iter().any(class);
-    let has_symbol = word.iter().any(|b| b"!#$%^&*+?@=~".contains(b));
-    let is_plain = word.iter().all(|b| b.is_ascii_graphic());
+    // A question mark at the end belongs to the sentence.
+    let has_symbol =
+        word.iter().rev().skip_while(|b| **b == b'?').any(|b| b"!#$%^&*+?@=~".contains(b));
     let is_path = word.contains(&b'/') && !looks_secret(word)
         || b"~.-<$%({[".contains(word.first().unwrap_or(&b'.'));
     let is_number = word.first().is_some_and(u8::is_ascii_digit)
@@ -137,7 +78,7 @@ pub fn is_credential(word: &[u8]) -> bool {
         && word.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(b));
     let is_address = word.starts_with(b"0x") || word.contains(&b':') || is_host;
     word.len() >= 6
-        && is_plain
+        && word.iter().all(u8::is_ascii_graphic)
         && !is_path
         && !is_number
         && !is_address
@@ -159,13 +100,13 @@ pub fn is_strong(word: &[u8]) -> bool {
 
 /// Returns true for a word that is likely a secret directly after its name.
 pub fn is_likely_secret(word: &[u8]) -> bool {
-    is_credential(word) || looks_secret(word) || is_hex_key(word) || is_hex_token(word)
+    is_credential(word) || looks_secret(word) || is_hex_token(word) || is_random(word)
 }
 
 /// Returns true for the digits of a code, with dashes between groups.
 pub fn is_code(word: &[u8]) -> bool {
     word.len() > 3
-        && word.first().is_some_and(u8::is_ascii_digit)
+        && word[0].is_ascii_digit()
         && word.iter().all(|b| b.is_ascii_digit() || *b == b'-')
 }
 
@@ -173,8 +114,7 @@ pub fn is_code(word: &[u8]) -> bool {
 /// checksum except after the name of a secret.
 pub fn is_hex_token(word: &[u8]) -> bool {
     const MIN_DIGITS: usize = 16;
-    let digits = word.iter().filter(|b| b.is_ascii_hexdigit()).count();
-    digits >= MIN_DIGITS
+    word.iter().filter(|b| b.is_ascii_hexdigit()).count() >= MIN_DIGITS
         && word.iter().any(u8::is_ascii_digit)
         && word.iter().all(|b| b.is_ascii_hexdigit() || b"-:".contains(b))
 }
@@ -183,89 +123,61 @@ pub fn is_hex_token(word: &[u8]) -> bool {
 pub fn groups_length(text: &[u8]) -> usize {
     const MAX_GROUPS: usize = 80;
     let near = &text[..text.len().min(MAX_GROUPS)];
-    let group = near.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+    let length =
+        |from: usize| near[from..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+    let group = length(0);
     let mut end = group;
-    while near.get(end).is_some_and(|b| b"- ".contains(b)) {
-        let rest = &near[end + 1..];
-        let next = rest.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
-        if next != group {
-            break;
-        }
-        end += 1 + next;
+    while near.get(end).is_some_and(|b| b"- ".contains(b)) && length(end + 1) == group {
+        end += 1 + group;
     }
     if is_grouped(&near[..end]) { end } else { 0 }
 }
 
 /// Returns true for at least three groups of the same length: `223062-094672-435352`, `kmyu 4j3s jada anh4`.
 pub fn is_grouped(text: &[u8]) -> bool {
-    let is_separator = |b: &u8| b"- ".contains(b);
-    let Some(length) = text.iter().position(is_separator).filter(|n| (4..8).contains(n)) else {
-        return false;
-    };
-    let groups: Vec<&[u8]> = text.split(is_separator).collect();
-    let is_mixed_group = |group: &&[u8]| {
+    let groups: Vec<&[u8]> = text.split(|b| b"- ".contains(b)).collect();
+    let is_mixed_group = |group: &&&[u8]| {
         group.iter().any(u8::is_ascii_digit) || group.iter().skip(1).any(u8::is_ascii_uppercase)
     };
     groups.len() >= 3
-        && groups.iter().filter(|group| is_mixed_group(group)).count() * 2 >= groups.len()
+        && (4..8).contains(&groups[0].len())
+        && groups.iter().filter(is_mixed_group).count() * 2 >= groups.len()
         && text.iter().any(u8::is_ascii_digit)
-        && groups.iter().all(|g| g.len() == length && g.iter().all(u8::is_ascii_alphanumeric))
+        && groups
+            .iter()
+            .all(|g| g.len() == groups[0].len() && g.iter().all(u8::is_ascii_alphanumeric))
 }
 
 /// Returns true for a word of one kind of letters, which in a sentence is more likely an ordinary word than a password.
 pub fn is_word(value: &[u8]) -> bool {
     let rest = value.get(1..).unwrap_or_default();
-    let is_part = |b: &u8| b.is_ascii_lowercase() || b"-'".contains(b);
     value.first().is_some_and(u8::is_ascii_alphabetic)
-        && (rest.iter().all(is_part) || value.iter().all(|b| b.is_ascii_uppercase() || *b == b'_'))
+        && (rest.iter().all(|b| b.is_ascii_lowercase() || b"-'".contains(b))
+            || value.iter().all(|b| b.is_ascii_uppercase() || *b == b'_'))
 }
 
 /// Returns true for words that can follow "the password is" in a sentence about a password.
 pub fn is_predicate(word: &[u8]) -> bool {
-    #[rustfmt::skip]
-    const PREDICATES: &[&str] = &[
-        "a", "about", "absent", "active", "again", "all", "allowed", "already", "also", "always", "an", "and",
-        "any", "as", "at", "attempt", "auth", "authentication", "authorization", "available", "bad", "be",
-        "being", "blank", "both", "but", "by", "bytes", "cache", "can", "cannot", "case", "change",
-        "characters", "check", "close", "correct", "count", "credentials", "default", "different", "due",
-        "either", "empty", "enough", "entry", "error", "expiry", "field", "file", "for", "format", "fresh",
-        "from", "good", "has", "hash", "have", "header", "here", "hint", "id", "identical", "ids", "if", "in",
-        "incorrect", "index", "indices", "input", "insecure", "insufficient", "int", "invalid", "is", "it",
-        "just", "length", "less", "likely", "limit", "login", "long", "longer", "malformed", "manager",
-        "mandatory", "must", "name", "needed", "never", "new", "no", "nor", "not", "now", "null", "number",
-        "of", "off", "ok", "old", "on", "only", "optional", "or", "out", "over", "plain", "please", "policy",
-        "present", "prompt", "provided", "public", "read", "ready", "really", "refresh", "reset", "rotation",
-        "same", "scheme", "secret", "sensitive", "set", "short", "should", "shown", "similar", "stale", "still",
-        "storage", "store", "str", "strength", "string", "strong", "supported", "than", "that", "the", "then",
-        "there", "this", "to", "token", "tokens", "too", "two", "type", "under", "unknown", "unset",
-        "unsupported", "used", "using", "valid", "value", "very", "weak", "what", "when", "where", "which",
-        "why", "will", "with", "within", "without", "wrong", "yet", "you", "your",
-    ];
-    /// The same in German, Spanish and French.
-    const FOREIGN: &[&str] = &[
-        "abgelaufen",
-        "caducada",
-        "correcta",
-        "erforderlich",
-        "expirada",
-        "falsch",
-        "gesetzt",
-        "incorrecta",
-        "incorrecto",
-        "leer",
-        "nicht",
-        "obligatoire",
-        "obligatoria",
-        "requerida",
-        "zu",
-    ];
+    const PREDICATES: &str = "a abgelaufen about absent active again all allowed already also always an and any anything as at attempt \
+        attempts auth authentication authorization available bad be being blank both but by bytes cache caducada \
+        can cannot case change characters check close contains continue correct correcta count credentials \
+        default dialog different doesn't due either empty enough entry equals erforderlich error exists expirada \
+        expires expiry fails failure falsch field file for format fresh from generator gesetzt good has hash \
+        hashing have header here hint id identical ids if in incorrect incorrecta incorrecto index indices input \
+        insecure insufficient int invalid is it just leer length less likely limit login long longer malformed \
+        manager mandatory matches mismatch must name needed needs never new nicht no nor not now null number \
+        obligatoire obligatoria of off ok old on only optional or out over plain please policy present prompt \
+        provided public read ready really refresh requerida request required requirements requires reset \
+        rotation rules same scheme screen secret sensitive set short should shown similar stale still storage \
+        store str strength string strong succeeded success supported than that the then there this to token \
+        tokens too twice two type under unknown unset unsupported used using valid value verification very via \
+        weak what when where which why will with within without wrong yet you your zu";
     let lower = word.to_ascii_lowercase();
-    let ends = |ending: &[u8]| (5..15).contains(&lower.len()) && lower.ends_with(ending);
-    let is_lower = word.iter().all(u8::is_ascii_alphabetic);
-    is_lower
-        && (FOREIGN.iter().any(|known| known.as_bytes() == lower)
-            || PREDICATES.binary_search_by(|known| known.as_bytes().cmp(lower.as_slice())).is_ok()
-            || [&b"ed"[..], b"ing", b"able", b"ible", b"ly", b"ful"].into_iter().any(ends))
+    let ends = |ending: &&str| lower.ends_with(ending.as_bytes());
+    is_one_of(word, PREDICATES)
+        || (5..15).contains(&word.len())
+            && word.iter().all(u8::is_ascii_alphabetic)
+            && ["ed", "ing", "able", "ible", "ly", "ful"].iter().any(ends)
 }
 
 /// The 180 most frequent pairs of letters in the words and identifiers of this repository, of which they make up 87 %.
@@ -279,6 +191,8 @@ rerirmrnrorrrsrtrurysascseshsisospssstsutatctethtitotrtstttutyudueulumunupurusut
 /// Maximum share of pairs that look natural in a random token, in percent. Random letters and digits of both cases have
 /// 15 to 20, words and identifiers 50 to 90, mangled names 40.
 const MAX_NATURAL: usize = 33;
+/// Maximum share of natural pairs in a random token of letters only.
+const MAX_NATURAL_LETTERS: usize = 22;
 /// Minimum length of a random token, and of its longest run of letters and digits. A token in quotes may be as short as
 /// that run.
 pub const MIN_RANDOM: usize = 20;
@@ -297,28 +211,25 @@ pub fn is_random(token: &[u8]) -> bool {
     let digits = token.iter().filter(|b| b.is_ascii_digit()).count();
     let has_both_cases =
         token.iter().any(u8::is_ascii_uppercase) && token.iter().any(u8::is_ascii_lowercase);
-    let is_varied = digits >= 2 && (has_both_cases || digits * 8 >= token.len());
-    is_varied && run >= Some(MIN_RANDOM_RUN) && natural_percent(token) <= MAX_NATURAL
+    let max_natural = match digits {
+        0 | 1 if has_both_cases && run >= Some(MIN_RANDOM) => MAX_NATURAL_LETTERS,
+        2.. if has_both_cases || digits * 8 >= token.len() => MAX_NATURAL,
+        _ => return false,
+    };
+    run >= Some(MIN_RANDOM_RUN) && natural_percent(token) <= max_natural
 }
 
 /// Returns the share of neighbouring letters and digits that occur in words, identifiers and numbers.
 pub fn natural_percent(token: &[u8]) -> usize {
-    let mut pairs = 0;
-    let mut natural = 0;
-    for pair in token.windows(2) {
-        let [first, second] = [pair[0], pair[1]];
-        if !first.is_ascii_alphanumeric() || !second.is_ascii_alphanumeric() {
-            continue;
+    let pairs = || token.windows(2).filter(|pair| pair.iter().all(u8::is_ascii_alphanumeric));
+    let is_natural = |pair: &&[u8]| {
+        let changes_to_upper = pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+        match (pair[0].is_ascii_digit(), pair[1].is_ascii_digit()) {
+            (false, false) => !changes_to_upper && is_common(pair[0], pair[1]),
+            (first, second) => first && second,
         }
-        pairs += 1;
-        let changes_to_upper = first.is_ascii_lowercase() && second.is_ascii_uppercase();
-        natural += usize::from(match (first.is_ascii_digit(), second.is_ascii_digit()) {
-            (true, true) => true,
-            (false, false) => !changes_to_upper && is_common(first, second),
-            _ => false,
-        });
-    }
-    natural * 100 / usize::max(pairs, 1)
+    };
+    pairs().filter(is_natural).count() * 100 / usize::max(pairs().count(), 1)
 }
 
 fn is_common(first: u8, second: u8) -> bool {
