@@ -63,7 +63,6 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if let Some(mut value) = value {
             value.end = value.end.max(value.start + value::groups_length(&text[value.start..]));
             done = done.max(value.end);
-            hidden.extend(layout::changed(text, value.end).filter(|value| !is_shown(value)));
             hidden.push(value);
         } else if let Some(value) = layout::below(text, &name, sensitivity) {
             done = done.max(value.end);

@@ -111,9 +111,7 @@ fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     url::find(text, hidden);
     issuer::find(text, hidden);
     key_block::find(text, hidden);
-    layout::find_traced(text, hidden);
-    layout::find_pairs(text, hidden);
-    layout::find_pgpass(text, hidden);
+    layout::find_in_records(text, hidden);
     random::find(text, hidden);
     hidden.retain(|range| !harmless::is_placeholder(text, range));
 }
