@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::harmless;
+use super::notation::near;
 use super::value::{self, MIN_RANDOM, MIN_RANDOM_RUN};
 
 /// Maximum length of a token that is judged. The rest of a longer one is judged as another token.
@@ -13,16 +14,19 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     while at + MIN_RANDOM_RUN <= text.len() {
         // A token contains one of every MIN_RANDOM_RUN positions, so most bytes need not be read.
         let last = at + MIN_RANDOM_RUN - 1;
-        let Some(gap) = (at..=last).rev().find(|at| !is_token_byte(text[*at])) else {
-            let length =
-                text[last..].iter().take(MAX_TOKEN).take_while(|b| is_token_byte(**b)).count();
-            let token = at..last + length;
-            hidden.extend(secret(text, &token));
-            at = token.end;
-            continue;
+        at = match (at..=last).rev().find(|at| !is_token_byte(text[*at])) {
+            Some(gap) => gap + 1,
+            None => {
+                let token = at..last + token_length(&text[last..]);
+                hidden.extend(secret(text, &token));
+                token.end
+            }
         };
-        at = gap + 1;
     }
+}
+
+fn token_length(text: &[u8]) -> usize {
+    near(text, 0, MAX_TOKEN).iter().take_while(|b| is_token_byte(**b)).count()
 }
 
 fn is_token_byte(byte: u8) -> bool {
@@ -63,12 +67,9 @@ fn secret(text: &[u8], token: &Range<usize>) -> Option<Range<usize>> {
 /// Returns the end of the parts that dots join with a token: `MTk4….Cl2FMQ.ZnCjm1…`.
 fn end_of_parts(text: &[u8], mut end: usize) -> usize {
     while let [b'.', rest @ ..] = &text[end..] {
-        let part = rest.iter().take(MAX_TOKEN).take_while(|b| is_token_byte(**b)).count();
-        let part = &rest[..part];
-        if part.len() < 6
-            || !part.iter().any(u8::is_ascii_digit)
-            || value::natural_percent(part) > 40
-        {
+        let part = &rest[..token_length(rest)];
+        let is_part = part.len() >= 6 && part.iter().any(u8::is_ascii_digit);
+        if !is_part || value::natural_percent(part) > 40 {
             break;
         }
         end += 1 + part.len();
@@ -79,25 +80,22 @@ fn end_of_parts(text: &[u8], mut end: usize) -> usize {
 /// Returns true for a part of a path or of a URL.
 fn is_path(token: &[u8], before: &[u8]) -> bool {
     let is_name = |part: &[u8]| part.len() > 3 && value::natural_percent(part) >= 50;
-    let is_part = before.ends_with(b".")
-        || before.ends_with(b"~")
-        || before.ends_with(b":") && token.starts_with(b"//");
     token.starts_with(b"/")
-        || is_part
+        || before.ends_with(b".")
+        || before.ends_with(b"~")
+        || (before.ends_with(b":") && token.starts_with(b"//"))
         || (token.contains(&b'/') && token.split(|b| *b == b'/').any(is_name))
 }
 
 /// Returns true for `sha256:…`, `sha512-…`, `SHA256:…` and `md5=…`.
 fn is_digest(token: &[u8], before: &[u8]) -> bool {
-    const ALGORITHMS: &[&str] =
-        &["sha1", "sha256", "sha384", "sha512", "md5", "blake2b", "blake3", "crc32c", "h1"];
+    const ALGORITHMS: [&str; 9] =
+        ["sha1", "sha256", "sha384", "sha512", "md5", "blake2b", "blake3", "crc32c", "h1"];
     let is_algorithm = |name: &[u8]| {
-        ALGORITHMS.iter().any(|known| {
-            name.len() >= known.len()
-                && name[name.len() - known.len()..].eq_ignore_ascii_case(known.as_bytes())
-        })
+        let name = name.to_ascii_lowercase();
+        ALGORITHMS.iter().any(|known| name.ends_with(known.as_bytes()))
     };
     let begins = token.split(|b| b"-=".contains(b)).next().unwrap_or_default();
-    is_algorithm(begins)
-        || before.strip_suffix(b":").or_else(|| before.strip_suffix(b"-")).is_some_and(is_algorithm)
+    let label = before.strip_suffix(b":").or_else(|| before.strip_suffix(b"-"));
+    is_algorithm(begins) || label.is_some_and(is_algorithm)
 }

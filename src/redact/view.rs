@@ -13,26 +13,14 @@ const MAX_SEQUENCE: usize = 256;
 
 pub struct View {
     pub text: Vec<u8>,
-    /// Positions in the view from which the distance to the original changes.
-    steps: Vec<Step>,
-}
-
-struct Step {
-    viewed: usize,
-    /// Position in the original of the byte at `viewed`.
-    original: usize,
-    /// End in the original of the byte before `viewed`.
-    end_before: usize,
+    /// Positions in the original of each byte of the view.
+    places: Vec<Range<usize>>,
 }
 
 impl View {
     /// Returns the text without the sequences that colour it or move the cursor, or `None` if there are none.
     pub fn without_sequences(text: &[u8]) -> Option<Self> {
-        let first = memchr::memchr(0x1b, text)?;
-        Some(Self::new(text, first, |rest| match sequence_length(rest) {
-            0 => None,
-            length => Some((length, None)),
-        }))
+        Some(Self::new(text, memchr::memchr(0x1b, text)?, sequence))
     }
 
     /// Returns the text without these sequences and with the quotes of a typewriter, or `None` if it has no others.
@@ -40,58 +28,38 @@ impl View {
         let quote = memchr::memmem::find_iter(text, b"\xe2\x80")
             .find(|at| typographic_quote(&text[*at..]).is_some());
         let first = memchr::memchr(0x1b, text).into_iter().chain(quote).min()?;
-        Some(Self::new(text, first, |rest| match sequence_length(rest) {
-            0 => typographic_quote(rest).map(|byte| (3, Some(byte))),
-            length => Some((length, None)),
-        }))
+        Some(Self::new(text, first, |rest| sequence(rest).or_else(|| typographic_quote(rest))))
     }
 
     /// Returns the text with one level of escapes removed, or `None` if there are none.
     fn unescaped(text: &[u8]) -> Option<Self> {
         let first = escapes(text).next()?;
-        Some(Self::new(text, first, |rest| {
-            let (length, byte) = escape(rest)?;
-            Some((length, Some(byte)))
-        }))
+        Some(Self::new(text, first, |rest| escape(rest).map(|(length, byte)| (length, Some(byte)))))
     }
 
+    /// Returns the text in which `next` replaces what it recognizes, from a first position.
     fn new(text: &[u8], first: usize, next: impl Fn(&[u8]) -> Option<(usize, Option<u8>)>) -> Self {
-        let mut view = Self { text: text[..first].to_vec(), steps: Vec::new() };
+        let mut view =
+            Self { text: text[..first].to_vec(), places: Vec::with_capacity(text.len()) };
+        view.places.extend((0..first).map(|at| at..at + 1));
         let mut at = first;
         while at < text.len() {
-            let Some((length, byte)) = next(&text[at..]) else {
-                view.text.push(text[at]);
-                at += 1;
-                continue;
-            };
-            if let Some(byte) = byte {
-                view.step(at, at);
-                view.text.push(byte);
-            }
-            view.step(at + length, if byte.is_some() { at + length } else { at });
+            let (length, byte) = next(&text[at..]).unwrap_or((1, Some(text[at])));
+            view.text.extend(byte);
+            view.places.extend(byte.map(|_| at..at + length));
             at += length;
         }
         view
     }
 
-    fn step(&mut self, original: usize, end_before: usize) {
-        let viewed = self.text.len();
-        match self.steps.last_mut().filter(|last| last.viewed == viewed) {
-            Some(last) => last.original = original,
-            None => self.steps.push(Step { viewed, original, end_before }),
-        }
-    }
-
     /// Returns the range in the original of a range in the view.
     pub fn original(&self, viewed: &Range<usize>) -> Range<usize> {
-        let step = |at| self.steps.partition_point(|step| step.viewed <= at).checked_sub(1);
-        let start = step(viewed.start)
-            .map_or(viewed.start, |n| self.steps[n].original + viewed.start - self.steps[n].viewed);
-        let end = step(viewed.end).map_or(viewed.end, |n| match &self.steps[n] {
-            step if step.viewed == viewed.end => step.end_before,
-            step => step.original + viewed.end - step.viewed,
-        });
-        start..end.max(start)
+        let last = self.places.last().map_or(0, |last| last.end);
+        let start = self.places.get(viewed.start).map_or(last, |place| place.start);
+        match viewed.end.checked_sub(1).and_then(|at| self.places.get(at)) {
+            Some(place) if !viewed.is_empty() => start..place.end,
+            _ => start..start,
+        }
     }
 }
 
@@ -181,29 +149,25 @@ fn entity(text: &[u8]) -> Option<(usize, u8)> {
 }
 
 /// Reads “, ” and „ as `"`.
-fn typographic_quote(text: &[u8]) -> Option<u8> {
-    matches!(text, [0xe2, 0x80, 0x9c..=0x9f, ..]).then_some(b'"')
+fn typographic_quote(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    matches!(text, [0xe2, 0x80, 0x9c..=0x9f, ..]).then_some((3, Some(b'"')))
 }
 
-/// Returns the length of the escape sequence at the start of the text, or 0 if there is none: `ESC [ … letter` and
-/// `ESC ] … BEL`. A sequence never spans lines.
-fn sequence_length(text: &[u8]) -> usize {
-    let body = &text[..text.len().min(MAX_SEQUENCE)];
-    match body {
-        [0x1b, b'[', body @ ..] => {
-            let end = body.iter().take_while(|b| (0x20..0x40).contains(*b)).count();
-            let is_whole = body.get(end).is_some_and(|b| (0x40..0x7f).contains(b));
-            if is_whole { end + 3 } else { 0 }
-        }
-        [0x1b, b']', body @ ..] => {
-            let end = body.iter().position(|&b| b == 7 || b == 0x1b || b == b'\n');
-            match end.map(|end| (end, body[end], body.get(end + 1))) {
-                Some((end, 7, _)) => end + 3,
-                Some((end, 0x1b, Some(b'\\'))) => end + 4,
-                _ => 0,
-            }
-        }
-        _ => 0,
+/// Reads the escape sequence at the start of the text as nothing: `ESC [ … letter` and `ESC ] … BEL`. A sequence never
+/// spans lines.
+fn sequence(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let (kind, body) = match &text[..text.len().min(MAX_SEQUENCE)] {
+        [0x1b, kind @ (b'[' | b']'), body @ ..] => (*kind, body),
+        _ => return None,
+    };
+    let end = match kind {
+        b'[' => body.iter().take_while(|b| (0x20..0x40).contains(*b)).count(),
+        _ => body.iter().position(|&b| b == 7 || b == 0x1b || b == b'\n')?,
+    };
+    match (kind, &body[end..]) {
+        (b'[', [0x40..0x7f, ..]) | (b']', [7, ..]) => Some((end + 3, None)),
+        (b']', [0x1b, b'\\', ..]) => Some((end + 4, None)),
+        _ => None,
     }
 }
 
