@@ -231,59 +231,21 @@ mod tests {
 
     #[test]
     fn recognizes_sensitive_names() {
-        for name in [
-            "--api-key",
-            "--apiKey",
-            "-token",
-            "HF_TOKEN",
-            "WANDB_API_KEY",
-            "wandb.api_key",
-            "AWS_SECRET_ACCESS_KEY",
-            "PGPASSWORD",
-            "MYSQL_PWD",
-            "--password",
-            "--db_passwd",
-            "client_secret",
-            "SMTP_PASS",
-            "authToken",
-            "Authorization",
-            "--hub-token",
-            "AZURE_STORAGE_CONNECTION_STRING",
-            "GOOGLE_CREDENTIALS",
-            "--pw",
-            "--pin",
-            "--kaggle-key",
-            "--Contraseña",
-            "--ПАРОЛЬ",
-            "登录密码",
-        ] {
+        const NAMES: &str = "--api-key --apiKey -token HF_TOKEN WANDB_API_KEY wandb.api_key AWS_SECRET_ACCESS_KEY PGPASSWORD \
+            MYSQL_PWD --password --db_passwd client_secret SMTP_PASS authToken Authorization --hub-token \
+            AZURE_STORAGE_CONNECTION_STRING GOOGLE_CREDENTIALS --pw --pin --kaggle-key --Contraseña --ПАРОЛЬ \
+            登录密码";
+        for name in NAMES.split(' ') {
             assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Secret, "{name}");
         }
     }
 
     #[test]
     fn does_not_treat_similar_names_as_sensitive() {
-        for name in [
-            "--tokenizer",
-            "--max-tokens",
-            "--pad_token",
-            "--eos-token-id",
-            "--num_tokens",
-            "--placeholder_token",
-            "--passes",
-            "--forward-pass",
-            "--author",
-            "--keyboard",
-            "--secretary",
-            "--password-file",
-            "HF_TOKEN_PATH",
-            "--compass",
-            "--monkeys",
-            "--token-type",
-            "GIT_AUTHOR",
-            "I_MPI_PIN",
-            "pin_memory",
-        ] {
+        const NAMES: &str = "--tokenizer --max-tokens --pad_token --eos-token-id --num_tokens --placeholder_token --passes \
+            --forward-pass --author --keyboard --secretary --password-file HF_TOKEN_PATH --compass --monkeys \
+            --token-type GIT_AUTHOR I_MPI_PIN pin_memory";
+        for name in NAMES.split(' ') {
             assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Plain, "{name}");
         }
     }

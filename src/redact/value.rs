@@ -304,17 +304,10 @@ mod tests {
         for word in ["hunter2", "S3cr3t!pw", "correct-horse-7", "k7Zp9QmX2vLr8TsW"] {
             assert!(is_credential(word.as_bytes()), "{word}");
         }
-        for word in [
-            "512MiB",
-            "2.5.1",
-            "gpu17.lab.org",
-            "train_v2.py",
-            "/data/run7",
-            "10:00:00",
-            "0x7fc2a4",
-            "required",
-            "</s>",
-        ] {
+        for word in
+            "512MiB 2.5.1 gpu17.lab.org train_v2.py /data/run7 10:00:00 0x7fc2a4 required </s>"
+                .split(' ')
+        {
             assert!(!is_credential(word.as_bytes()), "{word}");
         }
     }
