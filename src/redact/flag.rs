@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
+use super::notation::{line_start, near, skip, trim_end};
 use super::{context, harmless, tool, value};
 
-/// Maximum number of words of a command line in text, and of bytes before the name of its program.
+/// Maximum number of words of a command line in text, and maximum length of a word about secrets and of a quoted value.
 const MAX_WORDS: usize = 128;
-const MAX_BEFORE: usize = 512;
-/// Maximum length of a word about secrets.
 const MAX_SUBCOMMAND: usize = 40;
-/// Maximum length of a quoted value.
 const MAX_QUOTED: usize = 4096;
+
+/// Quotes and brackets that may enclose a word: `["--token",` is the flag `--token`.
+const ENCLOSING: &[u8] = b"\"'`[](),";
 
 /// The kind of text that a list of words comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,11 @@ pub fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
         for (at, start) in tool::secrets(base_name(word), rest) {
             hidden[n + 1 + at].get_or_insert(start);
         }
-        hidden[n] = hidden[n].or_else(|| before.hidden_from(word));
+        // A shell has replaced the references in arguments.
+        let is_reference = kind != Kind::Arguments && harmless::is_reference(word);
+        if hidden[n].is_none() && !word.is_empty() && !is_reference {
+            hidden[n] = before.hidden_from(word);
+        }
         before.pass(word);
     }
     hidden
@@ -64,6 +69,13 @@ struct Before<'a> {
 impl<'a> Before<'a> {
     fn new(kind: Kind, words: &[&[u8]]) -> Self {
         let names = |programs| words.iter().any(|word| is_one_of(base_name(word), programs));
+        // `access`, `get-login-password`, and not `--get`
+        let is_verb = |word: &&[u8]| {
+            let verb = base_name(word).split(|b| *b == b'-').next().unwrap_or_default();
+            is_one_of(verb, "access delete describe get list ls remove rm show")
+        };
+        let others =
+            "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
         Self {
             kind,
             last: b"",
@@ -74,25 +86,16 @@ impl<'a> Before<'a> {
             names_mysql: names("mysql mysqladmin mysqldump mariadb"),
             names_vcs: names("git gh glab hg jj svn gpg gpg2 apt-key"),
             takes_words: names("apt apt-get apk brew dnf grep pacman pip rg yum zypper"),
-            // `access`, `get-login-password`, and not `--get`
-            reads_secrets: words.iter().any(|word| {
-                let verb = base_name(word).split(|b| *b == b'-').next().unwrap_or_default();
-                is_one_of(verb, "access delete describe get list ls remove rm show")
-            }),
+            reads_secrets: words.iter().any(is_verb),
             names_msbuild: names("dotnet msbuild xbuild"),
-            names_other_flags: names(
-                "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun",
-            ),
+            names_other_flags: names(others),
         }
     }
 
     fn pass(&mut self, word: &'a [u8]) {
-        let takes_user = matches!(
-            self.last,
-            b"-u" | b"-U" | b"-x" | b"-l" | b"-user" | b"--user" | b"--username"
-        );
-        self.has_user |= word.starts_with(b"-u=")
-            || word.starts_with(b"-u:")
+        let takes_user = ["-u", "-U", "-x", "-l", "-user", "--user", "--username"];
+        let takes_user = takes_user.iter().any(|flag| flag.as_bytes() == self.last);
+        self.has_user |= matches!(word, [b'-', b'u', b'=' | b':', ..])
             || (takes_user && word.first().is_some_and(u8::is_ascii_alphabetic));
         self.is_about_secrets |=
             !word.contains(&b'=') && name::stems().is_match(word) && is_about_secrets(word);
@@ -102,29 +105,17 @@ impl<'a> Before<'a> {
 
     /// Returns the start of the part of the next word to hide, if any.
     fn hidden_from(&self, word: &[u8]) -> Option<usize> {
-        // A shell has replaced the references in arguments.
-        if word.is_empty() || (self.kind != Kind::Arguments && harmless::is_reference(word)) {
-            return None;
-        }
-        // `-e HF_TOKEN` passes a variable on.
-        let is_passed_on = matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset");
-        let takes_settings = self.kind != Kind::Text && !is_passed_on && !self.takes_words;
-        // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
-        let is_prompt = (self.names_mysql && self.last == b"--password")
-            || (self.reads_secrets && self.last == b"--secret");
-        let is_named = after_named_flag(self.last, word, takes_settings)
-            && (!is_prompt || value::is_credential(word));
-        let is_whole = (is_named && !harmless::is_reference_to_secret(word))
-            || self.is_password(word)
-            || self.is_setting(word)
-            || self.is_key(word)
-            || self.is_random(word);
+        let is_named = self.is_named(word);
         let assigned = context::value_of_argument(word).filter(|value| {
             let is_name = self.reads_secrets && word.starts_with(b"--secret=");
             self.kind == Kind::Arguments
                 && !self.takes_words
                 && (!is_name || value::is_credential(&word[*value..]))
         });
+        let is_whole = (is_named && !harmless::is_reference_to_secret(word))
+            || self.is_password(word)
+            || self.is_setting(word)
+            || self.is_random(word);
         after_slash_flag(word)
             .filter(|_| !self.names_msbuild)
             .or(assigned)
@@ -134,23 +125,37 @@ impl<'a> Before<'a> {
             .or_else(|| self.credential_start(word))
     }
 
+    /// Returns true for the value of a flag with a sensitive name.
+    fn is_named(&self, word: &[u8]) -> bool {
+        let flag = self.last;
+        let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
+        let is_flag = starts_with_dash(flag) && flag.iter().all(is_word) && !name::is_switch(flag);
+        // A setting name acts as a flag: `aws configure set aws_secret_access_key …`, but `-e HF_TOKEN` passes a
+        // variable on.
+        let is_setting = self.kind != Kind::Text
+            && !matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset")
+            && !self.takes_words
+            && flag.iter().any(|b| b"_.".contains(b))
+            && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
+        // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
+        let is_prompt = (self.names_mysql && flag == b"--password")
+            || (self.reads_secrets && flag == b"--secret");
+        // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
+        (is_flag || is_setting)
+            && !is_flag_like(word)
+            && value::hides(name::sensitivity(flag), word)
+            && (!is_prompt || value::is_credential(word))
+    }
+
     /// Returns the start of the password in `-u ana:…` and of that in `-p=…`.
     fn login_start(&self, word: &[u8]) -> Option<usize> {
-        const LOGINS: &[&[u8]] = &[
-            b"-a",
-            b"-A",
-            b"-u",
-            b"-U",
-            b"-auth",
-            b"--auth",
-            b"--user",
-            b"--login",
-            b"--proxy-user",
-        ];
-        let takes_login =
-            |name| LOGINS.contains(&name) && name::sensitivity(name) == Sensitivity::Plain;
-        let equals = memchr::memchr(b'=', word).filter(|at| takes_login(&word[..*at]));
-        if equals.is_some() || LOGINS.contains(&self.last) {
+        const LOGINS: [&str; 9] =
+            ["-a", "-A", "-u", "-U", "-auth", "--auth", "--user", "--login", "--proxy-user"];
+        let is_login = |name: &[u8]| LOGINS.iter().any(|flag| flag.as_bytes() == name);
+        let equals = memchr::memchr(b'=', word).filter(|at| {
+            is_login(&word[..*at]) && name::sensitivity(&word[..*at]) == Sensitivity::Plain
+        });
+        if equals.is_some() || is_login(self.last) {
             let from = equals.map_or(0, |at| at + 1);
             let colon = from + memchr::memchr(b':', &word[from..])? + 1;
             return (colon > from + 1 && value::is_credential(&word[colon..])).then_some(colon);
@@ -197,11 +202,12 @@ impl<'a> Before<'a> {
         // `--from-literal=key=8f2c…`
         let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"-_./=".contains(b);
         let equals = memchr::memchr_iter(b'=', word).take(2).map(|at| at + 1);
-        let value_at = equals
-            .filter(|at| *at < word.len() && word[..*at].iter().all(is_name))
-            .last()
-            .unwrap_or(0);
+        let is_start = |at: &usize| *at < word.len() && word[..*at].iter().all(is_name);
+        let value_at = equals.filter(is_start).last().unwrap_or(0);
         let value = &word[value_at..];
+        // `ana@lab.org`
+        let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._@-".contains(b);
+        let is_address = || value.iter().skip(2).any(|b| *b == b'@') && value.iter().all(is_part);
         let is_credential = self.is_about_secrets
             && !self.reads_secrets
             && !harmless::is_reference_to_secret(word)
@@ -209,32 +215,29 @@ impl<'a> Before<'a> {
             && !is_flag_like(value)
             && (value::is_credential(value) || value::looks_secret(value))
             && !value.contains(&b'/')
-            && !is_address(value);
+            && !is_address();
         is_credential.then_some(value_at)
     }
 
-    /// Returns true if a word of 40 hexadecimal digits is a key: in `wandb login --relogin KEY`, after `API key`, or as
-    /// an argument of a program other than a version control tool. Elsewhere, such a word is just as likely to be a
-    /// commit hash.
-    fn is_key(&self, word: &[u8]) -> bool {
-        value::is_hex_key(word)
-            && !name::names_revision(self.last)
-            && (self.names_wandb
-                || name::sensitivity(self.last) != Sensitivity::Plain
-                || (self.kind == Kind::Arguments && !self.names_vcs))
-    }
-
-    /// Returns true for an argument without a name that is too random for a name: `./app -t k7Zp9Qm…`.
+    /// Returns true for an argument without a name that is too random for a name: `./app -t k7Zp9Qm…`. A word of 40
+    /// hexadecimal digits is a key in `wandb login --relogin KEY`, after `API key`, and as an argument of a program other
+    /// than a version control tool. Elsewhere, it is just as likely to be a commit hash.
     fn is_random(&self, word: &[u8]) -> bool {
         const HASHES: [usize; 3] = [32, 40, 64];
+        if value::is_hex_key(word) {
+            return !name::names_revision(self.last)
+                && (self.names_wandb
+                    || name::sensitivity(self.last) != Sensitivity::Plain
+                    || (self.kind == Kind::Arguments && !self.names_vcs));
+        }
         let is_short_flag = matches!(self.last, [b'-', letter] if letter.is_ascii_alphabetic());
         let is_hash = word.iter().all(u8::is_ascii_hexdigit) && HASHES.contains(&word.len());
         let is_secret = || value::is_strong(word) || (value::looks_secret(word) && !is_hash);
         self.kind != Kind::Text
             && !self.names_vcs
-            && !harmless::is_public(word, &(0..word.len()))
             && !word.iter().any(|b| b"/.=:,".contains(b))
             && (value::is_random(word) || (is_short_flag && is_secret()))
+            && !harmless::is_public(word, &(0..word.len()))
     }
 }
 
@@ -250,23 +253,9 @@ pub fn is_about_secrets(word: &[u8]) -> bool {
             .any(|end| word.ends_with(end.as_bytes()))
 }
 
-/// Returns true for `ana@lab.org` and `ana@gpu17`.
-fn is_address(word: &[u8]) -> bool {
-    let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(b);
-    memchr::memchr(b'@', word)
-        .is_some_and(|at| at > 1 && word[..at].iter().chain(&word[at + 1..]).all(is_part))
-}
-
-/// Returns true for the beginning of a line that shows a command.
-fn is_trace(text: &[u8], start: usize, at: usize) -> bool {
-    text[start..at].iter().all(|b| b"+#> ".contains(b)) || text[at..].starts_with(b"$ ")
-}
-
 /// Returns true for a port, a path or a mapping of ports.
 fn is_number_or_path(word: &[u8]) -> bool {
-    word.is_empty()
-        || word.iter().all(|b| b.is_ascii_digit() || b":.-".contains(b))
-        || word.contains(&b'/')
+    word.iter().all(|b| b.is_ascii_digit() || b":.-".contains(b)) || word.contains(&b'/')
 }
 
 /// Handles `/p:SECRET` for Windows programs. `/p:/data` is a volume and is not redacted.
@@ -286,75 +275,62 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if at < done {
             continue;
         }
-        let from = done.max(at.saturating_sub(MAX_BEFORE));
-        let start = memchr::memrchr(b'\n', &text[from..at]).map_or(from, |n| from + n + 1);
+        let start = done.max(line_start(text, at));
         let ranges = words(text, start);
         done = ranges.last().map_or(at + 1, |last| last.end.max(at + 1));
         // A flag and its value are two words.
         if ranges.len() < 2 {
             continue;
         }
-        let trimmed: Vec<&[u8]> = ranges.iter().map(|range| trim(&text[range.clone()])).collect();
-        let kind = if is_trace(text, start, at) { Kind::Trace } else { Kind::Text };
-        for (range, from) in ranges.iter().zip(hidden_in(&trimmed, kind)) {
-            let start = range.start + leading(&text[range.clone()]);
-            hidden.extend(from.map(|from| start + from..end_of_word(text, start, range.clone())));
+        let trim = |word: Range<usize>| {
+            let start = word.start + leading(&text[word.clone()]);
+            trim_end(text, start..word.end, ENCLOSING)
+        };
+        let trimmed: Vec<Range<usize>> = ranges.into_iter().map(trim).collect();
+        let words: Vec<&[u8]> = trimmed.iter().map(|word| &text[word.clone()]).collect();
+        let is_trace =
+            text[start..at].iter().all(|b| b"+#> ".contains(b)) || text[at..].starts_with(b"$ ");
+        let kind = if is_trace { Kind::Trace } else { Kind::Text };
+        for (word, from) in trimmed.iter().zip(hidden_in(&words, kind)) {
+            hidden.extend(from.map(|from| word.start + from..end_of_word(text, word)));
         }
     }
 }
 
 /// Returns the value after the name of a flag in text: `--token 8f2c`, `'--token', '8f2c'`.
 pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
-    if !starts_with_dash(&text[flag.clone()]) || name::is_switch(&text[flag.clone()]) {
+    let name = &text[flag.clone()];
+    if !starts_with_dash(name) || name::is_switch(name) {
         return None;
     }
-    let closed = text[flag.end..].iter().take_while(|b| ENCLOSING.contains(b)).count();
-    let start = flag.end + closed;
-    let blanks = text[start..].iter().take_while(|b| b" \t\r\n\\".contains(b)).count();
-    let word = start + blanks;
-    let length = text[word..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
-    if blanks == 0 || length == 0 {
+    let closed = skip(text, flag.end, ENCLOSING);
+    let start = skip(text, closed, b" \t\r\n\\");
+    let end = start + text[start..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
+    if start == closed || end == start {
         return None;
     }
+    let sensitivity = name::sensitivity(name);
     // `--auth-user-pass <(printf …)`
-    if text[word..].starts_with(b"<(")
-        && name::sensitivity(&text[flag.clone()]) == Sensitivity::Secret
-    {
-        let near = &text[word..text.len().min(word + MAX_QUOTED)];
-        return memchr::memchr2(b')', b'\n', near).map(|end| word + 2..word + end);
+    if text[start..].starts_with(b"<(") && sensitivity == Sensitivity::Secret {
+        let end = memchr::memchr2(b')', b'\n', near(text, start, MAX_QUOTED));
+        return end.map(|end| start + 2..start + end);
     }
-    let range = word..word + length;
-    let bytes = trim(&text[range.clone()]);
+    let word = trim_end(text, start + leading(&text[start..end])..end, ENCLOSING);
+    let bytes = &text[word.clone()];
     // "Using --password via the CLI is insecure."
     let is_sentence = tool::belongs_to_sentence(bytes)
-        && matches!(&text[range.end..], [b' ', next, ..] if next.is_ascii_alphabetic());
+        && matches!(&text[end..], [b' ', next, ..] if next.is_ascii_alphabetic());
     let hides = !is_flag_like(bytes)
         && !is_sentence
         && !harmless::is_reference(bytes)
-        && value::hides(name::sensitivity(&text[flag.clone()]), bytes);
-    let start = word + leading(&text[range.clone()]);
-    hides.then(|| start..end_of_word(text, start, range))
-}
-
-fn after_named_flag(flag: &[u8], word: &[u8], are_arguments: bool) -> bool {
-    let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
-    let is_flag = starts_with_dash(flag) && flag.iter().all(is_word);
-    // A setting name acts as a flag: `aws configure set aws_secret_access_key …`.
-    let is_setting = are_arguments
-        && flag.iter().any(|b| b"_.".contains(b))
-        && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
-    let takes_word = is_setting || (is_flag && !name::is_switch(flag));
-    // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
-    takes_word && !is_flag_like(word) && value::hides(name::sensitivity(flag), word)
+        && value::hides(sensitivity, bytes);
+    hides.then(|| word.start..end_of_word(text, &word))
 }
 
 /// Returns true if the word begins with a hyphen, or with a dash inserted by a word processor, as in `–token`.
 fn starts_with_dash(word: &[u8]) -> bool {
-    let is_typeset = || {
-        let first = word.utf8_chunks().next()?.valid().chars().next()?;
-        matches!(first, '\u{2010}'..='\u{2015}' | '\u{2212}').then_some(())
-    };
-    word.starts_with(b"-") || is_typeset().is_some()
+    // U+2010 to U+2015, and the minus sign
+    matches!(word, [b'-', ..] | [0xe2, 0x80, 0x90..=0x95, ..] | [0xe2, 0x88, 0x92, ..])
 }
 
 fn is_flag_like(word: &[u8]) -> bool {
@@ -369,47 +345,35 @@ fn base_name(word: &[u8]) -> &[u8] {
 fn words(text: &[u8], start: usize) -> Vec<Range<usize>> {
     let mut words = Vec::new();
     let mut at = start;
-    while at < text.len() && words.len() < MAX_WORDS {
-        match text[at] {
-            b'\n' => break,
-            b'\\' if text.get(at + 1) == Some(&b'\n') => at += 2,
-            b if b.is_ascii_whitespace() => at += 1,
-            _ => {
-                let length = text[at..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
-                words.push(at..at + length);
-                at += length;
-            }
+    while at < text.len() && words.len() < MAX_WORDS && text[at] != b'\n' {
+        let length = text[at..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
+        if text[at..].starts_with(b"\\\n") {
+            at += 2;
+        } else if length == 0 {
+            at += 1;
+        } else {
+            words.push(at..at + length);
+            at += length;
         }
     }
     words
 }
 
-/// Quotes and brackets that may enclose a word: `["--token",` is the flag `--token`.
-const ENCLOSING: &[u8] = b"\"'`[](),";
-
 /// Returns the length of what is before the word itself. An audit log numbers the words: `a0="mysql" a1="-p…"`.
 fn leading(word: &[u8]) -> usize {
     let number = word.iter().skip(1).take_while(|b| b.is_ascii_digit()).count();
     let is_record = number > 0 && word.starts_with(b"a") && word[1 + number..].starts_with(b"=\"");
-    let from = if is_record { number + 2 } else { 0 };
-    from + word[from..].iter().take_while(|b| ENCLOSING.contains(b)).count()
+    skip(word, if is_record { number + 2 } else { 0 }, ENCLOSING)
 }
 
-fn trim(word: &[u8]) -> &[u8] {
-    let trailing = word.iter().rev().take_while(|b| ENCLOSING.contains(b)).count();
-    let start = leading(word).min(word.len() - trailing);
-    &word[start..word.len() - trailing]
-}
-
-/// Returns the end of a word. A quoted value extends to its closing quote, including whitespace.
-fn end_of_word(text: &[u8], start: usize, word: Range<usize>) -> usize {
-    let quote = start.checked_sub(1).map(|at| text[at]).filter(|b| b"\"'`".contains(b));
-    let near = &text[start..text.len().min(start + MAX_QUOTED)];
-    let end = match quote {
-        Some(quote) if start > word.start => memchr::memchr(quote, near)
-            .or_else(|| memchr::memchr(b'\n', near))
-            .map_or(start + near.len(), |n| start + n),
-        _ => word.start + leading(&text[word.clone()]) + trim(&text[word]).len(),
-    };
-    end.max(start)
+/// Returns the end of a word without quotes. A quoted value extends to its closing quote, including whitespace.
+fn end_of_word(text: &[u8], word: &Range<usize>) -> usize {
+    match word.start.checked_sub(1).map(|at| text[at]) {
+        Some(quote @ (b'"' | b'\'' | b'`')) => {
+            let near = near(text, word.start, MAX_QUOTED);
+            let end = memchr::memchr(quote, near).or_else(|| memchr::memchr(b'\n', near));
+            word.start + end.unwrap_or(near.len())
+        }
+        _ => word.end,
+    }
 }
