@@ -151,13 +151,13 @@ fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensi
         return Sensitivity::Secret;
     }
     match (alone, with_words) {
+        _ if harmless::is_public_key(text, name) => Sensitivity::Plain,
         _ if is_query && matches!(word, b"code" | b"t" | b"key") => Sensitivity::Doubtful,
         (Sensitivity::Doubtful, Sensitivity::Plain)
             if phrase.start < name.start && name::is_public_key(&text[phrase.clone()]) =>
         {
             Sensitivity::Plain
         }
-        (Sensitivity::Doubtful, _) if harmless::is_cache_key(text, name) => Sensitivity::Plain,
         (Sensitivity::Secret, with_words)
             if matches!(word, b"token" | b"pass" | b"secret" | b"Secret") =>
         {
@@ -218,11 +218,18 @@ fn linked_value(
         Link::Cell => value::is_predicate(bare),
         Link::Sign => {
             (is_line && harmless::are_settings(bare))
+                // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
+                || bare.starts_with(b"{\"type")
+                || (bare.starts_with(b"(") && !bare.contains(&b')'))
                 || (!is_quoted
                     && (prose::is_sentence(text, name, &value, between)
                         || is_next_field(text, name, bare, between)))
         }
-        Link::Markup => false,
+        // `'--password <PASSWORD>' requires a value`
+        Link::Markup => {
+            text.get(value.start).is_some_and(|b| b" \"'])".contains(b))
+                && !text[value.end..].starts_with(b"</")
+        }
     };
     // `?key=…` in a URL is the key of an API.
     let is_query = sensitivity == Sensitivity::Doubtful
@@ -242,6 +249,11 @@ fn is_same(name: &[u8], value: &[u8]) -> bool {
     let (names, values) = (name::words(name), name::words(value));
     let is_label = |b: &u8| b.is_ascii_lowercase() || *b == b'-';
     (names.ends_with(&values) && values.concat().len() + values.len() > value.len())
+        // A type: `secret: SecretString`
+        || (values.len() > 1
+            && values.first() == names.last()
+            && value[0].is_ascii_uppercase()
+            && value.iter().all(u8::is_ascii_alphabetic))
         || (names.last().is_some_and(|last| last == "secret")
             && value.iter().all(is_label)
             && values.len() > 1
@@ -252,9 +264,9 @@ fn is_same(name: &[u8], value: &[u8]) -> bool {
 fn is_next_field(text: &[u8], name: &Range<usize>, value: &[u8], between: &[u8]) -> bool {
     let length = value.iter().take_while(|b| b.is_ascii_alphabetic()).count();
     between == b": "
-        && value.first().is_some_and(u8::is_ascii_uppercase)
+        && length > 0
         && value.get(length) == Some(&b':')
-        && text[line_start(text, name.start)..name.start].contains(&b'{')
+        && text[line_start(text, name.start)..name.start].iter().any(|b| b"{[".contains(b))
 }
 
 /// Returns true for headers and other names whose value has several words: `Authorization: Basic YW5h…`, `Cookie: a=b;
@@ -397,8 +409,7 @@ fn inserted(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Optio
 fn called(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Option<Range<usize>> {
     const CALLS: &[&str] =
         &["::new(", "::from(", ".new(", ".create(", "]::new(", "->__construct(", "->connect("];
-    const READERS: &str =
-        "check create decode delete fetch find get has is list load lookup read require validate";
+    const READERS: &str = "ask check create decode delete fetch find get getpass has is list load lookup prompt read require validate";
     let function = &text[name.clone()];
     let rest = near(text, name.end, MAX_LINE);
     let open = match rest {
@@ -474,7 +485,8 @@ fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
     let close = match rest {
         [b'(', ..] => b')',
         [b'[', ..] => b']',
-        [b'{', b'\'' | b'"', ..] => b'}',
+        // `{"type": "string"}` is a schema.
+        [b'{', b'\'' | b'"', key @ ..] if !key.starts_with(b"type") => b'}',
         _ => return None,
     };
     let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;

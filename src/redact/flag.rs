@@ -133,13 +133,13 @@ impl<'a> Before<'a> {
         // A setting name acts as a flag: `aws configure set aws_secret_access_key …`, but `-e HF_TOKEN` passes a
         // variable on.
         let is_setting = self.kind != Kind::Text
-            && !matches!(self.second_last, b"-e" | b"--env" | b"-x" | b"unset")
+            && !matches!(self.second_last, b"-e" | b"--env" | b"-u" | b"-x" | b"unset")
             && !self.takes_words
             && flag.iter().any(|b| b"_.".contains(b))
             && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
         // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
         let is_prompt = (self.names_mysql && flag == b"--password")
-            || (self.reads_secrets && flag == b"--secret");
+            || ((self.reads_secrets || self.names_other_flags) && flag == b"--secret");
         // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
         (is_flag || is_setting)
             && !is_flag_like(word)
@@ -182,7 +182,8 @@ impl<'a> Before<'a> {
         let name = name.strip_suffix(b"=").unwrap_or(name);
         let is_set = is_one_of(self.second_last, "set --arg --set")
             || (self.kind != Kind::Text
-                && (self.last.ends_with(b"=") || name.starts_with(b"pass")));
+                && (self.last.ends_with(b"=")
+                    || (name.starts_with(b"pass") && !is_flag_like(self.second_last))));
         // `getent passwd ana` names a database, and `pass show` is a program.
         let is_program = name == b"passwd" || self.second_last.is_empty();
         (is_value || is_set)

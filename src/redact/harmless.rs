@@ -26,7 +26,7 @@ const KINDS: &str = "APIKEY ARG BLOB BOOLEAN BYTEA CHAR FILE IDENT INTEGER KEY N
 /// Beginnings of references to a secret in another place.
 #[rustfmt::skip]
 const REFERENCES: &[&str] = &[
-    "!GetAtt ", "!ImportValue ", "!Ref ", "!Sub ", "$env:", "arn:aws:", "aws-ssm:", "awssm:", "conjur:", "data.vault",
+    "!GetAtt ", "!ImportValue ", "!Ref ", "!Sub ", "!vault", "$env:", "arn:aws:", "aws-ssm:", "awssm:", "conjur:", "data.vault",
     "ENV[", "env.", "env:", "file:", "Fn::", "gcp-sm:", "gcpsm:", "id=", "import.meta.env", "keyring:", "lookup(",
     "op://", "process.env", "projects/", "pass:env", "ref+", "secret://", "secretref:", "ssm:", "sops:", "var.", "vault:",
 ];
@@ -94,9 +94,13 @@ pub fn is_variable_name(value: &[u8]) -> bool {
 }
 
 /// Returns true for arguments that refer to a secret: `--secret id=hf,src=/run/hf`, `--token env:HF_TOKEN`, `--token
-/// <your token>`.
+/// $HF_TOKEN`, `--token <your token>`.
 pub fn is_reference_to_secret(word: &[u8]) -> bool {
-    REFERENCES.iter().any(|reference| word.starts_with(reference.as_bytes()))
+    let name = word.strip_prefix(b"$").unwrap_or(word);
+    let name = name.strip_prefix(b"{").and_then(|name| name.strip_suffix(b"}")).unwrap_or(name);
+    let is_variable = is_variable_name(name) && name::sensitivity(name) != Sensitivity::Plain;
+    is_variable
+        || REFERENCES.iter().any(|reference| word.starts_with(reference.as_bytes()))
         || matches!(word, [b'<', name @ .., b'>'] if name.iter().all(|b| b.is_ascii_alphabetic() || b" _-/|".contains(b)))
 }
 
@@ -153,7 +157,9 @@ pub fn is_expression(value: &[u8]) -> bool {
     /// The verbs of commands of PowerShell.
     const VERBS: &str = "ConvertFrom ConvertTo Get Import Invoke Join New Read Select";
     let verb = value.split(|b| *b == b'-').next().unwrap_or_default();
-    if verb.len() < value.len() && VERBS.split(' ').any(|known| known.as_bytes() == verb) {
+    let is_command =
+        verb.len() < value.len() && VERBS.split(' ').any(|known| known.as_bytes() == verb);
+    if is_command || is_one_of(value, "await lambda new not") {
         return true;
     }
     let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.".contains(b);
@@ -221,10 +227,11 @@ fn label(text: &[u8], at: usize) -> &[u8] {
     memchr::memrchr(b'\n', before).map_or(before, |n| &before[n + 1..])
 }
 
-/// Returns true for the key of a cache: `cache hit for key`, `cache_key`.
-pub fn is_cache_key(text: &[u8], name: &Range<usize>) -> bool {
+/// Returns true for the key of a cache, and for one that a kernel loads: `cache hit for key`, `cache_key`.
+pub fn is_public_key(text: &[u8], name: &Range<usize>) -> bool {
     let label = label(text, name.end).to_ascii_lowercase();
-    label.ends_with(b"key") && memchr::memmem::find(&label, b"cache").is_some()
+    let has = |word: &&str| memchr::memmem::find(&label, word.as_bytes()).is_some();
+    label.ends_with(b"key") && ["asymmetric", "cache", "cert ", "kernel"].iter().any(has)
 }
 
 /// Returns true for a cookie that holds only settings: `theme=dark; Path=/`.
@@ -244,9 +251,10 @@ pub fn is_file(value: &[u8]) -> bool {
         value.iter().take_while(|b| b.is_ascii_alphanumeric() || b"/._-~".contains(b)).count();
     let path = &value[..length];
     let is_rooted = ["/", "~/", "./", "../"].iter().any(|root| path.starts_with(root.as_bytes()));
+    let is_deep = !path.starts_with(b"/") || path.iter().filter(|b| **b == b'/').count() > 1;
     is_rooted
+        && is_deep
         && length >= MIN_PATH
-        && path.iter().filter(|b| **b == b'/').count() > 1
         && value.get(length).is_none_or(|b| b",;: ".contains(b))
         && path
             .split(|b| *b == b'/')

@@ -25,7 +25,7 @@ const SECRET_ENDINGS: &str = "addmask authanswer authorization bearer communitys
     crumb credential credentials creds identityheader jwt keycontent keymaterial keypass masterauth mnemonic otpseed \
     parole passcommand passw passwd password passwordcommand passwordeval passwords phpsessid psw puk pwd \
     rocommunity rwcommunity secret secretanswer secrets securestring securityanswer seedphrase servercommunity \
-    sessionid snmpcommunity storepass token totpseed userpwd \
+    snmpcommunity storepass token totpseed userpwd \
     adgangskode contrasena contraseña geheimnis hasło heslo jelszó jeton kennwort lozinka lösenord motdepasse \
     palavrapasse parola passord passwort pasahitza salasana senha wachtwoord şifre κωδικός пароль секрет токен סיסמה \
     令牌 口令 密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰";
@@ -60,7 +60,7 @@ const DESCRIPTIONS: &str = "address arn age algorithm bytes class count dir endp
 
 /// Endings of names whose value decides.
 const DOUBTFUL_ENDINGS: &str = "clave clé hmac key keytab pat session sid sig signature ключ";
-const DOUBTFUL_PAIRS: &str = "appid callbackcode devicecode secretid usercode";
+const DOUBTFUL_PAIRS: &str = "appid callbackcode devicecode secretid sessionid usercode";
 
 /// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
 /// cores.

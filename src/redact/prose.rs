@@ -87,12 +87,14 @@ pub fn is_sentence(
     value: &Range<usize>,
     separator: &[u8],
 ) -> bool {
-    let name = &text[skip(text, name.start, b"-")..name.end];
+    let flag = skip(text, name.start, b"-");
+    let is_flag = flag > name.start;
+    let name = &text[flag..name.end];
     let word = &text[value.clone()];
     let goes_on = matches!(text[value.end..], [b' ', next, ..] if next.is_ascii_alphabetic());
     let can_go_on = !is_one_of(name, "pass passphrase passwd password")
         || name::sensitivity(word) == Sensitivity::Secret;
-    name.iter().all(u8::is_ascii_alphabetic)
+    name.iter().all(|b| b.is_ascii_alphabetic() || (is_flag && *b == b'-'))
         && separator.ends_with(b": ")
         && value::is_word(word)
         && (value::is_predicate(word) || (goes_on && can_go_on))
@@ -239,11 +241,11 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
     None
 }
 
-/// Returns false for references, small numbers and other names: `password set from env: PGPASSWORD=…`.
+/// Returns false for references, small numbers and other assignments: `password set from env: PGPASSWORD=…`.
 fn can_be_secret(word: &[u8]) -> bool {
     let is_number = word.len() < 4 && word.iter().all(u8::is_ascii_digit);
-    let equals = memchr::memchr(b'=', word).unwrap_or(0);
-    let names_another = name::sensitivity(&word[..equals]) != Sensitivity::Plain;
+    let name = word.iter().take_while(|b| b.is_ascii_alphabetic() || b"_-".contains(b)).count();
+    let names_another = name > 0 && matches!(word[name..], [b'=', value, ..] if value != b'=');
     !is_number && !names_another && !harmless::is_reference(word)
 }
 
@@ -336,7 +338,7 @@ fn next_word(text: &[u8], from: usize, limit: usize) -> Option<Word> {
     let length = text[start..limit].iter().take_while(|b| !b.is_ascii_whitespace()).count();
     let word = &text[start..start + length];
     let is_label = word.ends_with(b":")
-        || word.ends_with(b"=")
+        || (word.ends_with(b"=") && !matches!(word, b"==" | b"!="))
         || matches!(word, b"->" | b"=>" | b"-" | b"\xe2\x86\x92");
     let trimmed = trim_end(text, start..start + length, b".,;:)]}>\"'`=");
     let end = if trimmed.is_empty() { start + length } else { trimmed.end };

@@ -27,7 +27,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("neo4j-admin", "set-initial-password §"),
     ("rabbitmqctl", "add_user|change_password|set_user_password|authenticate_user * §"),
     ("influx", "-t §; -password §"),
-    ("psql createuser", "-W §"),
+    ("createuser", "-W §"),
     ("ldap kadmin", "-w §; -w§; -s §"),
     // HTTP and mail
     ("curl", "-*u *:§; -*u*:§; -*U*:§; -U *:§; --user *:§; --proxy-user *:§; -E|--cert *:§; -b|--cookie *=§"),
