@@ -306,6 +306,9 @@ pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
     }
     let closed = skip(text, flag.end, ENCLOSING);
     let start = skip(text, closed, b" \t\r\n\\");
+    // The next item of a list in YAML
+    let is_item = text[closed..start].contains(&b'\n') && text[start..].starts_with(b"- ");
+    let start = start + if is_item { 2 } else { 0 };
     let end = start + text[start..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
     if start == closed || end == start {
         return None;

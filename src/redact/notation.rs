@@ -125,30 +125,33 @@ pub fn after_note(text: &[u8], start: usize) -> usize {
 }
 
 /// Returns the length of what may be before a value: the type of a literal or of a setting, and the constructors of debug
-/// output, as in `b'…'`, `!vault …`, `string(9) "…"`, `(len=9) "…"`, `0x5555 "…"`, `Some("…")`, `SecretStr('…')`.
+/// output, as in `b'…'`, `!vault …`, `string(9) "…"`, `(len=9) "…"`, `0x5555 "…"`, `Some("…")`, `new String("…")`.
 pub fn wrapper(value: &[u8]) -> usize {
-    const MAX_NOTE: usize = 24;
-    const CALLS: &[&str] =
-        &["Just(", "Ok(", "Secret(", "SecretStr(", "SecretString(", "Some(", "String(", "string("];
-    let mut at = 0;
-    if value.starts_with(b"!") {
-        let is_kind = |b: &&u8| **b == b'!' || b.is_ascii_alphabetic();
-        let kind = value.iter().take(MAX_NOTE).take_while(is_kind).count();
-        at = if value.get(kind) == Some(&b' ') { kind + 1 } else { 0 };
-    }
+    const MAX_NOTE: usize = 32;
     let note = near(value, 0, MAX_NOTE);
-    if let Some(end) = memchr::memmem::find(note, b" \"") {
-        let is_type = note[..end].ends_with(b")") && note[..end].contains(&b'(');
-        let is_one = !note[..end].contains(&b' ') || note.starts_with(b"(");
-        at = if (is_type || note.starts_with(b"0x")) && is_one { end + 1 } else { at };
+    let name = |from: usize| note[from..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+    let open = note.iter().position(|b| QUOTES.contains(b)).unwrap_or(0);
+    let is_type = note[..open].ends_with(b") ")
+        && (note.starts_with(b"(") || (note[name(0)..].starts_with(b"(") && name(0) > 0));
+    if is_type || (note.starts_with(b"0x") && note[..open].ends_with(b" ")) {
+        return open;
     }
-    while let Some(call) = begins(&value[at..], CALLS).or(begins(&value[at..], &["<<", "&", "@"])) {
-        at += call.len();
+    let tag = skip(note, 0, b"!") + name(skip(note, 0, b"!"));
+    let mut at = match note {
+        [b'!', ..] if note.get(tag) == Some(&b' ') => tag + 1,
+        _ => begins(note, &["new ", "<<", "&", "@"]).map_or(0, str::len),
+    };
+    while note.get(at).is_some_and(u8::is_ascii_uppercase) || note[at..].starts_with(b"string(") {
+        let end = at + name(at);
+        if note.get(end) != Some(&b'(') {
+            break;
+        }
+        at = end + 1;
     }
     match &value[at..] {
         [b'b' | b'r' | b'f' | b'u' | b'L', b'"' | b'\'', ..] => at + 1,
         [b'"' | b'\'' | b'`', ..] => at,
-        _ if at > 1 => at,
+        _ if at > 1 && at != "new ".len() => at,
         _ => 0,
     }
 }

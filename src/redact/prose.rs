@@ -203,7 +203,9 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         let is_after_verb = is_one_of(last, VERBS) || last == b"BY";
         let is_filler = is_one_of(last, OPENERS);
         let is_last = text[word.range.end..].first().is_none_or(|b| b"\n\r.,;!)".contains(b));
-        let is_secret = if is_after_label || (is_after_verb && word.is_quoted) {
+        // `password 7 …` in the configuration of a router
+        let is_after_kind = n == 1 && matches!(last, [digit] if digit.is_ascii_digit());
+        let is_secret = if is_after_label || is_after_kind || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
                 && (kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)
         } else if is_after_verb {
@@ -225,7 +227,6 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         if (is_secret || groups > 0) && can_be_secret(bytes) {
             return Some(word.range.start..word.range.end.max(word.range.start + groups));
         }
-        // `password 7 …` in the configuration of a router
         let is_kind = n == 0 && matches!(bytes, [digit] if digit.is_ascii_digit());
         // `passphrase for key '/home/ana/key':`
         let belongs = (word.is_label && word.is_quoted)
@@ -283,7 +284,8 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
         let words = || bytes.split(|b| *b == b' ');
         is_password
             && words().count() <= 6
-            && words().all(|word| word.len() > 2 && !value::is_predicate(word))
+            && words().all(|word| word.len() > 2)
+            && words().filter(|word| value::is_predicate(word)).count() * 2 < words().count()
     } else if word.is_quoted {
         value::is_likely_secret(bytes)
             || ((is_compound || is_password) && bytes.len() > 3)
