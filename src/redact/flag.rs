@@ -26,7 +26,14 @@ pub enum Kind {
 /// Returns, for each word, the start of the part to hide, if any.
 pub fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
     let mut hidden = vec![None; words.len()];
-    let mut before = Before::new(kind, words);
+    let mut before = Before {
+        kind,
+        all: &words[..words.len().min(MAX_WORDS)],
+        last: b"",
+        second_last: b"",
+        has_user: false,
+        is_about_secrets: false,
+    };
     for (n, word) in words.iter().enumerate() {
         let rest = &words[n + 1..words.len().min(n + 1 + MAX_WORDS)];
         for (at, start) in tool::secrets(base_name(word), rest) {
@@ -42,54 +49,41 @@ pub fn hidden_in(words: &[&[u8]], kind: Kind) -> Vec<Option<usize>> {
     hidden
 }
 
-/// The words before a word of a command line, and programs in it whose arguments look like secrets but are something
-/// else.
+/// Programs with version control, in whose arguments random words are commits.
+const VCS: &str = "git gh glab hg jj svn gpg gpg2 apt-key";
+/// Programs whose arguments are patterns or the names of packages, such as `pass`.
+const SEARCHES: &str = "ack apt apt-get apk brew dnf grep pacman pip rg yum zypper";
+/// Programs of which `-p` is a database, a partition or a port, and `-u` no user.
+const OTHER_FLAGS: &str =
+    "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
+const MYSQL: &str = "mysql mysqladmin mysqldump mariadb";
+/// Programs of which `/p:` sets a property.
+const MSBUILD: &str = "dotnet msbuild xbuild";
+
+/// The words before a word of a command line.
 struct Before<'a> {
     kind: Kind,
+    all: &'a [&'a [u8]],
     last: &'a [u8],
     second_last: &'a [u8],
     /// True after `-u ana`.
     has_user: bool,
     /// True after a word about secrets: `login`, `changepassword`, `--with-api-key`.
     is_about_secrets: bool,
-    /// Keys of Weights & Biases look like commits.
-    names_wandb: bool,
-    names_mysql: bool,
-    names_vcs: bool,
-    /// Arguments are patterns or the names of packages, such as `pass`.
-    takes_words: bool,
-    /// Arguments are names of secrets, as in `kubectl get secret db`.
-    reads_secrets: bool,
-    /// `/p:` sets a property.
-    names_msbuild: bool,
-    /// `-p` is a database, a partition or a port, and `-u` no user.
-    names_other_flags: bool,
 }
 
 impl<'a> Before<'a> {
-    fn new(kind: Kind, words: &[&[u8]]) -> Self {
-        let names = |programs| words.iter().any(|word| is_one_of(base_name(word), programs));
-        // `access`, `get-login-password`, and not `--get`
-        let is_verb = |word: &&[u8]| {
+    /// Returns true if the command line contains one of some programs.
+    fn names(&self, programs: &str) -> bool {
+        self.all.iter().any(|word| is_one_of(base_name(word), programs))
+    }
+
+    /// Returns true if arguments are names of secrets: after `access` and `get-login-password`, but not after `--get`.
+    fn reads_secrets(&self) -> bool {
+        self.all.iter().any(|word| {
             let verb = base_name(word).split(|b| *b == b'-').next().unwrap_or_default();
             is_one_of(verb, "access delete describe get list ls remove rm show")
-        };
-        let others =
-            "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
-        Self {
-            kind,
-            last: b"",
-            second_last: b"",
-            has_user: false,
-            is_about_secrets: false,
-            names_wandb: names("wandb"),
-            names_mysql: names("mysql mysqladmin mysqldump mariadb"),
-            names_vcs: names("git gh glab hg jj svn gpg gpg2 apt-key"),
-            takes_words: names("apt apt-get apk brew dnf grep pacman pip rg yum zypper"),
-            reads_secrets: words.iter().any(is_verb),
-            names_msbuild: names("dotnet msbuild xbuild"),
-            names_other_flags: names(others),
-        }
+        })
     }
 
     fn pass(&mut self, word: &'a [u8]) {
@@ -107,9 +101,9 @@ impl<'a> Before<'a> {
     fn hidden_from(&self, word: &[u8]) -> Option<usize> {
         let is_named = self.is_named(word);
         let assigned = context::value_of_argument(word).filter(|value| {
-            let is_name = self.reads_secrets && word.starts_with(b"--secret=");
+            let is_name = self.reads_secrets() && word.starts_with(b"--secret=");
             self.kind == Kind::Arguments
-                && !self.takes_words
+                && !self.names(SEARCHES)
                 && (!is_name || value::is_credential(&word[*value..]))
         });
         let is_whole = (is_named && !harmless::is_reference_to_secret(word))
@@ -117,7 +111,7 @@ impl<'a> Before<'a> {
             || self.is_setting(word)
             || self.is_random(word);
         after_slash_flag(word)
-            .filter(|_| !self.names_msbuild)
+            .filter(|_| !self.names(MSBUILD))
             .or(assigned)
             .or_else(|| self.login_start(word))
             .filter(|_| !is_named)
@@ -134,17 +128,19 @@ impl<'a> Before<'a> {
         // variable on.
         let is_setting = self.kind != Kind::Text
             && !matches!(self.second_last, b"-e" | b"--env" | b"-u" | b"-x" | b"unset")
-            && !self.takes_words
             && flag.iter().any(|b| b"_.".contains(b))
             && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
         // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
-        let is_prompt = (self.names_mysql && flag == b"--password")
-            || ((self.reads_secrets || self.names_other_flags) && flag == b"--secret");
+        let is_prompt = || {
+            (self.names(MYSQL) && flag == b"--password")
+                || ((self.reads_secrets() || self.names(OTHER_FLAGS)) && flag == b"--secret")
+        };
         // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
         (is_flag || is_setting)
             && !is_flag_like(word)
             && value::hides(name::sensitivity(flag), word)
-            && (!is_prompt || value::is_credential(word))
+            && (is_flag || !self.names(SEARCHES))
+            && (value::is_credential(word) || !is_prompt())
     }
 
     /// Returns the start of the password in `-u ana:…` and of that in `-p=…`.
@@ -161,7 +157,7 @@ impl<'a> Before<'a> {
             return (colon > from + 1 && value::is_credential(&word[colon..])).then_some(colon);
         }
         let is_attached = matches!(word, [b'-', b'p' | b'P', b'=' | b':', ..]);
-        let takes_login = self.has_user && !self.names_other_flags;
+        let takes_login = self.has_user && !self.names(OTHER_FLAGS);
         (is_attached && takes_login && !is_number_or_path(&word[3..])).then_some(3)
     }
 
@@ -169,7 +165,7 @@ impl<'a> Before<'a> {
     fn is_password(&self, word: &[u8]) -> bool {
         matches!(self.last, b"-p" | b"-P" | b"-w" | b"-W" | b"-pw")
             && (self.has_user || self.is_about_secrets)
-            && !self.names_other_flags
+            && !self.names(OTHER_FLAGS)
             && !is_flag_like(word)
             && !is_number_or_path(word)
     }
@@ -187,7 +183,6 @@ impl<'a> Before<'a> {
         // `getent passwd ana` names a database, and `pass show` is a program.
         let is_program = name == b"passwd" || self.second_last.is_empty();
         (is_value || is_set)
-            && !self.takes_words
             && !word.starts_with(b"/")
             && (is_value || !is_program || value::is_credential(word))
             && !starts_with_dash(name)
@@ -195,6 +190,7 @@ impl<'a> Before<'a> {
             && name::sensitivity(name) == Sensitivity::Secret
             && !value::is_predicate(word)
             && value::hides(Sensitivity::Secret, word)
+            && !self.names(SEARCHES)
     }
 
     /// Returns the start of a word, or of the value in `name=value`, that can be a password or a token, in a command line
@@ -210,13 +206,13 @@ impl<'a> Before<'a> {
         let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._@-".contains(b);
         let is_address = || value.iter().skip(2).any(|b| *b == b'@') && value.iter().all(is_part);
         let is_credential = self.is_about_secrets
-            && !self.reads_secrets
             && !harmless::is_reference_to_secret(word)
             && !word.starts_with(b"--from-file=")
             && !is_flag_like(value)
             && (value::is_credential(value) || value::looks_secret(value))
             && !value.contains(&b'/')
-            && !is_address();
+            && !is_address()
+            && !self.reads_secrets();
         is_credential.then_some(value_at)
     }
 
@@ -227,18 +223,18 @@ impl<'a> Before<'a> {
         const HASHES: [usize; 3] = [32, 40, 64];
         if value::is_hex_key(word) {
             return !name::names_revision(self.last)
-                && (self.names_wandb
+                && (self.names("wandb")
                     || name::sensitivity(self.last) != Sensitivity::Plain
-                    || (self.kind == Kind::Arguments && !self.names_vcs));
+                    || (self.kind == Kind::Arguments && !self.names(VCS)));
         }
         let is_short_flag = matches!(self.last, [b'-', letter] if letter.is_ascii_alphabetic());
         let is_hash = word.iter().all(u8::is_ascii_hexdigit) && HASHES.contains(&word.len());
         let is_secret = || value::is_strong(word) || (value::looks_secret(word) && !is_hash);
         self.kind != Kind::Text
-            && !self.names_vcs
             && !word.iter().any(|b| b"/.=:,".contains(b))
             && (value::is_random(word) || (is_short_flag && is_secret()))
             && !harmless::is_public(word, &(0..word.len()))
+            && !self.names(VCS)
     }
 }
 

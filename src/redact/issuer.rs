@@ -5,64 +5,44 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// Token formats that differ only in their prefix.
-struct Formats {
-    prefixes: &'static [&'static str],
-    /// A token must contain a run of letters and digits of at least this length after the prefix.
-    min_run: usize,
-    /// Other characters allowed in the token.
-    also: &'static [u8],
-}
+use super::notation::{near, trim_end};
 
-const fn formats(prefixes: &'static [&'static str], min_run: usize, also: &'static str) -> Formats {
-    Formats { prefixes, min_run, also: also.as_bytes() }
-}
-
-/// Token formats as their issuers document them. The order within a row is that of the alphabet.
+/// Token formats as their issuers document them: prefixes, the minimum length of a run of letters and digits after the
+/// prefix, and other characters of the token. The order within a row is that of the alphabet.
 #[rustfmt::skip]
-const FORMATS: &[Formats] = &[
-    // Letters and digits only: Alibaba Cloud, AWS, Clojars, EasyPost, GitHub, Groq, Grafana, Hugging Face, Linear, npm,
-    // Prefect, RubyGems, Shopify, Stripe, Volcengine and others.
-    formats(&[
-        "A3T", "ABIA", "ABSK", "ACCA", "AKIA", "AKID", "AKLT", "ASIA", "CLOJARS_", "EZAK", "EZTK", "GR1348941", "LTAI", "ZXlK", "api_org_", "doo_v1_",
-        "dop_v1_", "dor_v1_", "duffel_live_", "duffel_test_", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "glc_",
-        "gsk_", "hf_", "lin_api_", "lin_oauth_", "nvapi-", "npm_", "ntn_", "phc_", "phx_", "pnb_", "pnu_",
-        "r8_", "rdme_", "rk_live_", "rk_test_", "rubygems_", "sbp_", "shippo_live_", "shippo_test_", "shpat_",
-        "shpca_", "shppa_", "shpss_", "rk_prod_", "sk_live_", "sk_prod_", "sk_test_", "sm_pat_", "sm_sat_", "sqa_", "sqp_", "squ_", "tfp_", "tgp_v1_", "whsec_",
-        "zpka_",
-    ], 16, ""),
-    formats(&["HRKU-", "NRAK-", "NRII-", "NRJS-", "NRRA-", "PMAK-", "PMAT-", "pul-", "dapi"], 20, "-"),
-    formats(&["AGE-SECRET-KEY-1", "AKCp", "API-", "EAA", "cmVmd", "fc-", "fw_", "key-", "secret_"], 20, ""),
-    formats(&["SK"], 32, ""),
-    // Airtable, Apify, Contentful, Dropbox, E2B, Honeycomb, Mollie, Netlify, NuGet, Razorpay, Render, RunPod, Scaleway, Twitch
-    formats(&[
-        "ALTAK", "CFPAT-", "SCW", "apify_api_", "e2b_", "hcaik_", "hcbik_", "hcxik_", "nfp_", "oauth:", "rnd_", "rpa_",
-        "rzp_live_", "rzp_test_",
-    ], 14, "-_"),
-    formats(&["oy2", "pat", "sl.", "test_"], 30, ".-_"),
+const FORMATS: &[(&str, usize, &str)] = &[
+    // Letters and digits only: Alibaba Cloud, AWS, Clojars, EasyPost, GitHub, Groq, Grafana, Hugging Face, Linear,
+    // npm, Prefect, RubyGems, Shopify, Stripe, Volcengine and others.
+    ("A3T ABIA ABSK ACCA AKIA AKID AKLT ASIA CLOJARS_ EZAK EZTK GR1348941 LTAI ZXlK api_org_ doo_v1_ dop_v1_ \
+      dor_v1_ duffel_live_ duffel_test_ ghp_ gho_ ghr_ ghs_ ghu_ glc_ gsk_ hf_ lin_api_ lin_oauth_ nvapi- npm_ \
+      ntn_ phc_ phx_ pnb_ pnu_ r8_ rdme_ rk_live_ rk_test_ rubygems_ sbp_ shippo_live_ shippo_test_ shpat_ shpca_ \
+      shppa_ shpss_ rk_prod_ sk_live_ sk_prod_ sk_test_ sm_pat_ sm_sat_ sqa_ sqp_ squ_ tfp_ tgp_v1_ whsec_ zpka_", 16, ""),
+    ("HRKU- NRAK- NRII- NRJS- NRRA- PMAK- PMAT- pul- dapi", 20, "-"),
+    ("AGE-SECRET-KEY-1 AKCp API- EAA cmVmd fc- fw_ key- secret_", 20, ""),
+    ("SK", 32, ""),
+    // Airtable, Apify, Contentful, Dropbox, E2B, Honeycomb, Mollie, Netlify, NuGet, Razorpay, Render, RunPod,
+    // Scaleway, Twitch
+    ("ALTAK CFPAT- SCW apify_api_ e2b_ hcaik_ hcbik_ hcxik_ nfp_ oauth: rnd_ rpa_ rzp_live_ rzp_test_", 14, "-_"),
+    ("oy2 pat sl. test_", 30, ".-_"),
     // Braintree, stream keys of Twitch
-    formats(&["access_token$production$", "access_token$sandbox$", "live_"], 16, "$_"),
+    ("access_token$production$ access_token$sandbox$ live_", 16, "$_"),
     // Notifications of ServerChan
-    formats(&["SCT", "sctp"], 24, ""),
-    formats(&["pat.", "sat."], 20, "-_."),
-    formats(&["sk-lf-"], 12, "-"),
-    formats(&["s.", "b."], 24, ""),
+    ("SCT sctp", 24, ""),
+    ("pat. sat.", 20, "-_."),
+    ("sk-lf-", 12, "-"),
+    ("s. b.", 24, ""),
     // With separators: Anthropic, Atlassian, Cerebras, Cohere, DeepSeek, Docker, GitLab, Google, HashiCorp, LangSmith,
     // NVIDIA, OpenAI, Perplexity, PlanetScale, PyPI, SendGrid, Sentry, Slack, Square, Tailscale, xAI and others.
-    formats(&[
-        "1//0", "AIza", "AQVN", "ATATT3", "ATBB", "ATCTT3", "ATOA", "ATTA", "CCIPAT_", "EAAA", "FLWSECK-",
-        "FLWSECK_TEST-", "GOCSPX-", "PRIVATE-AKV", "SG.", "access-production-", "access-sandbox-", "bedrock-api-key-", "bkua_", "csk-",
-        "dckr_oat_", "dckr_pat_", "dnkey-", "dp.audit.", "dp.ct.", "dp.pt.", "dp.scim.", "dp.st.", "dt0c01.",
-        "eyJ", "figd_", "figo_", "fio-u-", "fm1a_", "fm1r_", "fm2_", "fo1_", "glagent-", "glcbt-", "gldt-", "glffct-", "glft-",
-        "glimt-", "gloas-", "glpat-", "glptt-", "glrt-", "glsa_", "glsoat-", "hvb.", "hvr.", "hvs.", "ico-", "jina_",
-        "lsv2_pt_", "lsv2_sk_", "mlsn.", "napi_", "nvapi-", "ops_", "pat-na1-", "pcsk_", "polar_oat_", "pplx-",
-        "pscale_oauth_", "pscale_pw_", "pscale_tkn_", "pypi-", "re_", "s-s4t2ud-", "sb_secret_", "secret-live-",
-        "sgp_", "sha256~", "sk-", "sm_aat_", "sntrys_", "sntryu_", "sq0atp-", "sq0csp-", "tk-us-", "tskey-", "tvly-", "vercel_blob_rw_",
-        "wandb_v1_", "xai-", "xkeysib-", "xsmtpsib-", "y0_", "ya29.", "github_pat_",
-    ], 16, "-_.="),
-    formats(&["xapp-", "xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xwfp-"], 10, "-_.%"),
+    ("1//0 AIza AQVN ATATT3 ATBB ATCTT3 ATOA ATTA CCIPAT_ EAAA FLWSECK- FLWSECK_TEST- GOCSPX- PRIVATE-AKV SG. \
+      access-production- access-sandbox- bedrock-api-key- bkua_ csk- dckr_oat_ dckr_pat_ dnkey- dp.audit. dp.ct. \
+      dp.pt. dp.scim. dp.st. dt0c01. eyJ figd_ figo_ fio-u- fm1a_ fm1r_ fm2_ fo1_ glagent- glcbt- gldt- glffct- \
+      glft- glimt- gloas- glpat- glptt- glrt- glsa_ glsoat- hvb. hvr. hvs. ico- jina_ lsv2_pt_ lsv2_sk_ mlsn. \
+      napi_ nvapi- ops_ pat-na1- pcsk_ polar_oat_ pplx- pscale_oauth_ pscale_pw_ pscale_tkn_ pypi- re_ s-s4t2ud- \
+      sb_secret_ secret-live- sgp_ sha256~ sk- sm_aat_ sntrys_ sntryu_ sq0atp- sq0csp- tk-us- tskey- tvly- \
+      vercel_blob_rw_ wandb_v1_ xai- xkeysib- xsmtpsib- y0_ ya29. github_pat_", 16, "-_.="),
+    ("xapp- xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xwfp-", 10, "-_.%"),
     // Hashes of passwords.
-    formats(&["$1$", "$2a$", "$2b$", "$2y$", "$5$", "$6$", "$7$", "$apr1$", "$argon2", "$pbkdf2", "$scrypt$", "$y$", "{SHA}", "{SSHA}"], 8, "$./=,+_-"),
+    ("$1$ $2a$ $2b$ $2y$ $5$ $6$ $7$ $apr1$ $argon2 $pbkdf2 $scrypt$ $y$ {SHA} {SSHA}", 8, "$./=,+_-"),
 ];
 
 /// Maximum number of bytes to search after a prefix for a run of letters and digits. Without a limit, hostile text
@@ -76,14 +56,15 @@ struct Prefixes {
 }
 
 static PREFIXES: LazyLock<Prefixes> = LazyLock::new(|| {
-    let rows = || FORMATS.iter().enumerate();
-    let prefixes = rows().flat_map(|(_, formats)| formats.prefixes);
+    let rows = || {
+        let rows = FORMATS.iter().enumerate();
+        rows.flat_map(|(n, (prefixes, ..))| prefixes.split(' ').map(move |prefix| (n, prefix)))
+    };
     let automaton = AhoCorasick::builder()
         .match_kind(MatchKind::LeftmostLongest)
-        .build(prefixes)
+        .build(rows().map(|(_, prefix)| prefix))
         .expect("valid prefixes");
-    let rows = rows().flat_map(|(n, formats)| formats.prefixes.iter().map(move |_| n)).collect();
-    Prefixes { automaton, rows }
+    Prefixes { automaton, rows: rows().map(|(n, _)| n).collect() }
 });
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -94,26 +75,23 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         if found.start() < done || !begins {
             continue;
         }
-        let formats = &FORMATS[PREFIXES.rows[found.pattern().as_usize()]];
-        if let Some(length) = formats.length(&text[found.end()..]) {
+        let (_, min_run, also) = FORMATS[PREFIXES.rows[found.pattern().as_usize()]];
+        if let Some(length) = token_length(&text[found.end()..], min_run, also.as_bytes()) {
             done = found.end() + length;
             hidden.push(found.start()..done);
         }
     }
 }
 
-impl Formats {
-    /// Returns the length of the token after its prefix, or `None` if it is not a token: `sk-learn-pipeline`.
-    fn length(&self, rest: &[u8]) -> Option<usize> {
-        let allows = |byte: &u8| byte.is_ascii_alphanumeric() || self.also.contains(byte);
-        let length = |of: &[u8]| of.iter().take_while(|b| allows(b)).count();
-        let seen = &rest[..rest.len().min(MAX_LOOK_AHEAD)];
-        let has_run = seen[..length(seen)]
-            .split(|b| !b.is_ascii_alphanumeric())
-            .any(|run| run.len() >= self.min_run && is_mixed(run));
-        let trailing = |token: &[u8]| token.iter().rev().take_while(|b| b".,".contains(b)).count();
-        has_run.then(|| length(rest)).map(|length| length - trailing(&rest[..length]))
-    }
+/// Returns the length of the token after its prefix, or `None` if it is not a token: `sk-learn-pipeline`.
+fn token_length(rest: &[u8], min_run: usize, also: &[u8]) -> Option<usize> {
+    let length =
+        |of: &[u8]| of.iter().take_while(|b| b.is_ascii_alphanumeric() || also.contains(b)).count();
+    let seen = near(rest, 0, MAX_LOOK_AHEAD);
+    let has_run = seen[..length(seen)]
+        .split(|b| !b.is_ascii_alphanumeric())
+        .any(|run| run.len() >= min_run && is_mixed(run));
+    has_run.then(|| trim_end(rest, 0..length(rest), b".,").end)
 }
 
 /// Returns true for letters with digits or of both cases, but not for a long word: `re_parameterization`.

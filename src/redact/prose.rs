@@ -4,9 +4,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
-use super::notation::{
-    QUOTES, begins, end_of_value, line_end, line_start, literals, skip, trim_end,
-};
+use super::notation::{QUOTES, begins, end_of_value, line_end, line_start, skip, trim_end};
 use super::{harmless, value};
 
 /// Maximum length of the text between a name and its value in a sentence, and maximum number of words.
@@ -27,7 +25,7 @@ const OPENERS: &str =
 /// Words that connect a name with its value.
 const VERBS: &str = "are as equals es est is ist jest lautet returned to was è é är";
 /// Words before a value or a name that do not belong to it: `… is not a valid API key`.
-const ARTICLES: &str = "a access an api auth correct for her his invalid its my new not our private right secret the \
+const ARTICLES: &str = "a access an api auth correct for her his invalid its master my new not our private right secret the \
     valid wrong your";
 
 /// Meaning of a name in a sentence for the value that follows it.
@@ -110,7 +108,6 @@ pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<
         .filter(|value| !is_name_of_secret(text, name, value))
         .or_else(|| login(text, name))
         .or_else(|| before(text, phrase))
-        .or_else(|| annotated(text, phrase))
 }
 
 /// Returns true for the name of an object of a cluster: `secret "pg-credentials" not found`.
@@ -122,28 +119,6 @@ fn is_name_of_secret(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> 
         && text[value.clone()].contains(&b'-')
         && text[value.clone()].iter().all(is_label)
         && begins(&text[skip(text, value.end, b" \"'")..], STATES).is_some()
-}
-
-/// Returns the value that a comment or a note in parentheses describes: `unlock with … (master password)`,
-/// `init("…")  # access token`.
-fn annotated(text: &[u8], phrase: &Range<usize>) -> Option<Range<usize>> {
-    let start = line_start(text, phrase.start);
-    let line = &text[start..phrase.start];
-    if let Some(before) = line.trim_ascii_end().strip_suffix(b"(").map(<[u8]>::trim_ascii_end) {
-        let length = before.iter().rev().take_while(|b| !b.is_ascii_whitespace()).count();
-        let word = &before[before.len() - length..];
-        let is_secret =
-            value::is_likely_secret(word) || word.iter().filter(|b| **b == b'-').count() >= 3;
-        return is_secret.then(|| start + before.len() - length..start + before.len());
-    }
-    let comment = ["# ", "// ", "-- ", "/* "]
-        .iter()
-        .find_map(|mark| memchr::memmem::find(line, mark.as_bytes()))?;
-    let found = literals(&line[..comment], 0).into_iter().rfind(|literal| {
-        let bytes = &line[literal.clone()];
-        value::is_hex_token(bytes) || value::looks_secret(bytes) || value::is_strong(bytes)
-    })?;
-    Some(start + found.start..start + found.end)
 }
 
 /// Returns the value after a name such as `login`, if it is a user with a password or a password in quotes.
@@ -298,33 +273,37 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
     }
 }
 
-/// Returns the word before the name in `using … as password` and `'…' is not a valid API key`.
+/// Returns the word before the name in `using … as password`, `'…' is not a valid API key`, `unlock with … (master
+/// password)` and `init("…")  # access token`.
 fn before(text: &[u8], phrase: &Range<usize>) -> Option<Range<usize>> {
     const MAX_BEFORE: usize = 6;
+    const LINKS: &str = "( # // -- /* as is isn't was";
     let from = line_start(text, phrase.start).max(phrase.start.saturating_sub(MAX_SENTENCE));
     // The words of the phrase that do not belong to the name are articles and verbs.
     let name = text[phrase.clone()].rsplit(|b| *b == b' ').next()?.len();
-    let mut has_verb = false;
     let mut end = phrase.end - name;
+    let mut is_linked = false;
     for _ in 0..MAX_BEFORE {
         end = trim_end(text, from..end, b" ").end;
         let length = text[from..end].iter().rev().take_while(|b| **b != b' ').count();
-        let range = end - length..end;
-        let word = &text[range.clone()];
-        if has_verb && !is_one_of(word, "not") {
-            let start = skip(&text[..end], range.start, b"\"'`(");
-            let inner = trim_end(text, start..end, b"\"'`),");
+        let word = &text[end - length..end];
+        let is_article = is_one_of(word.strip_prefix(b"(").unwrap_or(word), ARTICLES);
+        let is_link = is_one_of(word, LINKS) || (word.starts_with(b"(") && is_article);
+        if is_linked && !is_link && !is_one_of(word, "not") {
+            let quoted = word.iter().position(|b| QUOTES.contains(b)).map_or(0, |at| at + 1);
+            let inner = skip(&text[..end], end - word.len() + quoted, b"\"'`(")..end;
+            let inner = trim_end(text, inner, b"\"'`),");
             let bytes = &text[inner.clone()];
-            let is_quoted = start > range.start && inner.end < end && bytes.len() > 5;
-            let is_secret = is_quoted || value::is_credential(bytes) || value::looks_secret(bytes);
+            let is_quoted = quoted == 1 && inner.end < end && bytes.len() > 5;
+            let has_groups = bytes.iter().filter(|b| **b == b'-').count() >= 3;
+            let is_secret = is_quoted || has_groups || value::is_likely_secret(bytes);
             return (is_secret && !harmless::is_reference(bytes)).then_some(inner);
         }
-        let is_verb = is_one_of(word, "as is isn't was");
-        if !is_verb && !is_one_of(word, ARTICLES) {
+        if !is_link && !is_article {
             return None;
         }
-        has_verb |= is_verb;
-        end = range.start;
+        is_linked |= is_link;
+        end -= word.len();
     }
     None
 }
