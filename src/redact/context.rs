@@ -144,14 +144,18 @@ fn value_of(
 fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensitivity {
     let word = &text[name.clone()];
     let alone = name::sensitivity(word);
-    let with_words = name::sensitivity(&text[phrase.clone()]);
+    let with_words = if phrase == name { alone } else { name::sensitivity(&text[phrase.clone()]) };
     let is_query = text[..name.start].last().is_some_and(|b| b"?&".contains(b));
     // IRC's and SQL's `IDENTIFY …`
     if matches!(word, b"IDENTIFY" | b"IDENTIFIED" | b"identified") {
         return Sensitivity::Secret;
     }
     match (alone, with_words) {
-        _ if harmless::is_public_key(text, name) => Sensitivity::Plain,
+        (Sensitivity::Doubtful, _) | (_, Sensitivity::Secret)
+            if harmless::is_public_key(text, name) =>
+        {
+            Sensitivity::Plain
+        }
         _ if is_query && matches!(word, b"code" | b"t" | b"key") => Sensitivity::Doubtful,
         (Sensitivity::Doubtful, Sensitivity::Plain)
             if phrase.start < name.start && name::is_public_key(&text[phrase.clone()]) =>

@@ -4,6 +4,15 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
+/// A list of words, which is split once, because every name is compared with it.
+type Words = LazyLock<Vec<&'static str>>;
+
+macro_rules! words {
+    ($list:literal) => {
+        LazyLock::new(|| $list.split_ascii_whitespace().collect())
+    };
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensitivity {
     Plain,
@@ -21,24 +30,29 @@ pub enum Sensitivity {
 /// Endings of sensitive names, in lower case without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
 /// `password`. Names with a further suffix, such as `_FILE` or `_PATH`, are not sensitive, unless the suffix is one of
 /// [`QUALIFIERS`]. The last rows are words for password, secret and token in other languages.
-const SECRET_ENDINGS: &str = "addmask authanswer authorization bearer communitystring connectionstring cookie cookies \
+static SECRET_ENDINGS: Words = words!(
+    "addmask authanswer authorization bearer communitystring connectionstring cookie cookies \
     crumb credential credentials creds identityheader jwt keycontent keymaterial keypass masterauth mnemonic otpseed \
     parole passcommand passw passwd password passwordcommand passwordeval passwords phpsessid psw puk pwd \
     rocommunity rwcommunity secret secretanswer secrets securestring securityanswer seedphrase servercommunity \
     snmpcommunity storepass token totpseed userpwd \
     adgangskode contrasena contraseña geheimnis hasło heslo jelszó jeton kennwort lozinka lösenord motdepasse \
     palavrapasse parola passord passwort pasahitza salasana senha wachtwoord şifre κωδικός пароль секрет токен סיסמה \
-    令牌 口令 密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰";
+    令牌 口令 密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰"
+);
 
 /// Words before `key`, `code` and `phrase` that denote a secret: `API_KEY`, `--kaggle-key`, `recovery code`.
-const KEY_OWNERS: &str = "access account activation admin aes anthropic api app auth aws azure cipher cohere comet \
+static KEY_OWNERS: Words = words!(
+    "access account activation admin aes anthropic api app auth aws azure cipher cohere comet \
     datadog decryption deploy encrypt encryption gemini groq hf hmac huggingface instrumentation kaggle license master \
     mistral neptune ngc openai openrouter pinecone pragma preshared private product recovery reg registration \
     replicate secret service session setup shared signing storage stream subscription together unseal user wandb wep \
-    wifi wpa write";
-const CODE_OWNERS: &str =
-    "access activation auth backup login onetime pass pin recovery security token verification";
-const PHRASE_OWNERS: &str = "pass secret seed";
+    wifi wpa write"
+);
+static CODE_OWNERS: Words = words!(
+    "access activation auth backup login onetime pass pin recovery security token verification"
+);
+static PHRASE_OWNERS: Words = words!("pass secret seed");
 
 /// Parts of words, of which every sensitive name contains at least one. They are searched for first, because most text
 /// contains none.
@@ -49,18 +63,23 @@ const STEMS: &str = "adgangskode answer appid auth basic bearer code bind client
     密码 密碼 密钥 密鑰 秘密 トークン パスワード 비밀번호 토큰";
 
 /// Last words of a name that do not change its meaning: `DB_PASSWORD_PROD`, `tokenValue`.
-const QUALIFIERS: &str = "admin again b64 backup base base64 clear confirm confirmation current data default dev encoded \
+static QUALIFIERS: Words = words!(
+    "admin again b64 backup base base64 clear confirm confirmation current data default dev encoded \
     encrypted hash hex live main new old plain plaintext prev previous primary prod production raw root secondary stage \
-    staging str string test text user val value";
+    staging str string test text user val value"
+);
 
 /// Endings of words that describe a secret without containing it: `password_file`, `token_ids`.
-const DESCRIPTIONS: &str = "address arn age algorithm bytes class count dir endpoint expires expiry file folder format \
+static DESCRIPTIONS: Words = words!(
+    "address arn age algorithm bytes class count dir endpoint expires expiry file folder format \
     hint host id ids index key kind length level limit list memory mode name names path policy ref server service size status \
-    store time timeout ttl type uri url usage version";
+    store time timeout ttl type uri url usage version"
+);
 
 /// Endings of names whose value decides.
-const DOUBTFUL_ENDINGS: &str = "clave clé hmac key keytab pat session sid sig signature ключ";
-const DOUBTFUL_PAIRS: &str = "appid callbackcode devicecode secretid sessionid usercode";
+static DOUBTFUL_ENDINGS: Words =
+    words!("clave clé hmac key keytab pat session sid sig signature ключ");
+static DOUBTFUL_PAIRS: Words = words!("appid callbackcode devicecode secretid sessionid usercode");
 
 /// Words before `pin` that denote a secret number. `pin` alone also denotes a secret, but `I_MPI_PIN` pins ranks to
 /// cores.
@@ -72,8 +91,10 @@ const VOCABULARY: &str = "add audio bos class cls decoder end eod eos eot expect
     video";
 
 /// Words before `pass` that denote a pass over data, and words that end in it, but have nothing to do with a password.
-const RUNS: &str = "analysis askpass backward bypass compass compiler decode encompass first forward fusion lowering \
-    multi optimization prefill render running second single surpass third transform";
+static RUNS: Words = words!(
+    "analysis askpass backward bypass compass compiler decode encompass first forward fusion lowering \
+    multi optimization prefill render running second single surpass third transform"
+);
 
 /// Words before `key` that denote one that is not a secret.
 const PUBLIC_KEYS: &str = "autogenerated dedup foreign group host idempotency kernel lookup object partition primary pub public \
@@ -85,8 +106,8 @@ pub fn is_one_of(word: &[u8], list: &str) -> bool {
 }
 
 /// Returns true if the name ends in one of the words of a list.
-fn ends_in(name: &str, list: &str) -> bool {
-    list.split_ascii_whitespace().any(|ending| name.ends_with(ending))
+fn ends_in(name: &str, list: &[&str]) -> bool {
+    list.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Variables that contain a folder, or in connection strings a password.
@@ -132,7 +153,7 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
     // `token1`, `API_KEY_2`, `password_confirmation`
     while let Some(last) = words.last_mut() {
         let letters = last.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        if letters == 0 || is_one_of(last.as_bytes(), QUALIFIERS) {
+        if letters == 0 || QUALIFIERS.contains(&last.as_str()) {
             words.pop();
         } else if letters < last.len() {
             last.truncate(letters);
@@ -144,7 +165,7 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
         }
     }
     // `TOKEN_GITHUB`, but not `token_id`
-    let is_described = words.iter().any(|word| ends_in(word, DESCRIPTIONS));
+    let is_described = words.iter().any(|word| ends_in(word, &DESCRIPTIONS));
     let begins = || (1..words.len()).any(|n| of_words(&words[..n]) == Sensitivity::Secret);
     if !is_described && begins() { Sensitivity::Doubtful } else { Sensitivity::Plain }
 }
@@ -157,26 +178,27 @@ fn of_words(words: &[String]) -> Sensitivity {
     // `API_KEYS` are secrets, but `max_tokens` is a number.
     let singular = joined.strip_suffix('s').filter(|name| !name.ends_with("token"));
     let is_secret = |name: &str| {
-        let owned = |noun, owners| name.strip_suffix(noun).is_some_and(|of| ends_in(of, owners));
-        ends_in(name, SECRET_ENDINGS)
-            || owned("key", KEY_OWNERS)
-            || owned("code", CODE_OWNERS)
-            || owned("phrase", PHRASE_OWNERS)
+        let owned =
+            |noun, owners: &[&str]| name.strip_suffix(noun).is_some_and(|of| ends_in(of, owners));
+        ends_in(name, &SECRET_ENDINGS)
+            || owned("key", &KEY_OWNERS)
+            || owned("code", &CODE_OWNERS)
+            || owned("phrase", &PHRASE_OWNERS)
     };
     let is_ordinary = match last.as_str() {
         "token" => follows(VOCABULARY),
-        "pass" => follows(RUNS),
+        "pass" => RUNS.contains(&before),
         "key" => follows(PUBLIC_KEYS),
         "publickey" | "pubkey" => true,
         "secret" | "secrets" => follows("existing pull"),
-        last => is_one_of(last.as_bytes(), RUNS),
+        last => RUNS.contains(&last),
     };
     let is_secret_word = match last.as_str() {
         "cred" | "otp" | "psk" | "totp" => true,
         // `x-functions-key` and other headers
         "key" => words.len() > 1 && words[0] == "x",
         "pin" => before.is_empty() || follows(PIN_OWNERS),
-        last => ends_in(last, "pw pass"),
+        last => ends_in(last, &["pw", "pass"]),
     };
     if is_ordinary {
         Sensitivity::Plain
@@ -184,7 +206,7 @@ fn of_words(words: &[String]) -> Sensitivity {
         Sensitivity::Secret
     } else if last.ends_with("auth") || last == "login" {
         Sensitivity::Login
-    } else if ends_in(last, DOUBTFUL_ENDINGS) || ends_in(&joined, DOUBTFUL_PAIRS) {
+    } else if ends_in(last, &DOUBTFUL_ENDINGS) || ends_in(&joined, &DOUBTFUL_PAIRS) {
         Sensitivity::Doubtful
     } else {
         Sensitivity::Plain

@@ -43,9 +43,9 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         };
         let is_hidden = hidden[next_hidden..].iter().take(4).any(touches)
             || found.last().is_some_and(|range| range.start <= last.start && range.end >= end);
-        let continues = !value::is_predicate(bytes) && !ends_like_word(bytes);
+        let continues = || !value::is_predicate(bytes) && !ends_like_word(bytes);
         if is_hidden {
-            found.extend(continues.then_some(rest));
+            found.extend(continues().then_some(rest));
             continue;
         }
         // Neither part is recognized without the other.
@@ -54,10 +54,10 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let mut parts = Vec::new();
         if issuer::has_prefix(&joined) {
             issuer::find(&joined, &mut parts);
-        } else if continues
-            && last.len() >= MIN_PART
+        } else if last.len() >= MIN_PART
             && value::is_random(&joined)
             && !is_hexadecimal
+            && continues()
         {
             random::find(&joined, &mut parts);
         }
