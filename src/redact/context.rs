@@ -28,6 +28,8 @@ enum Link {
     Markup,
     /// `| token | … |`
     Cell,
+    /// `--token …`
+    Flag,
 }
 
 /// Returns the start of a value that must be hidden in an argument of the form `NAME=value` or `--name=value`. The
@@ -122,7 +124,7 @@ fn value_of(
         // quadratic.
         _ => &text[..text.len().min(name.end + MAX_DOUBTFUL)],
     };
-    if let Some(value) = inserted(text, name, sensitivity).or_else(|| flag::value(text, name)) {
+    if let Some(value) = inserted(text, name, sensitivity) {
         return Some(value);
     }
     if let Some((link, start)) = link(within, name) {
@@ -201,7 +203,7 @@ fn linked_value(
             list.or_else(|| in_brackets(text, start))
                 .unwrap_or_else(|| start..end_of_value(text, start, quote))
         }
-        Link::Argument => start..end_of_value(text, start, quote),
+        Link::Argument | Link::Flag => start..end_of_value(text, start, quote),
     };
     let is_quoted = inside_quotes(text, value.clone()) != value;
     let is_whole =
@@ -220,6 +222,7 @@ fn linked_value(
                 || (bare.iter().all(u8::is_ascii_alphabetic) && is_in_list(text, name.start))
         }
         Link::Cell => value::is_predicate(bare),
+        Link::Flag => flag::is_no_value(bare, &text[value.end..]),
         Link::Sign => {
             (is_line && harmless::are_settings(bare))
                 // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
@@ -354,6 +357,9 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     }
     if let Some(end) = notation::markup(text, name, closed) {
         return Some((Link::Markup, end));
+    }
+    if let Some(start) = flag::value_start(text, name) {
+        return Some((Link::Flag, start));
     }
     let quote = text[..name.start].last();
     let is_string =

@@ -294,37 +294,22 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Returns the value after the name of a flag in text: `--token 8f2c`, `'--token', '8f2c'`.
-pub fn value(text: &[u8], flag: &Range<usize>) -> Option<Range<usize>> {
+/// Returns the start of the value after the name of a flag in text: `--token 8f2c`, `'--token', '8f2c'`.
+pub fn value_start(text: &[u8], flag: &Range<usize>) -> Option<usize> {
     let name = &text[flag.clone()];
-    if !starts_with_dash(name) || name::is_switch(name) {
-        return None;
-    }
     let closed = skip(text, flag.end, ENCLOSING);
     let start = skip(text, closed, b" \t\r\n\\");
     // The next item of a list in YAML
     let is_item = text[closed..start].contains(&b'\n') && text[start..].starts_with(b"- ");
-    let start = start + if is_item { 2 } else { 0 };
-    let end = start + text[start..].iter().take_while(|b| !b.is_ascii_whitespace()).count();
-    if start == closed || end == start {
-        return None;
-    }
-    let sensitivity = name::sensitivity(name);
-    // `--auth-user-pass <(printf …)`
-    if text[start..].starts_with(b"<(") && sensitivity == Sensitivity::Secret {
-        let end = memchr::memchr2(b')', b'\n', near(text, start, MAX_QUOTED));
-        return end.map(|end| start + 2..start + end);
-    }
-    let word = trim_end(text, start + leading(&text[start..end])..end, ENCLOSING);
-    let bytes = &text[word.clone()];
-    // "Using --password via the CLI is insecure."
-    let is_sentence = tool::belongs_to_sentence(bytes)
-        && matches!(&text[end..], [b' ', next, ..] if next.is_ascii_alphabetic());
-    let hides = !is_flag_like(bytes)
-        && !is_sentence
-        && !harmless::is_reference(bytes)
-        && value::hides(sensitivity, bytes);
-    hides.then(|| word.start..end_of_word(text, &word))
+    let start = skip(text, start + if is_item { 2 } else { 0 }, b"`[](),");
+    (starts_with_dash(name) && !name::is_switch(name) && start > closed && start < text.len())
+        .then_some(start)
+}
+
+/// Returns true for the next flag, and for a sentence: "Using --password via the CLI is insecure."
+pub fn is_no_value(word: &[u8], rest: &[u8]) -> bool {
+    let goes_on = matches!(rest, [b' ', next, ..] if next.is_ascii_alphabetic());
+    is_flag_like(word) || (tool::belongs_to_sentence(word) && goes_on)
 }
 
 /// Returns true if the word begins with a hyphen, or with a dash inserted by a word processor, as in `–token`.
