@@ -108,7 +108,6 @@ impl<'a> Before<'a> {
         });
         let is_whole = (is_named && !harmless::is_reference_to_secret(word))
             || self.is_password(word)
-            || self.is_setting(word)
             || self.is_random(word);
         after_slash_flag(word)
             .filter(|_| !self.names(MSBUILD))
@@ -119,26 +118,44 @@ impl<'a> Before<'a> {
             .or_else(|| self.credential_start(word))
     }
 
-    /// Returns true for the value of a flag with a sensitive name.
+    /// Returns true for the value of a flag or a setting with a sensitive name: `--api-key …`, `aws configure set
+    /// aws_secret_access_key …`, `connect lab password …`, `env:TOKEN -Value …`.
     fn is_named(&self, word: &[u8]) -> bool {
-        let flag = self.last;
-        let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
-        let is_flag = starts_with_dash(flag) && flag.iter().all(is_word) && !name::is_switch(flag);
-        // A setting name acts as a flag: `aws configure set aws_secret_access_key …`, but `-e HF_TOKEN` passes a
-        // variable on.
-        let is_setting = self.kind != Kind::Text
-            && !matches!(self.second_last, b"-e" | b"--env" | b"-u" | b"-x" | b"unset")
-            && flag.iter().any(|b| b"_.".contains(b))
-            && flag.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
+        let is_value = matches!(self.last, b"-Value" | b"--value" | b"-v" | b"--body" | b"/d");
+        let name = if is_value { self.second_last } else { self.last };
+        let name = name.strip_suffix(b"=").unwrap_or(name);
+        let is_flag = !is_value
+            && starts_with_dash(name)
+            && !name.iter().any(|b| *b == b'=' || b.is_ascii_whitespace() || b.is_ascii_control())
+            && !name::is_switch(name);
+        // `-e HF_TOKEN` passes a variable on.
+        let is_passed_on = matches!(self.second_last, b"-e" | b"--env" | b"-u" | b"-x" | b"unset");
+        let is_command = self.kind != Kind::Text && !is_passed_on;
+        let is_setting = is_command
+            && name.iter().any(|b| b"_.".contains(b))
+            && name.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
+        let is_set = is_value
+            || is_one_of(self.second_last, "set --arg --set")
+            || (is_command && self.last.ends_with(b"="))
+            || (is_command && name.starts_with(b"pass") && !is_flag_like(self.second_last));
+        // `getent passwd ana` names a database, and `pass show` is a program.
+        let is_program = name == b"passwd" || self.second_last.is_empty();
+        let sensitivity = name::sensitivity(name);
+        let takes_word = is_set
+            && sensitivity == Sensitivity::Secret
+            && !starts_with_dash(name)
+            && !word.starts_with(b"/")
+            && !value::is_predicate(word)
+            && (is_value || !is_program || value::is_credential(word));
         // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
         let is_prompt = || {
-            (self.names(MYSQL) && flag == b"--password")
-                || ((self.reads_secrets() || self.names(OTHER_FLAGS)) && flag == b"--secret")
+            (self.names(MYSQL) && name == b"--password")
+                || (name == b"--secret" && (self.reads_secrets() || self.names(OTHER_FLAGS)))
         };
         // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
-        (is_flag || is_setting)
+        (is_flag || is_setting || takes_word)
             && !is_flag_like(word)
-            && value::hides(name::sensitivity(flag), word)
+            && value::hides(sensitivity, word)
             && (is_flag || !self.names(SEARCHES))
             && (value::is_credential(word) || !is_prompt())
     }
@@ -168,29 +185,6 @@ impl<'a> Before<'a> {
             && !self.names(OTHER_FLAGS)
             && !is_flag_like(word)
             && !is_number_or_path(word)
-    }
-
-    /// Returns true for a value after the name of a secret: `config set api-key …`, `connect lab password …`, `env:TOKEN
-    /// -Value …`.
-    fn is_setting(&self, word: &[u8]) -> bool {
-        let is_value = matches!(self.last, b"-Value" | b"--value" | b"-v" | b"--body" | b"/d");
-        let name = if is_value { self.second_last } else { self.last };
-        let name = name.strip_suffix(b"=").unwrap_or(name);
-        let is_set = is_one_of(self.second_last, "set --arg --set")
-            || (self.kind != Kind::Text
-                && (self.last.ends_with(b"=")
-                    || (name.starts_with(b"pass") && !is_flag_like(self.second_last))));
-        // `getent passwd ana` names a database, and `pass show` is a program.
-        let is_program = name == b"passwd" || self.second_last.is_empty();
-        (is_value || is_set)
-            && !word.starts_with(b"/")
-            && (is_value || !is_program || value::is_credential(word))
-            && !starts_with_dash(name)
-            && !is_flag_like(word)
-            && name::sensitivity(name) == Sensitivity::Secret
-            && !value::is_predicate(word)
-            && value::hides(Sensitivity::Secret, word)
-            && !self.names(SEARCHES)
     }
 
     /// Returns the start of a word, or of the value in `name=value`, that can be a password or a token, in a command line
