@@ -134,10 +134,13 @@ impl<'a> Before<'a> {
         let is_setting = is_command
             && name.iter().any(|b| b"_.".contains(b))
             && name.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
+        // `argocd reset-admin-password …`
+        let is_password = name.starts_with(b"pass")
+            || (memchr::memmem::find(name, b"-passw").is_some() && !self.reads_secrets());
         let is_set = is_value
             || is_one_of(self.second_last, "set --arg --set")
             || (is_command && self.last.ends_with(b"="))
-            || (is_command && name.starts_with(b"pass") && !is_flag_like(self.second_last));
+            || (is_command && is_password && !is_flag_like(self.second_last));
         // `getent passwd ana` names a database, and `pass show` is a program.
         let is_program = name == b"passwd" || self.second_last.is_empty();
         let sensitivity = name::sensitivity(name);

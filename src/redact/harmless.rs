@@ -186,13 +186,13 @@ const PUBLIC: &[&str] = &[
     "GPU-", "MIG-", "acct_", "asst_", "batch_", "bc1", "call_", "ch_", "chatcmpl-", "cmpl-", "cus_", "evt_", "file-", "ft-",
     "ftjob-", "gen-", "in_", "job-", "job_", "li_", "msg_", "msgbatch_", "photo_", "pi_", "pm_", "price_", "prod_",
     "raysubmit_", "req-", "req_", "resp_", "rs_", "run-", "run_", "seti_", "si_", "step_", "sub_", "task-", "task_", "thread_",
-    "toolu_", "txn_", "vs_",
+    "toolu_", "txn_", "vs_", "sha256-", "sha384-", "sha512-",
 ];
 
 /// Words of labels whose value is public although it is random.
-const LABELS: &str = "address amz array artifact audio base64 build cache cached ccache cert certificate checkpoint \
-    checksum commit cursor data digest embedding embeddings etag event evt fingerprint font fp graph h1 hash icon image \
-    images integrity job ksuid object pic pixels pubkey public publickey ray request revision run screenshot span task \
+const LABELS: &str = "address amz array artifact audio base64 blake2b blake3 build cache cached ccache cert certificate checkpoint \
+    checksum commit crc32c cursor data digest embedding embeddings etag event evt fingerprint font fp graph h1 hash icon image \
+    images integrity job ksuid md5 object pic pixels pubkey public publickey ray request revision run screenshot sha1 sha256 sha384 sha512 span task \
     tensor thumbnail trace traceparent ulid upload vector video wav";
 
 /// Returns true for a random word that its beginning, or the label before it, identifies as public.

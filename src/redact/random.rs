@@ -57,7 +57,6 @@ fn secret(text: &[u8], token: &Range<usize>) -> Option<Range<usize>> {
         && value::is_random(&bytes[name..])
         && !is_path(bytes, before)
         && !harmless::is_public(text, &(token.start + name..token.end))
-        && !is_digest(bytes, before)
         // Mangled names, and public keys of SSH.
         && !bytes.starts_with(b"_Z")
         && !bytes.starts_with(b"AAAA");
@@ -85,17 +84,4 @@ fn is_path(token: &[u8], before: &[u8]) -> bool {
         || before.ends_with(b"~")
         || (before.ends_with(b":") && token.starts_with(b"//"))
         || (token.contains(&b'/') && token.split(|b| *b == b'/').any(is_name))
-}
-
-/// Returns true for `sha256:…`, `sha512-…`, `SHA256:…` and `md5=…`.
-fn is_digest(token: &[u8], before: &[u8]) -> bool {
-    const ALGORITHMS: [&str; 9] =
-        ["sha1", "sha256", "sha384", "sha512", "md5", "blake2b", "blake3", "crc32c", "h1"];
-    let is_algorithm = |name: &[u8]| {
-        let name = name.to_ascii_lowercase();
-        ALGORITHMS.iter().any(|known| name.ends_with(known.as_bytes()))
-    };
-    let begins = token.split(|b| b"-=".contains(b)).next().unwrap_or_default();
-    let label = before.strip_suffix(b":").or_else(|| before.strip_suffix(b"-"));
-    is_algorithm(begins) || label.is_some_and(is_algorithm)
 }
