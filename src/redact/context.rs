@@ -93,7 +93,7 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         true => {
             !value::is_predicate(credentials)
                 && !harmless::is_reference(credentials)
-                && begins(credentials, &["realm=", "scope=", "error=", "-"]).is_none()
+                && begins(credentials, &["realm=", "scope=", "error=", "-", "' ", "\" "]).is_none()
         }
         false => {
             let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/=-_".contains(b);
@@ -191,7 +191,7 @@ fn linked_value(
     let value = match link {
         Link::Markup => start..up_to(b'<'),
         Link::Cell => start..up_to(b'|'),
-        Link::Sign if is_line && text.get(start) != Some(&b'"') => {
+        Link::Sign if is_line && !text.get(start).is_some_and(|b| b"'\"".contains(b)) => {
             start..end_of_line(text, start, quote)
         }
         Link::Sign => {
@@ -226,7 +226,7 @@ fn linked_value(
         Link::Sign => {
             (is_line && harmless::are_settings(bare))
                 // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
-                || bare.starts_with(b"{\"type")
+                || bare.starts_with(b"{\"")
                 || (bare.starts_with(b"(") && !bare.contains(&b')'))
                 || (!is_quoted
                     && (prose::is_sentence(text, name, &value, between)
@@ -245,6 +245,7 @@ fn linked_value(
         || is_vocabulary(text, name, &value)
         || is_number(word, bare)
         || harmless::is_reference(bare)
+        || (is_quoted && text[value.start - 1] == b'`' && bare.contains(&b' '))
         || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)));
     let hides = value::hides(sensitivity, bare) || (is_query && value::is_credential(bare));
     (hides && !is_shown).then_some(value)
@@ -327,7 +328,8 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     let closing = &text[name.end..closed];
     // `input[type=password]:focus` in a style sheet
     let before = text[..name.start].strip_suffix(b"\"").unwrap_or(&text[..name.start]);
-    if closing.contains(&b']') && before.ends_with(b"[type=") {
+    // `${PASSWORD:?missing}`
+    if (closing.contains(&b']') && before.ends_with(b"[type=")) || before.ends_with(b"${") {
         return None;
     }
     let is_quoted = closing.iter().any(|b| QUOTES.contains(b));
@@ -362,8 +364,12 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
         return Some((Link::Flag, start));
     }
     let quote = text[..name.start].last();
-    let is_string =
-        is_quoted && !closing.contains(&b')') && quote.is_some_and(|b| QUOTES.contains(b));
+    // A value: `"method":"password","result":"denied"`
+    let is_value = begins(&text[name.start.saturating_sub(2)..], &[":\"", ":'"]).is_some();
+    let is_string = is_quoted
+        && !closing.contains(&b')')
+        && !is_value
+        && quote.is_some_and(|b| QUOTES.contains(b));
     let is_name = || quote == Some(&b'{') || harmless::is_variable_name(&text[name.clone()]);
     match text.get(start) {
         Some(b',') if is_string || is_name() => {
@@ -495,18 +501,14 @@ fn bracketed(text: &[u8], start: usize) -> Option<Range<usize>> {
     let close = match rest {
         [b'(', ..] => b')',
         [b'[', ..] => b']',
-        // `{"type": "string"}` is a schema.
-        [b'{', b'\'' | b'"', key @ ..] if !key.starts_with(b"type") => b'}',
+        [b'{', b'\'' | b'"', ..] => b'}',
         _ => return None,
     };
     let end = memchr::memchr2(close, b'\n', rest).filter(|end| rest[*end] == close)?;
-    let found = literals(&rest[..=end], 1);
-    let last = found.last()?;
-    let first = match close {
-        b')' => last,
-        // The first string is a key.
-        b'}' if found.len() == 2 => last,
-        _ => &found[0],
-    };
+    let mut found = literals(&rest[..=end], 1);
+    // Keys, and the types of a schema
+    found.retain(|literal| !rest[literal.end + 1..].starts_with(b":"));
+    let last = found.last().filter(|_| !rest.starts_with(b"{\"type"))?;
+    let first = if close == b')' { last } else { &found[0] };
     Some(start + first.start..start + last.end)
 }

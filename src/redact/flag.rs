@@ -54,8 +54,7 @@ const VCS: &str = "git gh glab hg jj svn gpg gpg2 apt-key";
 /// Programs whose arguments are patterns or the names of packages, such as `pass`.
 const SEARCHES: &str = "ack apt apt-get apk brew dnf grep pacman pip rg yum zypper";
 /// Programs of which `-p` is a database, a partition or a port, and `-u` no user.
-const OTHER_FLAGS: &str =
-    "docker kubectl mysql mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
+const OTHER_FLAGS: &str = "docker kubectl mysql mysqladmin mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
 const MYSQL: &str = "mysql mysqladmin mysqldump mariadb";
 /// Programs of which `/p:` sets a property.
 const MSBUILD: &str = "dotnet msbuild xbuild";
@@ -306,7 +305,8 @@ pub fn value_start(text: &[u8], flag: &Range<usize>) -> Option<usize> {
 /// Returns true for the next flag, and for a sentence: "Using --password via the CLI is insecure."
 pub fn is_no_value(word: &[u8], rest: &[u8]) -> bool {
     let goes_on = matches!(rest, [b' ', next, ..] if next.is_ascii_alphabetic());
-    is_flag_like(word) || (tool::belongs_to_sentence(word) && goes_on)
+    let is_word = tool::belongs_to_sentence(word) || value::is_predicate(word);
+    is_flag_like(word) || (is_word && goes_on)
 }
 
 /// Returns true if the word begins with a hyphen, or with a dash inserted by a word processor, as in `–token`.

@@ -109,28 +109,33 @@ pub fn is_reference_to_secret(word: &[u8]) -> bool {
 pub fn is_reference(value: &[u8]) -> bool {
     let value = value.trim_ascii();
     let is_name = |name: &[u8]| {
+        let is_digit = |b: &u8| b.is_ascii_digit();
         !name.is_empty()
             && name.iter().all(|b| b.is_ascii_alphanumeric() || b"_.:!-".contains(b))
-            && (name.iter().all(|b| !b.is_ascii_digit() || name[0].is_ascii_uppercase())
-                || name.len() < 3)
+            && (name.len() < 3 || name[0].is_ascii_uppercase() || !name.iter().any(is_digit))
+    };
+    let is_upper = |name: &[u8]| {
+        let is_part = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
+        !name.is_empty() && name.iter().all(is_part)
     };
     match value {
-        [b'{', b'{', ..] | [b'$', b'{', b'{', ..] | b"{}" => true,
-        [b'$', b'{', name @ .., b'}'] | [b'$', b'(', name @ .., b')'] => is_name(name),
+        [b'{', b'{', ..] | [b'$', b'{', b'{', ..] | [b'$', b'(', ..] | b"{}" => true,
+        // `${TOKEN:0:4}`, but `${TOKEN:-8f2c}` has a default.
+        [b'$', b'{', name @ .., b'}'] => {
+            let end = memchr::memchr(b':', name).filter(|at| name[*at..].get(1) != Some(&b'-'));
+            is_name(&name[..end.unwrap_or(name.len())])
+        }
         [b'#', b'{', name @ .., b'}'] | [b'{', name @ .., b'}'] => is_name(name),
         [b'$', name @ ..] => {
-            let is_upper = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
-            !name.is_empty() && name.iter().all(is_upper)
-                || is_name(name) && name::sensitivity(name) != Sensitivity::Plain
+            is_upper(name) || is_name(name) && name::sensitivity(name) != Sensitivity::Plain
         }
-        [b'%', name @ .., b'%'] => {
-            is_variable_name(name) || name.iter().all(u8::is_ascii_uppercase)
-        }
+        [b'%', name @ .., b'%'] => is_upper(name),
         [b'%', b'(', ..] => value.ends_with(b")s"),
         [b'%', kind @ ..] => matches!(kind, b"s" | b"r" | b"v" | b"q" | b"d" | b"+v" | b"@"),
         _ => {
-            let your = value.get(..5).unwrap_or_default();
-            is_one_of(your, "your_ your-") || is_reference_to_secret(value)
+            is_one_of(value.get(..5).unwrap_or_default(), "your_ your-")
+                || is_one_of(value, "user:password username:password user:pass")
+                || is_reference_to_secret(value)
         }
     }
 }
@@ -150,7 +155,7 @@ fn begins_in_brackets(rest: &[u8]) -> bool {
     is_text && HIDDEN_WORDS.iter().any(has) || is_mask(&inside)
 }
 
-/// Returns true for an expression of a programming language that is not a literal: `os.environ[`, `getpass.getpass()`,
+/// Returns true for an expression of a programming language that is not a literal: `os.environ[`, `System.getenv(`,
 /// `args.token`, `Get-Content`.
 pub fn is_expression(value: &[u8]) -> bool {
     const MAX_EXPRESSION: usize = 128;
@@ -159,21 +164,20 @@ pub fn is_expression(value: &[u8]) -> bool {
     let verb = value.split(|b| *b == b'-').next().unwrap_or_default();
     let is_command =
         verb.len() < value.len() && VERBS.split(' ').any(|known| known.as_bytes() == verb);
-    if is_command || is_one_of(value, "await lambda new not") {
+    if is_command || is_one_of(value, "await lambda new not raise return throw") {
         return true;
     }
-    let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.".contains(b);
+    let value = value.strip_prefix(b"$").unwrap_or(value);
+    let is_name_byte = |b: &u8| b.is_ascii_alphanumeric() || b"_.:".contains(b);
     let length = value.iter().take_while(|b| is_name_byte(b)).count();
     let name = &value[..length];
     let is_lower = name.iter().all(|b| b.is_ascii_lowercase() || b"_.".contains(b));
-    let begins_name = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
-    let is_attribute = || name.contains(&b'.') && name::sensitivity(name) != Sensitivity::Plain;
+    let is_path = name.contains(&b'.') || name.windows(2).any(|two| two == b"::");
     value.len() <= MAX_EXPRESSION
-        && begins_name
-        && is_lower
+        && name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
         && match value.get(length) {
-            Some(b'(' | b'[') => true,
-            None => is_attribute(),
+            Some(b'(' | b'[') => is_lower || is_path,
+            None => is_lower && is_path && name::sensitivity(name) != Sensitivity::Plain,
             _ => false,
         }
 }

@@ -116,7 +116,7 @@ const FOLDERS: &[&[u8]] = &[b"PWD", b"OLDPWD", b"pwd"];
 /// Returns true for boolean flags, which do not take the next argument as their value: `--use-auth-token`,
 /// `--no-password`.
 pub fn is_switch(name: &[u8]) -> bool {
-    const SWITCHES: &str = "ask disable enable no prompt require skip use with without";
+    const SWITCHES: &str = "ask disable enable export list no prompt require skip use with without";
     words(name).first().is_some_and(|first| is_one_of(first.as_bytes(), SWITCHES))
 }
 

@@ -76,7 +76,7 @@ fn wide_sign(text: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns the end of `=`, `:`, `:=`, `=>`, `->` and the like, but not of `token://`, which is the scheme of a URL,
-/// `token::new`, which is a path, or `token == other`, which is a comparison.
+/// `token::new`, which is a path, or `token == other` and `token==1.2`, which compare.
 pub fn end_of_sign(text: &[u8], start: usize) -> Option<usize> {
     let rest = &text[start..];
     if let Some(sign) = wide_sign(rest).or_else(|| begins(rest, &["->", "<<<"])) {
@@ -88,7 +88,8 @@ pub fn end_of_sign(text: &[u8], start: usize) -> Option<usize> {
     // Commands of GitHub Actions: `::add-mask::…`
     let is_command = || text[line_start(text, start)..].starts_with(b"::");
     let is_path = sign.starts_with(b"::") && text.get(end) != Some(&b' ') && !is_command();
-    let is_comparison = sign == b"==" && text.get(end) == Some(&b' ');
+    let is_comparison =
+        sign == b"==" && text.get(end).is_some_and(|b| *b == b' ' || b.is_ascii_digit());
     let is_sign = matches!(text.get(begin), Some(b':' | b'='));
     let is_other = text[end..].starts_with(b"//") || is_path || is_comparison;
     (is_sign && !is_other).then(|| if sign == b":" { after_type(text, end) } else { end })
@@ -204,7 +205,9 @@ pub fn markup(text: &[u8], name: &Range<usize>, closed: usize) -> Option<usize> 
     // `a < b` is a comparison, and `Result<Token>` a type.
     let is_in_tag = open.is_some_and(|at| {
         let begins = before.get(at + 1).unwrap_or(&text[name.start]);
-        begins.is_ascii_alphabetic() && !(at > 0 && before[at - 1].is_ascii_alphanumeric())
+        let is_joined =
+            at > 0 && (before[at - 1].is_ascii_alphanumeric() || before[at - 1] == b':');
+        begins.is_ascii_alphabetic() && !is_joined
     });
     let rest = near(text, closed, MAX_TAGS);
     let start = match is_in_tag {
@@ -311,7 +314,7 @@ pub fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
     let next = memchr::memchr_iter(b',', &text[start..end]).find(|comma| {
         let rest = &text[start + comma + 1..end];
         let name = rest.iter().take_while(|b| is_name_byte(**b)).count();
-        name > 0 && rest.get(name).is_some_and(|b| b"=:".contains(b))
+        rest.starts_with(b"\"") || (name > 0 && rest.get(name).is_some_and(|b| b"=:".contains(b)))
     });
     let end = next.map_or(end, |comma| start + comma);
     trim_end(text, start..end, b".,:;)]}>\"'`\\").end

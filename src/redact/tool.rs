@@ -234,7 +234,9 @@ fn is_secret(word: &[u8]) -> bool {
 
 /// Returns true for an argument of a protocol's command, but not for a word of a sentence or a mechanism: `PLAIN`.
 fn is_argument(word: &[u8]) -> bool {
-    !value::is_predicate(word) && !word.iter().all(u8::is_ascii_uppercase)
+    let is_setting =
+        word.iter().rposition(|b| *b != b'=').is_some_and(|at| word[..at].contains(&b'='));
+    !is_setting && !value::is_predicate(word) && !word.iter().all(u8::is_ascii_uppercase)
 }
 
 fn is_flag(word: &[u8]) -> bool {

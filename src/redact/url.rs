@@ -122,6 +122,7 @@ fn bare(text: &[u8], at: usize) -> Option<Range<usize>> {
     let is_login = login[separator] == b':';
     let is_password = !password.is_empty()
         && !b"/@".contains(&password[0])
+        && !is_one_of(password, "password pass secret token")
         // `org/model@main` is not a login.
         && (is_login || has_port || first == b'/')
         && (value::is_credential(password) || (is_login && (has_port || is_url)))

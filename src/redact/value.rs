@@ -23,7 +23,8 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
 /// Returns true for values that cannot be secrets: an empty value, the value of a switch, a small number such as a
 /// token ID, or a mask.
 fn is_harmless(value: &[u8]) -> bool {
-    const WORDS: &str = "true false yes no none nil null on off undefined unset ~ ? . -";
+    const WORDS: &str =
+        "true false yes no none nil null on off undefined unset bearer basic ~ ? . -";
     let is_small = value.len() <= 2 && value.iter().all(u8::is_ascii_digit);
     is_one_of(value, WORDS) || is_small || value.iter().all(|b| *b == b'*')
 }
