@@ -134,12 +134,7 @@ fn value_of(
         let is_cut = within.len() < text.len() && value.end == within.len();
         return Some(value.start..value.end + if is_cut { rest.count() } else { 0 });
     }
-    match sensitivity {
-        Sensitivity::Secret => prose::value(text, name, phrase),
-        Sensitivity::Login => prose::login(text, name),
-        Sensitivity::Doubtful => prose::signature(text, name),
-        _ => None,
-    }
+    prose::value(text, name, phrase, sensitivity)
 }
 
 /// Returns the sensitivity of a name, with the words before it: `API key`, but also `first token`.
@@ -345,7 +340,8 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     };
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`
-        let end = skip(text, end, b"*_");
+        let is_emphasized = text[..name.start].last().is_some_and(|b| b"*_".contains(b));
+        let end = skip(text, end, if is_emphasized { b"*_" } else { b"" });
         let is_value =
             harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
         let end = tags(text, end).filter(|_| !is_value).unwrap_or(end);

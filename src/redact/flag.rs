@@ -295,8 +295,14 @@ pub fn value_start(text: &[u8], flag: &Range<usize>) -> Option<usize> {
     let name = &text[flag.clone()];
     let closed = skip(text, flag.end, ENCLOSING);
     let start = skip(text, closed, b" \t\r\n\\");
-    // The next item of a list in YAML
-    let is_item = text[closed..start].contains(&b'\n') && text[start..].starts_with(b"- ");
+    // The next line continues that of a flag after a backslash, or in a list with a line for each word.
+    let gap = &text[closed..start];
+    let is_broken = gap.contains(&b'\n') && !gap.contains(&b'\\');
+    let before = text[line_start(text, flag.start)..flag.start].trim_ascii();
+    if is_broken && !before.iter().all(|b| b"-\"'".contains(b)) {
+        return None;
+    }
+    let is_item = is_broken && text[start..].starts_with(b"- ");
     let start = skip(text, start + if is_item { 2 } else { 0 }, b"`[](),");
     (starts_with_dash(name) && !name::is_switch(name) && start > closed && start < text.len())
         .then_some(start)

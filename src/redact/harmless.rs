@@ -21,7 +21,7 @@ const HIDDEN_WORDS: &[&str] = &[
 /// Types in schemas and names of values in usage lines, besides those of secrets: `--token TEXT`, `password VARCHAR(255)`.
 const KINDS: &str = "APIKEY ARG BLOB BOOLEAN BYTEA CHAR FILE IDENT INTEGER KEY NAME NUMBER Option Optional PASS \
     PASSPHRASE PASSWD PASSWORD PATH PIN SECRET STRING String TEXT TOKEN URL USER USERNAME UUID VALUE VARCHAR [String \
-    char optional required string varchar";
+    bool bytes char int optional required str string u32 u64 varchar";
 
 /// Beginnings of references to a secret in another place.
 #[rustfmt::skip]
@@ -177,6 +177,7 @@ pub fn is_expression(value: &[u8]) -> bool {
         && name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
         && match value.get(length) {
             Some(b'(' | b'[') => is_lower || is_path,
+            None if name.starts_with(b"self.") || name.starts_with(b"this.") => true,
             None => is_lower && is_path && name::sensitivity(name) != Sensitivity::Plain,
             _ => false,
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::harmless::is_placeholder;
 use super::name::{self, Sensitivity, is_one_of};
 use super::notation::{MAX_LINE, begins, has, line_end, line_start, near, skip, trim_end};
-use super::prose::NameKind;
+use super::prose::{NameKind, can_be_secret};
 use super::value;
 
 /// Maximum number of rows of a table, and of columns.
@@ -70,6 +70,7 @@ pub fn below(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Opti
         let is_command = begins(before, &["$ ", "# ", "+ "]).is_some();
         value::is_random(bytes) || is_rare(bytes) || (is_command && value::is_credential(bytes))
     };
+    let is_secret = is_secret && (is_field || can_be_secret(bytes));
     let is_one = !bytes.contains(&b' ') || value::is_grouped(bytes) || is_phrase;
     (is_secret && is_one && (sensitivity == Sensitivity::Secret || has_length)).then_some(content)
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
-use super::notation::{QUOTES, begins, end_of_value, line_end, line_start, skip, trim_end};
+use super::notation::{QUOTES, begins, end_of_value, has, line_end, line_start, skip, trim_end};
 use super::{harmless, value};
 
 /// Maximum length of the text between a name and its value in a sentence, and maximum number of words.
@@ -43,13 +43,12 @@ pub enum NameKind {
 impl NameKind {
     pub fn of(name: &[u8]) -> Self {
         let name = name.to_ascii_lowercase();
-        let ends =
-            |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending.as_bytes()));
+        let ends = |list: &str| list.split(' ').any(|ending| name.ends_with(ending.as_bytes()));
         if name.starts_with(b"pass") {
             Self::Password
-        } else if ends(&["pin", "otp", "code", "codes", "puk", "secretid"]) {
+        } else if ends("pin otp code codes puk secretid") {
             Self::Code
-        } else if ends(&["token", "identified", "identify"]) {
+        } else if ends("token identified identify") {
             Self::Token
         } else {
             Self::Other
@@ -99,15 +98,27 @@ pub fn is_sentence(
 }
 
 /// Returns the value of a sensitive name in a sentence or in a line of a configuration file.
-pub fn value(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Option<Range<usize>> {
-    // "pass `x`" is an instruction.
-    if text[name.clone()] == *b"pass" && !text[name.end..].starts_with(b" '") {
-        return None;
+pub fn value(
+    text: &[u8],
+    name: &Range<usize>,
+    phrase: &Range<usize>,
+    sensitivity: Sensitivity,
+) -> Option<Range<usize>> {
+    match sensitivity {
+        Sensitivity::Login | Sensitivity::Doubtful => {
+            following(text, name, sensitivity == Sensitivity::Login)
+        }
+        // "pass `x`" is an instruction.
+        Sensitivity::Secret
+            if text[name.clone()] != *b"pass" || text[name.end..].starts_with(b" '") =>
+        {
+            after(text, name)
+                .filter(|value| !is_name_of_secret(text, name, value))
+                .or_else(|| following(text, name, true))
+                .or_else(|| before(text, phrase))
+        }
+        _ => None,
     }
-    after(text, name)
-        .filter(|value| !is_name_of_secret(text, name, value))
-        .or_else(|| login(text, name))
-        .or_else(|| before(text, phrase))
 }
 
 /// Returns true for the name of an object of a cluster: `secret "pg-credentials" not found`.
@@ -121,34 +132,25 @@ fn is_name_of_secret(text: &[u8], name: &Range<usize>, value: &Range<usize>) -> 
         && begins(&text[skip(text, value.end, b" \"'")..], STATES).is_some()
 }
 
-/// Returns the value after a name such as `login`, if it is a user with a password or a password in quotes.
-pub fn login(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let word = following(text, name)?;
+/// Returns the word after a name or its label, if it is a user with a password, a password in quotes, or random:
+/// `login successful: ana/…`, `signature 8f2c…`.
+fn following(text: &[u8], name: &Range<usize>, is_login: bool) -> Option<Range<usize>> {
+    const RANDOM: [&str; 7] =
+        ["signature", "hmac", "session", "secret_id", "secretid", "code", "appid"];
+    let end = line_end(text, name.end, MAX_SENTENCE);
+    let mut word = next_word(text, name.end, end).filter(|_| text.get(name.end) == Some(&b' '))?;
+    if word.is_label {
+        word = next_word(text, end.min(word.range.end + 1), end)?;
+    }
     let bytes = &text[word.range.clone()];
+    if !is_login {
+        let lower = text[name.clone()].to_ascii_lowercase();
+        let is_random = RANDOM.iter().any(|ending| lower.ends_with(ending.as_bytes()));
+        return (is_random && value::looks_secret(bytes)).then_some(word.range);
+    }
     let password = bytes.iter().position(|b| b":/".contains(b)).map_or(0, |at| at + 1);
     let is_secret = value::is_credential(&bytes[password..]) && (password > 1 || word.is_quoted);
     is_secret.then(|| word.range.start + password..word.range.end)
-}
-
-/// Returns the random word after a name such as `signature`.
-pub fn signature(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
-    let lower = text[name.clone()].to_ascii_lowercase();
-    let ends = |ending: &&str| lower.ends_with(ending.as_bytes());
-    let word = ["signature", "hmac", "session", "secret_id", "secretid", "code", "appid"]
-        .iter()
-        .any(ends)
-        .then(|| following(text, name))??;
-    value::looks_secret(&text[word.range.clone()]).then_some(word.range)
-}
-
-/// Returns the word after a name, or after its label: `login successful: ana/…`.
-fn following(text: &[u8], name: &Range<usize>) -> Option<Word> {
-    let end = line_end(text, name.end, MAX_SENTENCE);
-    let word = next_word(text, name.end, end).filter(|_| text.get(name.end) == Some(&b' '))?;
-    match word.is_label {
-        true => next_word(text, end.min(word.range.end + 1), end),
-        false => Some(word),
-    }
 }
 
 struct Word {
@@ -218,11 +220,12 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 }
 
 /// Returns false for references, small numbers and other assignments: `password set from env: PGPASSWORD=…`.
-fn can_be_secret(word: &[u8]) -> bool {
+pub fn can_be_secret(word: &[u8]) -> bool {
     let is_number = word.len() < 4 && word.iter().all(u8::is_ascii_digit);
     let name = word.iter().take_while(|b| b.is_ascii_alphabetic() || b"_-".contains(b)).count();
     let names_another = name > 0 && matches!(word[name..], [b'=', value, ..] if value != b'=');
-    !is_number && !names_another && !harmless::is_reference(word)
+    let is_redacted = has(word, "***");
+    !is_number && !names_another && !is_redacted && !harmless::is_reference(word)
 }
 
 /// Returns true for a word directly after a name, if it must be hidden: `invalid token '…'`, `password 8f2c!`,

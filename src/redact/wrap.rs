@@ -43,7 +43,9 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         };
         let is_hidden = hidden[next_hidden..].iter().take(4).any(touches)
             || found.last().is_some_and(|range| range.start <= last.start && range.end >= end);
-        let continues = || !value::is_predicate(bytes) && !ends_like_word(bytes);
+        // `max_tokens=4096` and `KeyError: …` begin a line of their own.
+        let is_label = text.get(rest.end).is_some_and(|b| b":=(".contains(b));
+        let continues = || !is_label && !value::is_predicate(bytes) && !ends_like_word(bytes);
         if is_hidden {
             found.extend(continues().then_some(rest));
             continue;
@@ -74,7 +76,9 @@ fn is_part(byte: u8) -> bool {
 
 /// Returns true for an ordinary word, which does not continue a secret.
 fn ends_like_word(word: &[u8]) -> bool {
+    let is_name_byte = |b: &u8| b.is_ascii_lowercase() || b"_./-".contains(b);
     value::is_word(word)
+        || (word.iter().all(is_name_byte) && value::natural_percent(word) >= 50)
         || word.iter().all(u8::is_ascii_digit)
         || name::sensitivity(word) != name::Sensitivity::Plain
         || word.first().is_some_and(u8::is_ascii_digit)
