@@ -196,7 +196,7 @@ fn linked_value(
                 sensitivity = Sensitivity::Secret;
             }
             list.or_else(|| in_brackets(text, start))
-                .unwrap_or_else(|| start..end_of_value(text, start, quote))
+                .unwrap_or_else(|| start..end_after_sign(text, start, quote, between))
         }
         Link::Argument | Link::Flag => start..end_of_value(text, start, quote),
     };
@@ -244,6 +244,16 @@ fn linked_value(
         || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)));
     let hides = value::hides(sensitivity, bare) || (is_query && value::is_credential(bare));
     (hides && !is_shown).then_some(value)
+}
+
+/// Returns the end of a value after a sign. After a colon and a blank, there is no shell whose operators end it.
+fn end_after_sign(text: &[u8], start: usize, quote: Option<u8>, between: &[u8]) -> usize {
+    let mut end = end_of_value(text, start, quote);
+    let goes_on = |end: usize| matches!(text[end..], [b';' | b'&' | b'|', next, ..] if next.is_ascii_alphanumeric());
+    while between.ends_with(b": ") && goes_on(end) {
+        end = end_of_value(text, end + 1, quote);
+    }
+    end
 }
 
 /// Returns true for the name itself as its value: `token: Token`, `self._password = password`, and for the name of a

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
-use super::notation::{QUOTES, begins, end_of_value, has, line_end, line_start, skip, trim_end};
+use super::notation::{QUOTES, begins, has, line_end, line_start, skip, trim_end};
 use super::{harmless, value};
 
 /// Maximum length of the text between a name and its value in a sentence, and maximum number of words.
@@ -326,6 +326,5 @@ fn next_word(text: &[u8], from: usize, limit: usize) -> Option<Word> {
         || matches!(word, b"->" | b"=>" | b"-" | b"\xe2\x86\x92");
     let trimmed = trim_end(text, start..start + length, b".,;:)]}>\"'`=");
     let end = if trimmed.is_empty() { start + length } else { trimmed.end };
-    let end = end_of_value(&text[..end], start, None).max(start + 1);
     Some(Word { range: start..end, is_quoted: false, is_label })
 }
