@@ -98,6 +98,31 @@ fn searches_scripts_and_code_in_one_argument() {
     }
 }
 
+#[test]
+fn keeps_code_schemas_and_messages_without_a_secret() {
+    for line in [
+        "self._password = password",
+        "$token = Get-AzAccessToken",
+        "String token = System.getenv(\"TOKEN\");",
+        "url = f\"postgresql://{user}:{password}@{host}/{db}\"",
+        "logger.info(\"password: %s\", mask(password))",
+        "if password != confirm_password:",
+        "export TOKEN=$(cat /run/secrets/token)",
+        "{\"password\": {\"type\": \"string\", \"minLength\": 8}}",
+        "{\"api_key\":null,\"method\":\"password\",\"result\":\"denied\"}",
+        "{Host:db01 User:ana Password: SSLMode:disable}",
+        "train.py: error: argument --token: expected one argument",
+        "  --hf-token HF_TOKEN   The token to use for gated models",
+        "level=error msg=\"invalid password\" user=ana ip=10.0.0.9",
+        "Please enter your password to continue",
+        "MountVolume.SetUp failed for volume \"hf-secret\" : secret \"hf-secret\" not found",
+        "idempotency-key: b03f1754-a476-a03b-4915-69815b884528",
+        "required: --api-key\nerror: see --help",
+    ] {
+        assert_eq!(shown_text(line), line);
+    }
+}
+
 /// A terminal breaks lines anywhere, and colours begin and end anywhere.
 #[test]
 fn hides_secrets_that_line_breaks_and_colours_interrupt() {
@@ -222,6 +247,14 @@ proptest! {
             }
             let joined = words.join(" ");
             prop_assert!(!shown_text(&joined).contains(&secret), "{joined} -> {}", shown_text(&joined));
+        }
+    }
+
+    #[test]
+    fn redacted_text_stays_the_same(secret in "[A-Za-z0-9]{18,40}", next in "(--)?[a-hjl-r]{1,12}") {
+        for line in planted(&secret) {
+            let once = shown_text(&format!("{} {next}", line.join(" ")));
+            prop_assert_eq!(shown_text(&once), once);
         }
     }
 
