@@ -178,10 +178,9 @@ fn linked_value(
     start: usize,
 ) -> Option<Range<usize>> {
     let between = &text[name.end..start];
-    let word = &text[name.clone()];
     let quote = quote.filter(|quote| !between.contains(quote));
     let start = start + wrapper(&text[start..]);
-    let is_line = link == Link::Sign && is_header(word, &text[start..], between);
+    let is_line = link == Link::Sign && is_header(&text[name.clone()], &text[start..], between);
     let up_to = |end| memchr::memchr2(end, b'\n', &text[start..]).map_or(text.len(), |n| start + n);
     let value = match link {
         Link::Markup => start..up_to(b'<'),
@@ -209,6 +208,26 @@ fn linked_value(
     };
     let value = value.start..value.start + text[value].trim_ascii_end().len();
     let bare = text[value.clone()].trim_ascii_start();
+    // `?key=…` in a URL is the key of an API.
+    let is_query = sensitivity == Sensitivity::Doubtful
+        && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
+    let hides = value::hides(sensitivity, bare) || (is_query && value::is_credential(bare));
+    let is_settings = is_line && harmless::are_settings(bare);
+    (hides && !is_settings && !is_shown(text, name, link, between, &value, is_quoted))
+        .then_some(value)
+}
+
+/// Returns true for a value that its link or its form shows to be something other than a secret.
+fn is_shown(
+    text: &[u8],
+    name: &Range<usize>,
+    link: Link,
+    between: &[u8],
+    value: &Range<usize>,
+    is_quoted: bool,
+) -> bool {
+    let word = &text[name.clone()];
+    let bare = text[value.clone()].trim_ascii_start();
     let is_other = match link {
         // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
         Link::Argument => {
@@ -218,14 +237,13 @@ fn linked_value(
         }
         Link::Cell => value::is_predicate(bare),
         Link::Flag => flag::is_no_value(bare, &text[value.end..]),
+        // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
+        Link::Sign if bare.starts_with(b"{\"") => true,
+        Link::Sign if bare.starts_with(b"(") && !bare.contains(&b')') => true,
         Link::Sign => {
-            (is_line && harmless::are_settings(bare))
-                // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
-                || bare.starts_with(b"{\"")
-                || (bare.starts_with(b"(") && !bare.contains(&b')'))
-                || (!is_quoted
-                    && (prose::is_sentence(text, name, &value, between)
-                        || is_next_field(text, name, bare, between)))
+            !is_quoted
+                && (prose::is_sentence(text, name, value, between)
+                    || is_next_field(text, name, bare, between))
         }
         // `'--password <PASSWORD>' requires a value`
         Link::Markup => {
@@ -233,17 +251,12 @@ fn linked_value(
                 && !text[value.end..].starts_with(b"</")
         }
     };
-    // `?key=…` in a URL is the key of an API.
-    let is_query = sensitivity == Sensitivity::Doubtful
-        && text[..name.start].last().is_some_and(|b| b"?&".contains(b));
-    let is_shown = is_other
-        || is_vocabulary(text, name, &value)
+    is_other
+        || is_vocabulary(text, name, value)
         || is_number(word, bare)
         || harmless::is_reference(bare)
         || (is_quoted && text[value.start - 1] == b'`' && bare.contains(&b' '))
-        || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)));
-    let hides = value::hides(sensitivity, bare) || (is_query && value::is_credential(bare));
-    (hides && !is_shown).then_some(value)
+        || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)))
 }
 
 /// Returns the end of a value after a sign. After a colon and a blank, there is no shell whose operators end it.
@@ -369,26 +382,36 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     if let Some(start) = flag::value_start(text, name) {
         return Some((Link::Flag, start));
     }
+    if text.get(start) == Some(&b'|') && is_cell(text, name.start) {
+        return Some((Link::Cell, skip(text, start + 1, b" \t`")));
+    }
+    let is_argument = text.get(start) == Some(&b',');
+    is_argument
+        .then(|| argument(text, name, closing, start))
+        .flatten()
+        .or_else(|| text[closed..start].contains(&b'\t').then_some((Link::Sign, start)))
+}
+
+/// Returns the start of the literal after a name that is an argument: `("TOKEN", "…")`.
+fn argument(
+    text: &[u8],
+    name: &Range<usize>,
+    closing: &[u8],
+    start: usize,
+) -> Option<(Link, usize)> {
     let quote = text[..name.start].last();
     // A value: `"method":"password","result":"denied"`
     let is_value = begins(&text[name.start.saturating_sub(2)..], &[":\"", ":'"]).is_some();
-    let is_string = is_quoted
+    let is_string = closing.iter().any(|b| QUOTES.contains(b))
         && !closing.contains(&b')')
         && !is_value
         && quote.is_some_and(|b| QUOTES.contains(b));
-    let is_name = || quote == Some(&b'{') || harmless::is_variable_name(&text[name.clone()]);
-    match text.get(start) {
-        Some(b',') if is_string || is_name() => {
-            let start = skip(text, start + 1, b" \t\n");
-            let literal = text.get(start + wrapper(&text[start..]));
-            literal.is_some_and(|b| b"\"'`\\".contains(b)).then_some((Link::Argument, start))
-        }
-        Some(b'|') if is_cell(text, name.start) => {
-            Some((Link::Cell, skip(text, start + 1, b" \t`")))
-        }
-        _ if text[closed..start].contains(&b'\t') => Some((Link::Sign, start)),
-        _ => None,
-    }
+    let is_name =
+        is_string || quote == Some(&b'{') || harmless::is_variable_name(&text[name.clone()]);
+    let start = skip(text, start + 1, b" \t\n");
+    let literal = start + wrapper(&text[start..]);
+    let is_literal = text.get(literal).is_some_and(|b| b"\"'`\\".contains(b));
+    (is_name && is_literal).then_some((Link::Argument, start))
 }
 
 fn is_cell(text: &[u8], name: usize) -> bool {
@@ -411,12 +434,12 @@ fn inserted(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> Optio
         return None;
     }
     let columns = memchr::memchr2(b')', b'\n', near(rest, 0, MAX_TAGS))?;
-    let values = rest[columns..].strip_prefix(b")")?.trim_ascii_start();
-    let is_insert = values.get(..6).is_some_and(|word| is_one_of(word, "values"));
-    let open = memchr::memchr(b'(', values).filter(|_| is_insert)?;
-    let found = literals(rest, rest.len() - values.len() + open + 1);
-    if let [first, ..] = found.as_slice() {
-        return Some(name.end + first.start..name.end + found[found.len() - 1].end);
+    let values = skip(rest, columns, b") \r\n\t");
+    let is_insert = rest.get(values..values + 6).is_some_and(|word| is_one_of(word, "values"));
+    let open = memchr::memchr(b'(', &rest[values..]).filter(|_| is_insert)?;
+    let found = literals(rest, values + open + 1);
+    if let Some((first, last)) = found.first().zip(found.last()) {
+        return Some(name.end + first.start..name.end + last.end);
     }
     let mut end = line_start(text, name.start);
     let quoted = text[end..name.start].split(|b| *b == b'\'').map(|part| {

@@ -214,8 +214,8 @@ fn cells(text: &[u8], line: &Range<usize>, separator: &str) -> Vec<Range<usize>>
     cells
 }
 
-/// Finds secrets that their place in a record shows: the value that a debugging library prints below the code (`└ '…'`),
-/// the password in `login with ana / …`, and that in `host:5432:database:user:password`.
+/// Finds secrets that their place shows: the value that a debugging library prints below the code (`└ '…'`), what a
+/// script types (`send "…\r"`), the password in `login with ana / …`, and that in `host:5432:database:user:password`.
 pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     for at in memchr::memmem::find_iter(text, "└ '".as_bytes()) {
         let start = at + "└ '".len();
@@ -223,9 +223,14 @@ pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         let length = memchr::memchr2(b'\'', b'\n', near).unwrap_or(near.len());
         hidden.extend(value::is_strong(&near[..length]).then_some(start..start + length));
     }
+    for end in memchr::memmem::find_iter(text, b"\\r\"") {
+        let from = end.saturating_sub(MAX_PASSWORD);
+        let start = memchr::memrchr(b'"', &text[from..end]).map_or(end, |n| from + n + 1);
+        hidden.extend(value::is_credential(&text[start..end]).then_some(start..end));
+    }
     for at in memchr::memmem::find_iter(text, b" / ") {
-        const LOGINS: &[&str] =
-            &["login", "log in", "password", "credential", "sign in", "username"];
+        const LOGINS: [&str; 6] =
+            ["login", "log in", "password", "credential", "sign in", "username"];
         let near = near(text, at + 3, MAX_PASSWORD);
         let length = near.iter().take_while(|b| b.is_ascii_graphic()).count();
         let password = trim_end(text, at + 3..at + 3 + length, b".,;)\"'`");
@@ -235,17 +240,18 @@ pub fn find_in_records(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             hidden.extend(LOGINS.iter().any(|word| has(line, word)).then_some(password));
         }
     }
-    for at in [&b":5432:"[..], b":*:"].iter().flat_map(|port| memchr::memmem::find_iter(text, port))
+    for at in
+        [":5432:", ":*:"].iter().flat_map(|port| memchr::memmem::find_iter(text, port.as_bytes()))
     {
         let is_part = |b: &&u8| b.is_ascii_graphic() && !b"\"'/@".contains(b);
         let start = at - text[..at].iter().rev().take(MAX_PASSWORD).take_while(is_part).count();
-        let length = near(text, start, MAX_LINE).iter().take_while(is_part).count();
-        let record = &text[start..start + length];
-        let port = record.split(|b| *b == b':').nth(1).unwrap_or_default();
+        let record = near(text, start, MAX_LINE);
+        let record = &record[..record.iter().take_while(is_part).count()];
+        let mut fields = record.splitn(5, |b| *b == b':');
+        let port = fields.nth(1).unwrap_or_default();
         let is_port = port == b"*" || (port.len() > 1 && port.iter().all(u8::is_ascii_digit));
-        let password =
-            record.splitn(5, |b| *b == b':').nth(4).filter(|word| is_port && word.len() > 2);
-        let end = start + length;
+        let password = fields.nth(2).filter(|word| is_port && word.len() > 2);
+        let end = start + record.len();
         hidden.extend(password.map(|password| end - password.len()..end));
     }
 }

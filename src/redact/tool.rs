@@ -99,7 +99,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("bundle", "config * *:§"),
     ("pnpm npm yarn", "config set *_auth §"),
     ("dvc", "remote modify * password|secret_access_key|access_key_id|token §"),
-    ("pulumi", "config set --secret * §"),
+    ("pulumi", "config set --secret * §; config set *Key|*Token|*Secret §"),
     ("filebrowser", "users add * §"),
     ("slmgr.vbs slmgr ospp.vbs", "/ipk §; /inpkey:§"),
     ("qemu-system-", "secret,*data=§"),
