@@ -92,8 +92,8 @@ fn scheme_value(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         // `WWW-Authenticate: Bearer realm="…"`
         true => {
             !value::is_predicate(credentials)
-                && !harmless::is_reference(credentials)
-                && begins(credentials, &["realm=", "scope=", "error=", "-", "' ", "\" "]).is_none()
+                && prose::can_be_secret(credentials)
+                && begins(credentials, &["-", "' ", "\" "]).is_none()
         }
         false => {
             let is_base64 = |b: &u8| b.is_ascii_alphanumeric() || b"+/=-_".contains(b);
@@ -148,6 +148,7 @@ fn sensitivity(text: &[u8], name: &Range<usize>, phrase: &Range<usize>) -> Sensi
         return Sensitivity::Secret;
     }
     match (alone, with_words) {
+        (Sensitivity::Folder, _) => alone,
         (Sensitivity::Doubtful, _) | (_, Sensitivity::Secret)
             if harmless::is_public_key(text, name) =>
         {
@@ -237,12 +238,19 @@ fn is_shown(
         }
         Link::Cell => value::is_predicate(bare),
         Link::Flag => flag::is_no_value(bare, &text[value.end..]),
-        // A schema, and a note: `"password": {"type": "string"}`, `chpasswd: (user ana) …`
-        Link::Sign if bare.starts_with(b"{\"") => true,
+        // A schema, a pattern and a note: `"password": {"type": "string"}`, `token=(\w+)`, `chpasswd: (user ana) …`
+        Link::Sign if begins(bare, &["{\"", "(\\", "(?", "(.", "([", "\\S", "\\w"]).is_some() => {
+            true
+        }
         Link::Sign if bare.starts_with(b"(") && !bare.contains(&b')') => true,
         Link::Sign => {
+            // `secret: name=hf-secret`
+            let names_another = between.ends_with(b": ")
+                && prose::is_assignment(bare)
+                && !is_header(word, bare, between);
             !is_quoted
-                && (prose::is_sentence(text, name, value, between)
+                && (names_another
+                    || prose::is_sentence(text, name, value, between)
                     || is_next_field(text, name, bare, between))
         }
         // `'--password <PASSWORD>' requires a value`

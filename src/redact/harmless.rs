@@ -72,6 +72,8 @@ fn without_scheme(value: &[u8]) -> &[u8] {
 fn is_mask(value: &[u8]) -> bool {
     const MIN_MASK: usize = 3;
     let value = value.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+    // `hf_xxxxxxxx`
+    let value = value.rsplit(|b| b"_-".contains(b)).next().unwrap_or_default();
     let is_one =
         |mark: &[u8]| value.len() >= MIN_MASK && value.chunks(mark.len()).all(|c| c == mark);
     ["*", "X", "x", ".", "#", "•", "●"].iter().any(|mark| is_one(mark.as_bytes()))

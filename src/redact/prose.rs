@@ -184,7 +184,9 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
         let is_after_kind = n == 1 && matches!(last, [digit] if digit.is_ascii_digit());
         let is_secret = if is_after_label || is_after_kind || (is_after_verb && word.is_quoted) {
             !value::is_predicate(bytes)
-                && (kind != NameKind::Token || value::is_credential(bytes) || word.is_quoted)
+                && (kind != NameKind::Token
+                    || value::is_credential(bytes)
+                    || (word.is_quoted && bytes.len() > 5))
         } else if is_after_verb {
             // "your password to continue" is a sentence.
             let can_be_word = is_last && kind != NameKind::Token && bytes.len() > 3;
@@ -222,10 +224,14 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
 /// Returns false for references, small numbers and other assignments: `password set from env: PGPASSWORD=…`.
 pub fn can_be_secret(word: &[u8]) -> bool {
     let is_number = word.len() < 4 && word.iter().all(u8::is_ascii_digit);
-    let name = word.iter().take_while(|b| b.is_ascii_alphabetic() || b"_-".contains(b)).count();
-    let names_another = name > 0 && matches!(word[name..], [b'=', value, ..] if value != b'=');
     let is_redacted = has(word, "***");
-    !is_number && !names_another && !is_redacted && !harmless::is_reference(word)
+    !is_number && !is_assignment(word) && !is_redacted && !harmless::is_reference(word)
+}
+
+/// Returns true for `realm="lab"` and `expires_in=3599`.
+pub fn is_assignment(word: &[u8]) -> bool {
+    let name = word.iter().take_while(|b| b.is_ascii_alphabetic() || b"_-".contains(b)).count();
+    name > 0 && matches!(word[name..], [b'=', value, ..] if value != b'=')
 }
 
 /// Returns true for a word directly after a name, if it must be hidden: `invalid token '…'`, `password 8f2c!`,

@@ -60,7 +60,8 @@ fn credentials(url: &[u8], before: &[u8]) -> Option<usize> {
         at => at,
     }?;
     let is_web = before.ends_with(b"http") || before.ends_with(b"https");
-    let is_only_a_user = !url[..at].contains(&b':') && !is_web && at < 20;
+    let is_word = at < 12 && url[..at].iter().all(u8::is_ascii_lowercase);
+    let is_only_a_user = !url[..at].contains(&b':') && (is_word || (!is_web && at < 20));
     (!is_only_a_user && !is_placeholder(url, &(0..at))).then_some(at)
 }
 
