@@ -354,8 +354,13 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     let closing = &text[name.end..closed];
     // `input[type=password]:focus` in a style sheet
     let before = text[..name.start].strip_suffix(b"\"").unwrap_or(&text[..name.start]);
-    // `${PASSWORD:?missing}`
-    if (closing.contains(&b']') && before.ends_with(b"[type=")) || before.ends_with(b"${") {
+    // `${PASSWORD:?missing}` and `-v /run/secrets:/run/secrets:ro`
+    let is_path =
+        matches!(before, [.., dir, b'/'] if is_name_byte(*dir)) && text[closed..].starts_with(b":");
+    if is_path
+        || (closing.contains(&b']') && before.ends_with(b"[type="))
+        || before.ends_with(b"${")
+    {
         return None;
     }
     let is_quoted = closing.iter().any(|b| QUOTES.contains(b));

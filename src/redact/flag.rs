@@ -54,7 +54,7 @@ const VCS: &str = "git gh glab hg jj svn gpg gpg2 apt-key";
 /// Programs whose arguments are patterns or the names of packages, such as `pass`.
 const SEARCHES: &str = "ack apt apt-get apk brew dnf grep pacman pip rg yum zypper";
 /// Programs of which `-p` is a database, a partition or a port, and `-u` no user.
-const OTHER_FLAGS: &str = "docker kubectl mysql mysqladmin mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
+const OTHER_FLAGS: &str = "docker podman kubectl mysql mysqladmin mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
 const MYSQL: &str = "mysql mysqladmin mysqldump mariadb";
 /// Programs of which `/p:` sets a property.
 const MSBUILD: &str = "dotnet msbuild xbuild";
@@ -134,12 +134,15 @@ impl<'a> Before<'a> {
             && name.iter().any(|b| b"_.".contains(b))
             && name.iter().all(|b| b.is_ascii_alphanumeric() || b"_./:-".contains(b));
         // `argocd reset-admin-password …`
-        let is_password = name.starts_with(b"pass")
-            || (memchr::memmem::find(name, b"-passw").is_some() && !self.reads_secrets());
+        let is_password =
+            name.starts_with(b"pass") || memchr::memmem::find(name, b"-passw").is_some();
         let is_set = is_value
             || is_one_of(self.second_last, "set --arg --set")
             || (is_command && self.last.ends_with(b"="))
-            || (is_command && is_password && !is_flag_like(self.second_last));
+            || (is_command
+                && is_password
+                && !is_flag_like(self.second_last)
+                && !self.reads_secrets());
         // `getent passwd ana` names a database, and `pass show` is a program.
         let is_program = name == b"passwd" || self.second_last.is_empty();
         let sensitivity = name::sensitivity(name);

@@ -262,7 +262,7 @@ fn is_adjacent_secret(text: &[u8], name: &Range<usize>, word: &Word) -> bool {
     } else if line.is_empty() && is_last && (is_compound || is_apart) {
         // `GITHUB_TOKEN Permissions` is a heading.
         let is_title = value::is_word(bytes) && bytes[0].is_ascii_uppercase();
-        !(is_title && !name_text.iter().any(u8::is_ascii_lowercase))
+        !is_title || name_text.iter().any(u8::is_ascii_lowercase)
     } else if word.is_quoted && bytes.contains(&b' ') {
         // `master password "correct horse battery" accepted`
         let words = || bytes.split(|b| *b == b' ');

@@ -127,6 +127,6 @@ fn bare(text: &[u8], at: usize) -> Option<Range<usize>> {
         // `org/model@main` is not a login.
         && (is_login || has_port || first == b'/')
         && (value::is_credential(password) || (is_login && (has_port || is_url)))
-        && !(first.is_ascii_digit() && !host[..name].contains(&b'.'));
+        && (!first.is_ascii_digit() || host[..name].contains(&b'.'));
     (is_user && is_host && is_password).then(|| at - password.len()..at)
 }
