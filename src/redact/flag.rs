@@ -201,16 +201,13 @@ impl<'a> Before<'a> {
         let is_start = |at: &usize| *at < word.len() && word[..*at].iter().all(is_name);
         let value_at = equals.filter(is_start).last().unwrap_or(0);
         let value = &word[value_at..];
-        // `ana@lab.org`
-        let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._@-".contains(b);
-        let is_address = || value.iter().skip(2).any(|b| *b == b'@') && value.iter().all(is_part);
         let is_credential = self.is_about_secrets
             && !harmless::is_reference_to_secret(word)
             && !word.starts_with(b"--from-file=")
             && !is_flag_like(value)
             && (value::is_credential(value) || value::looks_secret(value))
             && !value.contains(&b'/')
-            && !is_address()
+            && !value::is_user_at_host(value)
             && !self.reads_secrets();
         is_credential.then_some(value_at)
     }

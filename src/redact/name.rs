@@ -32,7 +32,7 @@ pub enum Sensitivity {
 /// [`QUALIFIERS`]. The last rows are words for password, secret and token in other languages.
 static SECRET_ENDINGS: Words = words!(
     "addmask authanswer authorization bearer communitystring connectionstring cookie cookies \
-    crumb credential credentials creds identityheader jwt keycontent keymaterial keypass masterauth mnemonic otpseed \
+    crumb credential credentials creds identityheader jwt keycontent keydata keymaterial keypass masterauth mnemonic otpseed \
     parole passcommand passw passwd password passwordcommand passwordeval passwords phpsessid psw puk pwd \
     rocommunity rwcommunity secret secretanswer secrets securestring securityanswer seedphrase servercommunity \
     snmpcommunity storepass token totpseed userpwd \

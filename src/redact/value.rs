@@ -87,6 +87,12 @@ pub fn is_credential(word: &[u8]) -> bool {
         && (has(u8::is_ascii_digit) || has_symbol)
 }
 
+/// Returns true for `ana@lab.org`.
+pub fn is_user_at_host(word: &[u8]) -> bool {
+    let is_part = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._@-".contains(b);
+    word.iter().skip(2).any(|b| *b == b'@') && word.iter().all(is_part)
+}
+
 /// Returns true for a word that can hardly be anything but a password: letters and digits with punctuation, or random
 /// ones of both cases.
 pub fn is_strong(word: &[u8]) -> bool {
@@ -95,6 +101,7 @@ pub fn is_strong(word: &[u8]) -> bool {
     let has_both_cases = has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase);
     word.len() >= 8
         && is_credential(word)
+        && !is_user_at_host(word)
         && has(u8::is_ascii_digit)
         && (has_symbol || (has_both_cases && natural_percent(word) <= MAX_NATURAL))
 }
