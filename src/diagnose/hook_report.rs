@@ -5,11 +5,7 @@ use std::path::Path;
 
 use super::evidence::Measured;
 use crate::model::event::{HookEvent, HookGauge, HookOom, Steps};
-use crate::model::incident::{DetectedBy, Incident};
-
-/// Log name for text reported by the Python hook. No other log has this name, because other logs are named after a path
-/// or are the program's output.
-pub const NAME: &str = "hook report";
+use crate::model::incident::Incident;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookReport {
@@ -69,13 +65,4 @@ fn finished_steps(steps: Steps) -> Option<u64> {
 /// Returns the number of allocation retries before this failure.
 fn earlier_retries(retries: u64) -> u64 {
     retries.saturating_sub(1)
-}
-
-/// Sets the source of incidents whose text came from the hook instead of a log.
-pub fn name_source(incident: &mut Incident) {
-    if incident.log.as_ref().is_some_and(|log| log.file == NAME) {
-        incident.log = None;
-        incident.detected_by = DetectedBy::Hook;
-    }
-    incident.secondary.iter_mut().for_each(name_source);
 }

@@ -32,12 +32,23 @@ const MAX_START: usize = 16 * 1024;
 /// A text up to this length is treated as a user's question or a single message instead of a log.
 const MAX_SHORT_TEXT: usize = 2048;
 /// Number of bytes of log text to store before and after a sighting, as evidence.
-const CONTEXT: usize = 6 * 1024;
+pub(super) const CONTEXT: usize = 6 * 1024;
 /// Maximum time between related messages of different programs in a syslog.
 const MAX_SHARED_SECONDS: u32 = 300;
 
+/// Source of the text in which an error was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextSource {
+    /// A log file, or the output of a program.
+    #[default]
+    Log,
+    KernelLog,
+    /// A traceback in a report of the Python hook.
+    Hook,
+}
+
 /// A signature match in a log.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Sighting {
     pub card: usize,
     pub weak: bool,
@@ -65,7 +76,9 @@ pub struct Sighting {
 
 #[derive(Debug, Default)]
 pub struct LogFindings {
+    /// Name of the log.
     pub file: String,
+    pub source: TextSource,
     /// Time at which the log was last written, if it is a file.
     pub modified: Option<SystemTime>,
     /// Rank from the log's file name, if each rank has its own log.
@@ -218,6 +231,19 @@ impl<'a> LogReader<'a> {
             carried: HashMap::new(),
             carried_to: 0,
         }
+    }
+
+    /// Creates a reader for text that is not in a log file.
+    #[must_use]
+    pub fn of(catalogue: &'a Catalogue, source: TextSource) -> Self {
+        let file = match source {
+            TextSource::Log => "output",
+            TextSource::KernelLog => "kernel log",
+            TextSource::Hook => "hook report",
+        };
+        let mut reader = Self::new(catalogue, file);
+        reader.findings.source = source;
+        reader
     }
 
     /// Limits how many bytes of excerpts are read. Matching all signatures takes a second for about 13 MB, so a small

@@ -18,6 +18,7 @@ mod expression;
 pub mod fields;
 mod fixes;
 pub mod hook_report;
+pub mod kernel_report;
 pub mod live;
 pub mod log;
 mod needle;
@@ -42,7 +43,7 @@ pub mod workload;
 
 pub use catalogue::Catalogue;
 pub use conclusion::{diagnose, fatal_first, jobs};
-pub use log::{LogFindings, LogReader};
+pub use log::{LogFindings, LogReader, TextSource};
 
 use crate::model::incident::Incident;
 

@@ -94,9 +94,42 @@ pub struct Exit {
 pub struct OomVerdict {
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub killed: Reading<bool>,
-    /// Evidence for the verdict: a line of the kernel log, or an increased counter.
+    /// Evidence for the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<String>,
+    pub evidence: Option<OomEvidence>,
+}
+
+/// Evidence for a kill by the kernel's out-of-memory killer. In JSON, it is its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum OomEvidence {
+    /// The line of the kernel log that names the process.
+    KernelLine(String),
+    /// An increased counter: `oom_kill in /sys/fs/cgroup/a/memory.events increased from 2 to 3`.
+    Counter(String),
+}
+
+impl OomEvidence {
+    pub fn text(&self) -> &str {
+        let (Self::KernelLine(text) | Self::Counter(text)) = self;
+        text
+    }
+}
+
+impl From<String> for OomEvidence {
+    fn from(text: String) -> Self {
+        match text.contains("Killed process") {
+            true => Self::KernelLine(text),
+            false => Self::Counter(text),
+        }
+    }
+}
+
+impl From<OomEvidence> for String {
+    fn from(evidence: OomEvidence) -> Self {
+        let (OomEvidence::KernelLine(text) | OomEvidence::Counter(text)) = evidence;
+        text
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -13,12 +13,12 @@ use super::{Evidence, ExitTime, Finished};
 use crate::collect::hook::Traced;
 use crate::collect::host::hello;
 use crate::diagnose::evidence::Measured;
-use crate::diagnose::hook_report::name_source;
+use crate::diagnose::kernel_report::{self, KernelReport};
 use crate::diagnose::predicted_fixes;
 use crate::diagnose::rerun::with_command;
-use crate::diagnose::{Catalogue, LogFindings, LogReader, diagnose};
+use crate::diagnose::{Catalogue, LogFindings, diagnose};
 use crate::incident::{source_lines, with_timeout};
-use crate::model::event::OomVerdict;
+use crate::model::event::{OomEvidence, OomVerdict};
 use crate::model::incident::Cause;
 use crate::model::incident_record::Excerpt;
 use crate::model::process::program_of;
@@ -28,9 +28,6 @@ use crate::model::{
     TraceReplay, Variable,
 };
 use crate::redact;
-
-/// Name of the kernel log in incidents.
-const KERNEL_LOG: &str = "kernel log";
 
 /// Text to print after a command failed.
 #[derive(Debug)]
@@ -132,7 +129,6 @@ fn incident(
             add_predictions(&mut incident, found);
         }
     }
-    name_source(&mut incident);
     if !has_line_numbers {
         incident.log = None;
     }
@@ -200,27 +196,20 @@ fn killed_by_oom_killer(
     logs: &mut Vec<LogFindings>,
     name: &str,
     exit: ExitOutcome,
-    evidence: &str,
+    evidence: &OomEvidence,
 ) -> Option<Incident> {
-    let mut log = LogReader::new(catalogue, KERNEL_LOG);
-    let is_line = evidence.contains("Killed process");
-    if !is_line {
-        log.push(format!("{name} exited on signal 9 (Killed)\n").as_bytes());
-    }
-    log.push(evidence.as_bytes());
+    let report = match evidence {
+        OomEvidence::KernelLine(line) => KernelReport::line(line),
+        OomEvidence::Counter(counter) => KernelReport::oom_count(name, counter),
+    };
     // The first log is preferred among those that report the same failure.
-    logs.insert(0, log.finish());
+    logs.insert(0, kernel_report::findings(catalogue, &[report]));
     let mut incident = first(catalogue, logs, &measured())?;
-    if incident.log.as_ref().is_some_and(|log| log.file == KERNEL_LOG) {
-        incident.detected_by = DetectedBy::Exit;
-        if let Some(log) = &mut incident.log {
-            (log.first_line, log.last_line) = (0, 0);
-        }
-        // gputop itself wrote the text about an increased counter, and the title says the same.
-        if !is_line {
-            incident.quote = Quote::default();
-            incident.log = None;
-        }
+    // gputop itself wrote the text about an increased counter, and the title says the same.
+    let is_counted = matches!(evidence, OomEvidence::Counter(_));
+    if is_counted && incident.detected_by == DetectedBy::Exit {
+        incident.quote = Quote::default();
+        incident.log = None;
     }
     incident.fields.exit_code = Some(exit.code().into());
     Some(incident)

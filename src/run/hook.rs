@@ -10,8 +10,8 @@ use nix::unistd::geteuid;
 
 use crate::collect::hook::{Report, Spool, install, python_path, traces};
 use crate::collect::memory::access::ptrace_scope;
-use crate::diagnose::hook_report::{HookReport, NAME};
-use crate::diagnose::{Catalogue, LogFindings, LogReader};
+use crate::diagnose::hook_report::HookReport;
+use crate::diagnose::{Catalogue, LogFindings, LogReader, TextSource};
 use crate::model::event::HookException;
 use crate::model::{HookEvent, HookOom, Incident, ProcessKey};
 
@@ -122,7 +122,7 @@ impl HookReports {
     /// Parses the traceback of each exception that ended a process, as if it were a log.
     pub(super) fn logs(&self, catalogue: &Catalogue) -> Vec<LogFindings> {
         let read = |(report, exception): (&Report, &HookException)| {
-            let mut log = LogReader::new(catalogue, NAME);
+            let mut log = LogReader::of(catalogue, TextSource::Hook);
             log.push(exception.traceback.as_bytes());
             let mut findings = log.finish();
             findings.rank = report.process.rank;

@@ -10,14 +10,12 @@ use std::path::Path;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use crate::diagnose::{Catalogue, LogFindings, LogReader};
+use crate::diagnose::{Catalogue, LogFindings, LogReader, TextSource};
 use crate::model::text::visible;
 
 /// Maximum size of the text retained from the pty or a pipe. The oldest text is dropped, because failures are reported
 /// at the end of a log.
 const MAX_CAPTURED_BYTES: usize = 16 << 20;
-/// Name under which incidents refer to the captured output.
-const NAME: &str = "output";
 
 /// Text captured from the pty or a pipe.
 #[derive(Default)]
@@ -35,7 +33,7 @@ impl CapturedOutput {
     }
 
     pub(super) fn read(&self, catalogue: &Catalogue) -> LogFindings {
-        let mut log = LogReader::new(catalogue, NAME);
+        let mut log = LogReader::of(catalogue, TextSource::Log);
         let (older, newer) = self.text.as_slices();
         log.push(older);
         log.push(newer);

@@ -227,7 +227,7 @@ fn oom_kill_victim_is_named_on_screen() {
     for (event, exit) in watch.exits() {
         let is_victim = event.process.unwrap().pid.0 == processes[0].pid();
         assert_eq!(exit.oom.killed.get(), Some(is_victim), "{exit:?}");
-        assert_eq!(exit.oom.evidence, is_victim.then(|| line.clone()));
+        assert_eq!(exit.oom.evidence, is_victim.then(|| line.clone().into()));
     }
     terminal.wait_text("train.py (OOM killer ");
     terminal.wait_text("eval.py (signal 9 ");

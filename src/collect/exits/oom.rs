@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::collect::kernel_log::OomKill;
-use crate::model::event::OomVerdict;
+use crate::model::event::{OomEvidence, OomVerdict};
 use crate::model::text::visible;
 use crate::model::{Millis, Missing, Mono, Pid, Reading, Reason};
 
@@ -40,7 +40,7 @@ pub fn not_killed() -> OomVerdict {
     OomVerdict { killed: false.into(), evidence: None }
 }
 
-fn killed(evidence: String) -> OomVerdict {
+fn killed(evidence: OomEvidence) -> OomVerdict {
     OomVerdict { killed: true.into(), evidence: Some(evidence) }
 }
 
@@ -199,10 +199,10 @@ impl OomKiller {
         self.log.is_ok() && self.paths.is_host
     }
 
-    fn line(&self, pid: Pid) -> Option<String> {
+    fn line(&self, pid: Pid) -> Option<OomEvidence> {
         let is_match = |(_, kill): &&(Mono, OomKill)| self.paths.is_host && kill.pid == pid;
         let (_, kill) = self.kills.iter().rev().find(is_match)?;
-        Some(kill.text.clone())
+        Some(OomEvidence::KernelLine(kill.text.clone()))
     }
 
     fn host_count(&self) -> Option<u64> {
@@ -226,7 +226,7 @@ pub fn sources(paths: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static
 
 /// Checks the OOM kill counter of an exited process's cgroup. Returns `None` if the counter is not readable,
 /// `Some(None)` if the OOM killer did not kill the process, and evidence of the kill otherwise.
-fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>> {
+fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<OomEvidence>> {
     // Check that the counter still exists, because a cgroup is often removed when its last process exits.
     count(file)?;
     if !counter.has_increased(now) || counter.unclaimed == 0 {
@@ -234,7 +234,9 @@ fn claim(file: &Path, counter: &mut Counter, now: Mono) -> Option<Option<String>
     }
     counter.unclaimed -= 1;
     let path = visible(file.as_os_str().as_encoded_bytes(), 300);
-    Some(Some(format!("oom_kill in {path} increased from {} to {}", counter.before, counter.count)))
+    let (before, count) = (counter.before, counter.count);
+    let evidence = format!("oom_kill in {path} increased from {before} to {count}");
+    Some(Some(OomEvidence::Counter(evidence)))
 }
 
 /// Returns the counter file of the cgroup in `/proc/PID/cgroup`: `4:memory:/batch/7` in version 1,

@@ -1,6 +1,7 @@
 use std::process::{Child, Command, Stdio};
 
 use super::*;
+use crate::model::event::OomEvidence;
 use crate::model::units::{Pid as ModelPid, StartTicks};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -332,7 +333,10 @@ fn the_log_identifies_oom_victims_and_its_xids_are_forwarded() {
     killed.go();
     let end = reports.next();
     assert_eq!((end.process, end.signal.get()), (killed_key, Some(9)));
-    assert_eq!((end.oom.killed, end.oom.evidence), (true.into(), Some(line)));
+    assert_eq!(
+        (end.oom.killed, end.oom.evidence),
+        (true.into(), Some(OomEvidence::KernelLine(line)))
+    );
     clean.go();
     let end = reports.next();
     assert_eq!((end.process, end.oom), (clean_key, oom::not_killed()));

@@ -1,6 +1,7 @@
 //! Builds an incident from a sighting (a signature match in a log) and its error card.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::rank_comparison::RankComparison;
 use super::{Diagnosis, Item, causes, grouping};
@@ -8,6 +9,7 @@ use crate::diagnose::card::Card;
 use crate::diagnose::evidence::{self, Case};
 use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::fixes;
+use crate::diagnose::log::{LogFindings, TextSource};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
@@ -69,12 +71,8 @@ pub(super) fn incident(
         confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,
         time: sighting.time.as_deref().and_then(standard_time),
-        log: Some(LogLocation {
-            file: log.file.clone(),
-            first_line: sighting.first_line,
-            last_line: sighting.last_line,
-            rank: diagnosis.rank(item),
-        }),
+        detected_by: detected_by(log),
+        log: location(log, sighting.first_line..=sighting.last_line, diagnosis.rank(item)),
         quote: sighting.quote.clone(),
         at: own_frame(&sighting.frames).map(|frame| at(frame, is_asynchronous(card))),
         needs,
@@ -88,6 +86,27 @@ pub(super) fn incident(
     incident.fields.program = program.or(incident.fields.program);
     causes::lower_unseparated(&mut incident.causes);
     incident
+}
+
+fn detected_by(log: &LogFindings) -> DetectedBy {
+    match log.source {
+        TextSource::Hook => DetectedBy::Hook,
+        TextSource::Log | TextSource::KernelLog => DetectedBy::Log,
+    }
+}
+
+/// Returns the location of some lines, or `None` if they are in no log. The line numbers are 0 if they are not known.
+fn location(
+    log: &LogFindings,
+    lines: RangeInclusive<u64>,
+    rank: Option<u32>,
+) -> Option<LogLocation> {
+    let (first_line, last_line) = match log.source {
+        TextSource::Log => lines.into_inner(),
+        TextSource::KernelLog => (0, 0),
+        TextSource::Hook => return None,
+    };
+    Some(LogLocation { file: log.file.clone(), first_line, last_line, rank })
 }
 
 /// Returns the details of the sighting's text, and those that follow from its stack, its rank and the other ranks.
@@ -273,12 +292,8 @@ pub(super) fn program(
         confidence: card.confidence,
         count: 1,
         time: traceback.time.as_deref().and_then(standard_time),
-        log: Some(LogLocation {
-            file: diagnosis.logs[log].file.clone(),
-            first_line: traceback.first_line,
-            last_line: traceback.last_line,
-            rank,
-        }),
+        detected_by: detected_by(&diagnosis.logs[log]),
+        log: location(&diagnosis.logs[log], traceback.first_line..=traceback.last_line, rank),
         quote: Quote {
             text: text::visible(
                 format!("{}: {}", traceback.exception, traceback.message).as_bytes(),

@@ -21,9 +21,9 @@ use self::grouping::{EXITS, FirstFailure, REPORTS};
 use super::card::Card;
 use super::catalogue::Catalogue;
 use super::evidence::{self, Case, Measured};
-use super::log::{LogFindings, Sighting};
+use super::log::{LogFindings, Sighting, TextSource};
 use super::recovery::recover;
-use crate::model::incident::{Incident, Severity};
+use crate::model::incident::{DetectedBy, Incident, Severity};
 
 /// A sighting with its log and its chosen card.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +176,12 @@ impl<'a> Diagnosis<'a> {
         let again = same.iter().filter(|item| item.repeats(&cause));
         incident.count =
             again.fold(cause.sighting.count, |sum, item| sum.saturating_add(item.sighting.count));
-        if let Some(log) = &mut incident.log {
+        let source = self.logs[cause.log].source;
+        if source == TextSource::KernelLog {
+            let is_xid = incident.fields.xid.is_some();
+            incident.detected_by = if is_xid { DetectedBy::Xid } else { DetectedBy::Exit };
+        }
+        if let Some(log) = incident.log.as_mut().filter(|_| source == TextSource::Log) {
             let in_same_log = same.iter().filter(|item| item.log == cause.log);
             log.last_line =
                 in_same_log.map(|item| item.sighting.last_line).fold(log.last_line, u64::max);

@@ -15,12 +15,15 @@ use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::diagnose;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::fields::FieldMap;
-use crate::diagnose::hook_report::{HookReport, NAME, name_source};
-use crate::diagnose::log::{LogFindings, LogReader, Sighting};
+use crate::diagnose::hook_report::HookReport;
+use crate::diagnose::kernel_report::{self, KernelReport};
+use crate::diagnose::log::{LogFindings, LogReader, Sighting, TextSource};
 use crate::diagnose::predicted_fixes::add_predictions;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::traceback::Frame;
-use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
+use crate::model::event::{
+    Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, OomEvidence, Xid,
+};
 use crate::model::gpu::Gpu;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::incident::{DetectedBy, Incident, Severity};
@@ -45,7 +48,6 @@ const MAX_CASE_BYTES: usize = 12 << 20;
 /// memory. Failed allocations are normal during this search.
 const ALGORITHM_SEARCHES: &[(&str, &str)] =
     &[("conv.py", "_conv_forward"), ("", "autotune"), ("", "benchmark")];
-const UNKNOWN_BUS: &str = "ffff:ff:ff";
 /// Factor applied to the confidence if the only evidence is an increased OOM counter. The counter does not show which
 /// exception PyTorch raised.
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
@@ -446,22 +448,16 @@ impl Case {
         for (key, member) in &self.members {
             logs.extend(member.findings(catalogue, *key, facts));
         }
-        let kernel = self.kernel_lines(gpus);
+        let kernel = self.kernel_reports(gpus);
         if !kernel.is_empty() {
-            let mut reader = LogReader::new(catalogue, "kernel log");
-            reader.push(kernel.as_bytes());
-            logs.push(reader.finish());
+            logs.push(kernel_report::findings(catalogue, &kernel));
         }
         if logs.iter().all(|log| log.sightings.is_empty()) {
             return None;
         }
         let mut incident = diagnose(catalogue, &logs, &self.measured()).into_iter().next()?;
-        if incident.log.as_ref().is_some_and(|log| log.file == "kernel log") {
-            let by_xid = incident.fields.xid.is_some();
-            incident.detected_by = if by_xid { DetectedBy::Xid } else { DetectedBy::Exit };
+        if matches!(incident.detected_by, DetectedBy::Xid | DetectedBy::Exit) {
             incident.log = None;
-            let bus = &mut incident.fields.pci_bus;
-            *bus = bus.take().filter(|bus| bus != UNKNOWN_BUS);
         }
         self.clear_unknown_line_numbers(&mut incident);
         name_gpu(&mut incident, gpus);
@@ -469,7 +465,6 @@ impl Case {
         if let Some(member) = reported.filter(|_| incident.family == "oom") {
             member.complete(&mut incident);
         }
-        name_source(&mut incident);
         Some(incident)
     }
 
@@ -486,33 +481,25 @@ impl Case {
         }
     }
 
-    /// Returns the kernel log lines for the Xids. If only the number of an Xid is known, builds a line in the same
-    /// format.
-    fn kernel_lines(&self, gpus: &[Gpu]) -> String {
-        let mut lines = String::new();
-        for (process, gpu, xid) in &self.xids {
-            match xid.text.value() {
-                Some(text) => lines.push_str(text),
-                None => {
-                    let bus = gpus.iter().find(|g| Some(&g.uuid) == gpu.as_ref());
-                    let bus = bus.and_then(|g| g.board.pci_bus.value().cloned());
-                    let bus = bus.unwrap_or_else(|| UNKNOWN_BUS.into());
-                    let _ = write!(lines, "NVRM: Xid (PCI:{bus}): {}", xid.number);
-                    if let Some(process) = process {
-                        let _ = write!(lines, ", pid={}", process.pid);
-                    }
-                }
+    /// Returns the kernel's reports of the Xids, and of the processes that the host's OOM killer killed.
+    fn kernel_reports(&self, gpus: &[Gpu]) -> Vec<KernelReport> {
+        let xids = self.xids.iter().map(|(process, gpu, xid)| {
+            if let Some(line) = xid.text.value() {
+                return KernelReport::line(line);
             }
-            lines.push('\n');
-        }
-        for (key, member) in &self.members {
-            let exit = member.exit.as_ref();
-            if let Some(text) = exit.and_then(|exit| host_oom_kill_line(*key, exit)) {
-                lines.push_str(&text);
-                lines.push('\n');
+            let known = gpus.iter().find(|g| Some(&g.uuid) == gpu.as_ref());
+            let bus = known.and_then(|gpu| gpu.board.pci_bus.value());
+            KernelReport::xid(xid.number, bus.map(String::as_str), process.map(|key| key.pid))
+        });
+        let kills = self.members.iter().filter_map(|(key, member)| {
+            let exit = member.exit.as_ref().filter(|exit| exit.oom.killed.get() == Some(true))?;
+            if let Some(OomEvidence::KernelLine(line)) = &exit.oom.evidence {
+                return Some(KernelReport::line(line));
             }
-        }
-        lines
+            let name = exit.last.as_ref().map(|last| last.name.as_str());
+            Some(KernelReport::oom_kill(key.pid, name))
+        });
+        xids.chain(kills).collect()
     }
 
     /// Diagnoses a failed allocation from memory figures alone. Used if the OOM counter increased but gputop found no
@@ -525,20 +512,11 @@ impl Case {
         let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
-            wording: String::new(),
-            weak: false,
             count: u32::try_from(count).unwrap_or(u32::MAX),
             found,
-            table: None,
-            first_line: 1,
-            last_line: 1,
             rank: facts.rank(*key),
-            writer: String::new(),
-            time: None,
             frames: member.frames.clone(),
-            quote: crate::model::incident::Quote::default(),
-            context: "".into(),
-            own_context: 0,
+            ..Sighting::default()
         };
         let findings = LogFindings { sightings: vec![sighting], ..LogFindings::default() };
         let incident = diagnose(catalogue, &[findings], &member.measured).into_iter().next()?;
@@ -705,7 +683,7 @@ impl Member {
         let rank = facts.rank(key);
         let mut logs: Vec<LogFindings> = Vec::new();
         if let Some(exception) = self.exception.as_ref().filter(|_| self.texts.is_empty()) {
-            let mut reader = LogReader::new(catalogue, NAME);
+            let mut reader = LogReader::of(catalogue, TextSource::Hook);
             reader.push(exception.as_bytes());
             let mut found = reader.finish();
             for sighting in &mut found.sightings {
@@ -788,19 +766,6 @@ pub(super) fn name_gpu(incident: &mut Incident, gpus: &[Gpu]) {
     for one in &mut incident.secondary {
         name_gpu(one, gpus);
     }
-}
-
-/// Returns the kernel log line about a process that the host's OOM killer killed. If no such line was found, builds one
-/// in the same format.
-fn host_oom_kill_line(process: ProcessKey, exit: &Exit) -> Option<String> {
-    if exit.oom.killed.get() != Some(true) {
-        return None;
-    }
-    let line = exit.oom.evidence.clone();
-    Some(line.filter(|line| line.contains("Killed process")).unwrap_or_else(|| {
-        let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
-        format!("Out of memory: Killed process {} ({name})", process.pid)
-    }))
 }
 
 /// Returns true if the host's OOM killer killed the process. That is an incident even without other observations.

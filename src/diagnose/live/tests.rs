@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{IncidentKey, Observer, Record};
 use crate::model::event::{
-    Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomCountIncreased, Xid,
+    Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomCountIncreased,
+    OomEvidence, OomVerdict, Xid,
 };
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Board, Gpu, GpuProcess, Memory};
@@ -653,6 +654,38 @@ fn an_xid_is_explained_by_number_and_updated_by_the_kernel_log() {
     let last = sim.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
     assert_eq!((sim.keys().len(), last.incident.count), (1, 1));
+}
+
+#[test]
+fn an_xid_of_an_unknown_gpu_has_no_bus_address() {
+    let mut sim = SimulatedRun::new();
+    sim.train(10);
+    let why = Reading::missing(Reason::Denied, "the kernel log");
+    let xid = |number| Observation::Xid(Xid { number, text: why.clone(), ..Xid::default() });
+    sim.event(None, xid(2));
+    assert_eq!(sim.last().incident.title, "The driver reported Xid 2.");
+    sim.event(None, xid(79));
+    let later = &sim.last().incident.secondary[0];
+    assert_eq!(later.title, "A GPU no longer answers on the PCIe bus.");
+    assert_eq!(later.quote.text, "NVRM: Xid (unknown GPU): 79");
+    assert_eq!((&sim.last().incident.fields.pci_bus, &later.fields.pci_bus), (&None, &None));
+}
+
+#[test]
+fn the_name_of_a_killed_process_is_not_read_as_a_kernel_message() {
+    let mut sim = SimulatedRun::new();
+    sim.train(10);
+    let counter = "oom_kill in /sys/fs/cgroup/a/memory.events increased from 2 to 3";
+    let evidence: OomEvidence = serde_json::from_value(counter.into()).expect("evidence");
+    assert_eq!(serde_json::to_value(&evidence).expect("JSON"), counter);
+    let oom = OomVerdict { killed: true.into(), evidence: Some(evidence) };
+    let last = Process { name: "x) total-vm".into(), ..sim.process(418) };
+    let exit = Exit { last: Some(Box::new(last)), oom: Box::new(oom), ..Exit::default() };
+    sim.event(Some(418), Observation::Exit(Box::new(exit)));
+    let incident = &sim.last().incident;
+    assert_eq!((incident.id.as_str(), incident.detected_by), ("host-oom-killer", DetectedBy::Exit));
+    let shown = (incident.fields.pid, incident.fields.more.get("process"));
+    assert_eq!(shown, (Some(Pid(418)), None));
 }
 
 #[test]

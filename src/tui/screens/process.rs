@@ -258,7 +258,7 @@ fn exit_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed));
     }
     if let Some(evidence) = &exit.oom.evidence {
-        list.push(Fact::Prose("", evidence.clone()));
+        list.push(Fact::Prose("", evidence.text().to_owned()));
     }
     list
 }

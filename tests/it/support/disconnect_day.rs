@@ -100,7 +100,7 @@ fn end(last: Process) -> Exit {
         signal: 9.into(),
         peak_vram: Bytes::gib(80).into(),
         noticed_after: Millis(20),
-        oom: Box::new(OomVerdict { killed: true.into(), evidence: Some(line) }),
+        oom: Box::new(OomVerdict { killed: true.into(), evidence: Some(line.into()) }),
         last: Some(Box::new(last)),
         ..Exit::default()
     }

@@ -63,6 +63,7 @@ fn the_cgroup_counter_identifies_a_kill_in_both_versions() {
         let verdict = killer.verdict(PID, Some(&group), true, Mono(10));
         assert_eq!(verdict.killed, true.into());
         let evidence = verdict.evidence.expect("evidence");
+        let OomEvidence::Counter(evidence) = evidence else { panic!("{evidence:?}") };
         assert!(evidence.ends_with("increased from 2 to 3"), "{evidence}");
         // One OOM kill explains only one exit, so the other process must have been killed by `kill -9`.
         assert_eq!(killer.verdict(PID, Some(&group), true, Mono(11)), not_killed());
@@ -101,7 +102,10 @@ fn uses_the_log_line_only_in_the_hosts_pid_namespace() {
     assert!(killer.is_line_awaited(PID, Mono(2)));
     killer.note(line(), Mono(3));
     assert!(!killer.is_line_awaited(PID, Mono(3)));
-    assert_eq!(killer.verdict(PID, None, true, Mono(3)), killed(line().text));
+    assert_eq!(
+        killer.verdict(PID, None, true, Mono(3)),
+        killed(OomEvidence::KernelLine(line().text))
+    );
     assert_eq!(killer.verdict(Pid(419), None, true, Mono(3)), not_killed());
 
     let mut inside = host.killer(Ok(()), false);
