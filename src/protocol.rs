@@ -16,16 +16,16 @@
 
 pub mod backlog;
 pub mod map_line;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::ser::{Error as _, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use self::map_line::{MapLine, MapLineError};
+use self::wire::{Answer, NoMap, Outcomes, cut, wire_forms};
 use crate::model::bounded_json;
 use crate::model::history::Summary;
 use crate::model::holders::summary::HolderSummary;
@@ -92,6 +92,42 @@ pub enum Update {
     Notice(String),
     /// End of the update stream, with the reason if known.
     End(Option<String>),
+}
+
+// The wire form of each update. A row holds its place in the line, its name, its value in JSON, and how it is read.
+wire_forms! {
+    Line "hello" Self::Hello(hello) => hello, |hello: _| Self::Hello(hello);
+    Line "frame" Self::Frame(frame) => frame, |frame: _| Self::Frame(frame);
+    Line "event" Self::Event(event) => event, |event: _| Self::Event(event);
+    Line "holder_summary" Self::HolderSummary(summary) => summary,
+        |summary: HolderSummary| Self::HolderSummary(Arc::new(cut(summary)));
+    Reply "detail" Self::Detail(process, detail) => Answer::of(*process, detail),
+        |detail: Answer<ProcessDetail>| Self::Detail(detail.process, Box::new(detail.result()));
+    Reply "no_map" Self::NoMap(pool, why) => NoMap::of(*pool, why),
+        |no_map: NoMap| Self::NoMap((no_map.process, no_map.ordinal), no_map.why);
+    Reply "stacks" Self::Stacks(process, stack) => Answer::of(*process, stack),
+        |stack: Answer<PythonStack>| Self::Stacks(stack.process, Arc::new(stack.result()));
+    Reply "holders" Self::Holders(process, holders) => Answer::of(*process, holders),
+        |holders: Answer<Holders>| Self::Holders(holders.process, Arc::new(holders.result()));
+    Reply "log" Self::Log(log) => log, |log: _| Self::Log(log);
+    Reply "watched" Self::Watched(process, name) => Answer::of(*process, name),
+        |name: Answer<String>| Self::Watched(name.process, name.result());
+    Reply "signalled" Self::Signalled(signalled) => Outcomes::of(signalled),
+        |outcomes: Outcomes<()>| Self::Signalled(outcomes.signalled());
+    Reply "probed" Self::Probed(probe) => probe, |probe: _| Self::Probed(probe);
+    Reply "notice" Self::Notice(notice) => notice, |notice: _| Self::Notice(notice);
+    Reply "shelf" Self::IncidentList(list) => list, |list: _| Self::IncidentList(list);
+    Reply "incident" Self::RemoteIncident(incident) => incident,
+        |incident: _| Self::RemoteIncident(incident);
+
+    // In recordings, which contain no failed readings.
+    "stack", |stack: PythonStack| Self::Stacks(stack.process, Arc::new(Ok(stack)));
+
+    not sent: Self::Jump { .. }
+        | Self::Past { .. }
+        | Self::Position(_)
+        | Self::Link(_)
+        | Self::End(_)
 }
 
 /// A request to a data source. A source that cannot fulfil a request ignores it or replies with the reason.
@@ -203,170 +239,6 @@ pub struct Position {
     pub at_end: bool,
 }
 
-impl Serialize for Update {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let map_line = |map, since| MapLine::new(map, since).map_err(S::Error::custom);
-        match self {
-            Self::Map(map) => return map_line(map, None)?.serialize(serializer),
-            Self::FailureMap(failed) => {
-                return map_line(&failed.map, Some(failed.since))?.serialize(serializer);
-            }
-            _ => {}
-        }
-        let mut line = serializer.serialize_map(Some(1))?;
-        match self {
-            Self::Hello(hello) => line.serialize_entry("hello", hello)?,
-            Self::Frame(frame) => line.serialize_entry("frame", frame)?,
-            Self::Event(event) => line.serialize_entry("event", event)?,
-            Self::HolderSummary(summary) => line.serialize_entry("holder_summary", summary)?,
-            reply => line.serialize_entry("reply", &Reply(reply))?,
-        }
-        line.end()
-    }
-}
-
-/// The payload of a `reply` line.
-struct Reply<'a>(&'a Update);
-
-impl Serialize for Reply<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut reply = serializer.serialize_map(Some(1))?;
-        match self.0 {
-            Update::Detail(process, detail) => {
-                reply.serialize_entry("detail", &Answer::of(*process, detail))?;
-            }
-            Update::NoMap((process, ordinal), why) => {
-                let (process, ordinal, why) = (*process, *ordinal, why.clone());
-                let no_map = NoMap { process, ordinal, why };
-                reply.serialize_entry("no_map", &no_map)?;
-            }
-            Update::Stacks(process, stack) => {
-                reply.serialize_entry("stacks", &Answer::of(*process, stack))?;
-            }
-            Update::Holders(process, holders) => {
-                reply.serialize_entry("holders", &Answer::of(*process, holders))?;
-            }
-            Update::Log(log) => reply.serialize_entry("log", log)?,
-            Update::Watched(process, name) => {
-                reply.serialize_entry("watched", &Answer::of(*process, name))?;
-            }
-            Update::Signalled(signalled) => {
-                let outcomes = signalled.outcomes.iter();
-                let outcomes = Outcomes {
-                    signal: signalled.signal,
-                    outcomes: outcomes.map(|(process, sent)| Answer::of(*process, sent)).collect(),
-                };
-                reply.serialize_entry("signalled", &outcomes)?;
-            }
-            Update::Probed(probe) => reply.serialize_entry("probed", probe)?,
-            Update::Notice(notice) => reply.serialize_entry("notice", notice)?,
-            Update::IncidentList(list) => reply.serialize_entry("shelf", list)?,
-            Update::RemoteIncident(incident) => reply.serialize_entry("incident", incident)?,
-            _ => return Err(S::Error::custom("not sent to other hosts")),
-        }
-        reply.end()
-    }
-}
-
-/// The wire form of a reply about one process.
-#[skip_serializing_none]
-#[derive(Serialize, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct Answer<T> {
-    process: ProcessKey,
-    #[serde(rename = "is")]
-    value: Option<T>,
-    #[serde(default, rename = "why_not")]
-    missing: Option<Missing>,
-}
-
-impl<'a, T> Answer<&'a T> {
-    fn of(process: ProcessKey, answer: &'a Result<T, Missing>) -> Self {
-        Self { process, value: answer.as_ref().ok(), missing: answer.as_ref().err().cloned() }
-    }
-}
-
-impl<T> Answer<T> {
-    fn result(self) -> Result<T, Missing> {
-        self.value.ok_or_else(|| self.missing.unwrap_or_default())
-    }
-}
-
-/// The wire form of [`Update::NoMap`].
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct NoMap {
-    process: ProcessKey,
-    ordinal: u32,
-    why: Missing,
-}
-
-/// The wire form of [`Signalled`].
-#[derive(Serialize, Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct Outcomes<T> {
-    signal: Signal,
-    #[serde(rename = "of")]
-    outcomes: Vec<Answer<T>>,
-}
-
-impl Outcomes<()> {
-    fn signalled(self) -> Signalled {
-        let outcomes = self.outcomes.into_iter();
-        Signalled {
-            signal: self.signal,
-            // `()` serializes as null, which deserializes as a missing value. A missing reason therefore means that the
-            // signal was sent.
-            outcomes: outcomes.map(|one| (one.process, one.missing.map_or(Ok(()), Err))).collect(),
-        }
-    }
-}
-
-impl Update {
-    /// Returns the approximate memory of the update in bytes. Every queue of updates is limited by their sum.
-    pub fn memory_size(&self) -> usize {
-        let content = match self {
-            Self::Hello(hello) => memory_size::of(&**hello),
-            Self::Frame(frame) => memory_size::of(&**frame),
-            Self::Event(event) => memory_size::of(event),
-            Self::Detail(_, detail) => memory_size::of(detail),
-            Self::Map(map) => memory_size::of(&**map),
-            Self::NoMap(_, why) => memory_size::of(why),
-            Self::FailureMap(failed) => memory_size::of(&failed.map),
-            Self::Stacks(_, stack) => memory_size::of(&**stack),
-            Self::Holders(_, holders) => memory_size::of(&**holders),
-            Self::HolderSummary(summary) => memory_size::of(&**summary),
-            Self::Log(log) => memory_size::of(&**log),
-            Self::Watched(_, name) => memory_size::of(name),
-            Self::Signalled(signalled) => memory_size::of(&signalled.outcomes),
-            Self::Probed(probe) => memory_size::of(&**probe),
-            Self::IncidentList(list) => memory_size::of(list),
-            Self::RemoteIncident(incident) => memory_size::of(&**incident),
-            Self::Jump { summaries, .. } | Self::Past { summaries, .. } => {
-                memory_size::of(summaries)
-            }
-            Self::Notice(text) => text.len(),
-            Self::End(why) => memory_size::of(why),
-            // Their texts were written by this process.
-            Self::Position(_) | Self::Link(_) => 0,
-        };
-        size_of::<Self>() + content
-    }
-
-    /// Returns true if an agent sends this update to other hosts. The other updates describe a recording or a
-    /// connection.
-    pub fn is_sent(&self) -> bool {
-        !matches!(
-            self,
-            Self::Jump { .. }
-                | Self::Past { .. }
-                | Self::Position(_)
-                | Self::Link(_)
-                | Self::End(_)
-        )
-    }
-}
-
 /// A parsed protocol line.
 #[derive(Debug)]
 pub enum Line {
@@ -419,7 +291,7 @@ impl<'de> Visitor<'de> for LineVisitor {
                 "failed_since" => failed_since = line.next_value()?,
                 "map" => content = Line::Map(MapLine::unread(line.next_value()?)),
                 "reply" => content = line.next_value()?,
-                kind => match read_update(kind, &mut line)? {
+                kind => match Update::read(kind, &mut line)? {
                     Some(update) => content = Line::Update(update),
                     None => drop(line.next_value::<IgnoredAny>()?),
                 },
@@ -430,52 +302,4 @@ impl<'de> Visitor<'de> for LineVisitor {
         }
         Ok(if host == 0 { content } else { Line::Unknown })
     }
-}
-
-/// Parses the payload of a protocol line, or returns `None` if its kind is unknown.
-fn read_update<'de, A: MapAccess<'de>>(
-    kind: &str,
-    line: &mut A,
-) -> Result<Option<Update>, A::Error> {
-    Ok(Some(match kind {
-        "hello" => Update::Hello(line.next_value()?),
-        "frame" => Update::Frame(line.next_value()?),
-        "event" => Update::Event(line.next_value()?),
-        "holder_summary" => {
-            let mut summary: HolderSummary = line.next_value()?;
-            summary.cut();
-            Update::HolderSummary(Arc::new(summary))
-        }
-        "stack" => {
-            let stack: PythonStack = line.next_value()?;
-            Update::Stacks(stack.process, Arc::new(Ok(stack)))
-        }
-        "detail" => {
-            let detail: Answer<ProcessDetail> = line.next_value()?;
-            Update::Detail(detail.process, Box::new(detail.result()))
-        }
-        "no_map" => {
-            let no_map: NoMap = line.next_value()?;
-            Update::NoMap((no_map.process, no_map.ordinal), no_map.why)
-        }
-        "stacks" => {
-            let stack: Answer<PythonStack> = line.next_value()?;
-            Update::Stacks(stack.process, Arc::new(stack.result()))
-        }
-        "holders" => {
-            let holders: Answer<Holders> = line.next_value()?;
-            Update::Holders(holders.process, Arc::new(holders.result()))
-        }
-        "log" => Update::Log(line.next_value()?),
-        "watched" => {
-            let name: Answer<String> = line.next_value()?;
-            Update::Watched(name.process, name.result())
-        }
-        "signalled" => Update::Signalled(line.next_value::<Outcomes<()>>()?.signalled()),
-        "probed" => Update::Probed(line.next_value()?),
-        "notice" => Update::Notice(line.next_value()?),
-        "shelf" => Update::IncidentList(line.next_value()?),
-        "incident" => Update::RemoteIncident(line.next_value()?),
-        _ => return Ok(None),
-    }))
 }
