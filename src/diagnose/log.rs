@@ -74,7 +74,7 @@ pub struct Sighting {
     pub own_context: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LogFindings {
     /// Name of the log.
     pub file: String,
@@ -94,6 +94,14 @@ pub struct LogFindings {
 }
 
 impl LogFindings {
+    /// Returns the approximate memory in bytes. The texts around the errors take most of it.
+    pub(super) fn memory(&self) -> usize {
+        let contexts = self.sightings.iter().map(|sighting| sighting.context.len());
+        let lists = self.sightings.len() * size_of::<Sighting>()
+            + self.tracebacks.len() * size_of::<Traceback>();
+        contexts.sum::<usize>() + lists + self.start.len()
+    }
+
     /// Returns the text around the sightings in order, at most `max` bytes. A line `[...]` marks each gap. Each piece
     /// of text, a few KiB of complete lines, is first passed through `clean`.
     #[must_use]

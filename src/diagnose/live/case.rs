@@ -1,6 +1,7 @@
 //! A case: the observations of one failure in one or more processes, and the incident that gputop has derived from them
 //! so far.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of Xids in a case. A failing GPU can report thousands, and every new diagnosis of the case reads all
 /// of them.
 const MAX_XIDS: usize = 256;
+/// Maximum memory of the findings that are kept with a text. A text with more is read again.
+const MAX_FINDINGS_BYTES: usize = 1 << 20;
 /// Maximum memory of the observations in one case. Later observations are not added.
 const MAX_CASE_BYTES: usize = 12 << 20;
 /// File and function names that occur in a stack while a library searches for the fastest algorithm that fits in
@@ -62,6 +65,7 @@ pub struct Case {
     scene: Arc<Scene>,
     /// Memory of the observations, without the scene.
     bytes: usize,
+    findings_bytes: usize,
     scene_bytes: usize,
     /// Last published revision of the incident.
     published: Option<Record>,
@@ -97,7 +101,7 @@ impl ProcessFacts<'_> {
 #[derive(Debug, Default)]
 struct Member {
     last: Mono,
-    texts: Vec<LogText>,
+    texts: Vec<ObservedText>,
     ooms: Option<(Figures, u64)>,
     measured: Measured,
     frames: Vec<Frame>,
@@ -108,13 +112,14 @@ struct Member {
     /// Result of replaying the allocation trace with other settings.
     replayed: Option<TraceReplay>,
     /// Traceback of an uncaught exception, as reported by the hook.
-    exception: Option<String>,
+    exception: Option<ObservedText>,
     exit: Option<Exit>,
 }
 
-/// A contiguous part of a process's log.
-#[derive(Debug)]
-struct LogText {
+/// A contiguous part of a process's log, or a traceback from the hook.
+#[derive(Debug, Default)]
+struct ObservedText {
+    source: TextSource,
     file: String,
     /// Line number of the first line in the log, counted from 1, if known.
     first_line: Option<u64>,
@@ -123,6 +128,8 @@ struct LogText {
     skipped: Bytes,
     /// Processes that write to the log file. Empty if only one process writes to it.
     writers: Vec<ProcessKey>,
+    /// What the text contains, so that later observations of the case do not read it again.
+    findings: OnceCell<LogFindings>,
 }
 
 impl Case {
@@ -135,6 +142,7 @@ impl Case {
             members: BTreeMap::new(),
             xids: Vec::new(),
             bytes: 0,
+            findings_bytes: 0,
             scene_bytes: 0,
             published: None,
             is_settled: false,
@@ -146,11 +154,14 @@ impl Case {
     /// Returns the approximate memory of the case in bytes. The published revision repeats the texts, and shares the
     /// scene.
     pub fn bytes(&self) -> usize {
-        2 * self.bytes + self.scene_bytes
+        2 * self.bytes + self.findings_bytes + self.scene_bytes
     }
 
     pub fn measure(&mut self) {
         self.scene_bytes = memory_size::of(&*self.scene);
+        let texts = self.members.values().flat_map(|m| m.texts.iter().chain(&m.exception));
+        let findings = texts.filter_map(|text| text.findings.get());
+        self.findings_bytes = findings.map(LogFindings::memory).sum();
     }
 
     pub fn group(&self) -> &Group {
@@ -605,7 +616,8 @@ impl Member {
 
     fn add_hook_event(&mut self, event: &HookEvent) {
         if let Some(exception) = event.exception.as_deref().filter(|e| e.r#where != "cell") {
-            self.exception = Some(exception.traceback.clone());
+            let (source, text) = (TextSource::Hook, exception.traceback.clone());
+            self.exception = Some(ObservedText { source, text, ..ObservedText::default() });
         }
         let Some(oom) = event.oom.as_deref() else {
             return;
@@ -661,19 +673,24 @@ impl Member {
         let mut texts = self.texts.iter_mut().rev();
         let before = texts.find(|text| excerpt.continues && text.file == file);
         match before {
-            Some(text) => text.text.push_str(&excerpt.text),
-            None => self.texts.push(LogText {
+            Some(text) => {
+                text.text.push_str(&excerpt.text);
+                // An error can continue in the new part.
+                text.findings.take();
+            }
+            None => self.texts.push(ObservedText {
                 file,
                 first_line: excerpt.first_line.get(),
                 text: excerpt.text.clone(),
                 skipped: excerpt.skipped,
                 writers: excerpt.writers.clone(),
+                ..ObservedText::default()
             }),
         }
         true
     }
 
-    /// Returns the findings from the log texts, grouped by file.
+    /// Returns the findings from the texts, grouped by file.
     fn findings(
         &self,
         catalogue: &Catalogue,
@@ -682,21 +699,9 @@ impl Member {
     ) -> Vec<LogFindings> {
         let rank = facts.rank(key);
         let mut logs: Vec<LogFindings> = Vec::new();
-        if let Some(exception) = self.exception.as_ref().filter(|_| self.texts.is_empty()) {
-            let mut reader = LogReader::of(catalogue, TextSource::Hook);
-            reader.push(exception.as_bytes());
-            let mut found = reader.finish();
-            for sighting in &mut found.sightings {
-                sighting.found.insert("pid".into(), key.pid.0.into());
-                facts.set_gpu_index(key, &mut sighting.found);
-            }
-            found.rank = rank;
-            logs.push(found);
-        }
-        for text in &self.texts {
-            let mut reader = LogReader::new(catalogue, &text.file);
-            reader.push(text.text.as_bytes());
-            let mut found = reader.finish();
+        let exception = self.exception.iter().filter(|_| self.texts.is_empty());
+        for text in self.texts.iter().chain(exception) {
+            let mut found = text.findings(catalogue);
             let before = text.first_line.unwrap_or(1).saturating_sub(1);
             for sighting in &mut found.sightings {
                 sighting.first_line += before;
@@ -732,7 +737,23 @@ impl Member {
     }
 }
 
-impl LogText {
+impl ObservedText {
+    fn findings(&self, catalogue: &Catalogue) -> LogFindings {
+        if let Some(findings) = self.findings.get() {
+            return findings.clone();
+        }
+        let mut reader = match self.source {
+            TextSource::Log => LogReader::new(catalogue, &self.file),
+            source => LogReader::of(catalogue, source),
+        };
+        reader.push(self.text.as_bytes());
+        let findings = reader.finish();
+        if findings.memory() <= MAX_FINDINGS_BYTES {
+            let _ = self.findings.set(findings.clone());
+        }
+        findings
+    }
+
     /// Returns the process that wrote the sighting's log line. A log with one writer belongs to that process. In a
     /// shared log, the rank or a known PID identifies the writer.
     fn writer(
@@ -773,5 +794,26 @@ pub fn was_killed_by_host(event: &Event) -> bool {
     match &event.observation {
         Observation::Exit(exit) => exit.oom.killed.get() == Some(true),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_again_only_if_it_has_grown() {
+        let mut member = Member::default();
+        let excerpt =
+            |text: &str| LogExcerpt { text: text.into(), continues: true, ..LogExcerpt::default() };
+        let contexts = |member: &Member| -> Vec<Arc<str>> {
+            let findings = member.texts[0].findings(Catalogue::embedded());
+            findings.sightings.iter().map(|sighting| Arc::clone(&sighting.context)).collect()
+        };
+        member.read(&excerpt("RuntimeError: CUDA error: device-side assert triggered\n"));
+        let (first, again) = (contexts(&member), contexts(&member));
+        assert!(Arc::ptr_eq(&first[0], &again[0]), "the same findings");
+        member.read(&excerpt("RuntimeError: CUDA error: out of memory\n"));
+        assert_eq!((first.len(), contexts(&member).len()), (1, 2));
     }
 }
