@@ -4,6 +4,8 @@
 //! deriving the literals at run time would make `gputop explain` too slow for a short log. The JSON is compressed, because it
 //! would otherwise be the largest constant in the program (1.2 MB).
 
+#[path = "src/diagnose/anchor.rs"]
+mod anchor;
 #[path = "src/diagnose/expression.rs"]
 mod expression;
 #[path = "src/diagnose/needle.rs"]
@@ -22,6 +24,7 @@ fn main() -> io::Result<()> {
     set_cfg_local();
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     for source in [
+        "src/diagnose/anchor.rs",
         "src/diagnose/expression.rs",
         "src/diagnose/needle.rs",
         "src/diagnose/shared_rules.rs",
@@ -32,12 +35,41 @@ fn main() -> io::Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let mut cards = packed(&out.join("cards.jsonl.gz"))?;
     writeln!(cards, "{}", tables(&root.join("assets"))?)?;
+    let mut all = Vec::new();
     for file in &files_in(&root.join("assets/cards"), "md")? {
-        let card = json_of_card(&fs::read_to_string(file)?);
-        writeln!(cards, "{}", card.unwrap_or_default())?;
+        let card = card(&fs::read_to_string(file)?).unwrap_or_default();
+        writeln!(cards, "{}", serde_json::to_string(&card)?)?;
+        all.push(card);
     }
     cards.finish()?;
+    let ordinary = root.join("assets/ordinary.log");
+    println!("cargo::rerun-if-changed={}", ordinary.display());
+    fs::write(out.join("searches.rs"), searches(&all, &fs::read_to_string(ordinary)?))?;
     embed_workloads(&root, &out)
+}
+
+/// Returns the texts that the scanner searches for, with their anchors, as a Rust expression.
+fn searches(cards: &[toml::Table], ordinary: &str) -> String {
+    /// A program prints its ordinary lines again and again.
+    const REPEATED: usize = 20;
+    let prose = cards.iter().filter_map(|card| card.get("text")?.as_str());
+    let prose = prose.chain([ordinary; REPEATED]).collect::<Vec<_>>().join("\n").into_bytes();
+    let signatures = cards.iter().filter_map(|card| card.get("signature")?.as_array()).flatten();
+    let anchors = signatures.flat_map(|signature| match signature.get("anchors") {
+        Some(listed) => strings(listed).map(|text| text.as_bytes().to_vec()).collect(),
+        None => {
+            let written = signature.get("match").and_then(toml::Value::as_str);
+            let anchors = written.and_then(|w| anchor::anchors(&expression::unwrapped(w), &prose));
+            anchors.unwrap_or_default()
+        }
+    });
+    let bytes = |text: &[u8]| format!("b\"{}\"", text.escape_ascii());
+    let search = |search: anchor::Search| {
+        let anchors = search.anchors.iter().map(|(at, text)| format!("({at}, {})", bytes(text)));
+        format!("({}, &[{}]),\n", bytes(&search.text), anchors.collect::<Vec<_>>().join(", "))
+    };
+    let all = anchor::searches(&anchors.collect(), &prose);
+    format!("&[\n{}]", all.into_iter().map(search).collect::<String>())
 }
 
 /// Returns the tables of assertions and Xids as JSON.
@@ -69,6 +101,10 @@ fn embed_workloads(root: &Path, out: &Path) -> io::Result<()> {
     Ok(())
 }
 
+fn strings(list: &toml::Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(toml::Value::as_str)
+}
+
 fn packed(file: &Path) -> io::Result<GzEncoder<fs::File>> {
     Ok(GzEncoder::new(fs::File::create(file)?, Compression::best()))
 }
@@ -92,8 +128,8 @@ fn set_cfg_local() {
     }
 }
 
-/// Returns a card's TOML and Markdown as JSON. Omits an invalid card, which a test reports.
-fn json_of_card(file: &str) -> Option<String> {
+/// Returns a card's TOML with its Markdown and its literals. Omits an invalid card, which a test reports.
+fn card(file: &str) -> Option<toml::Table> {
     let rest = file.strip_prefix("+++")?;
     let end = rest.find("\n+++")?;
     let mut card: toml::Table = rest[..end].parse().ok()?;
@@ -103,7 +139,7 @@ fn json_of_card(file: &str) -> Option<String> {
     }
     let text = rest[end + 4..].trim().to_owned();
     card.insert("text".to_owned(), toml::Value::String(text));
-    serde_json::to_string(&card).ok()
+    Some(card)
 }
 
 fn add_needles(signature: &mut toml::Value) {

@@ -159,6 +159,10 @@ pub struct Signature {
     /// preferred as the quote.
     #[serde(default)]
     pub weak: bool,
+    /// Anchors for the search in logs, in place of those that the build script derives. Needed only if the required words
+    /// are ordinary ones, or are printed with several spaces between them.
+    #[serde(default)]
+    pub anchors: Vec<String>,
     /// Literals, at least one of which occurs in every match. Computed by the build script.
     #[serde(default)]
     pub needles: Option<Vec<String>>,

@@ -198,7 +198,7 @@ fn example_error(
         let hint = if super::scan::has_anchor(example.text.as_bytes()) {
             "no card matches"
         } else {
-            "the text contains none of scan::ANCHORS"
+            "the text contains no anchor of a card"
         };
         return Some(hint.to_owned());
     };

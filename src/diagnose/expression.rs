@@ -15,11 +15,23 @@ const ASSERT: &str = concat!(
     r"|(?:(?<kernel_2>[^\n]{1,600}?): )?Device-side assertion [`'](?<assertion_3>[^\n]{1,300}?)[`'] failed)",
 );
 
+/// Replaces the names of expressions in a card pattern. The spaces of `{SIZE}` become `space`.
+fn with_names(written: &str, space: &str) -> String {
+    let size = format!("(?:{})", SIZE.replace(' ', space));
+    written.replace("{SIZE}", &size).replace("{ASSERT}", ASSERT)
+}
+
+/// Translates a card pattern to a regular expression for text that is not wrapped.
+#[allow(dead_code, reason = "used by the build script")]
+#[must_use]
+pub fn unwrapped(written: &str) -> String {
+    with_names(written, " ")
+}
+
 /// Translates a card pattern to a regular expression.
 #[must_use]
 pub fn expanded(written: &str) -> String {
-    let size = format!("(?:{})", SIZE.replace(' ', "\u{1}"));
-    let written = written.replace("{SIZE}", &size).replace("{ASSERT}", ASSERT);
+    let written = with_names(written, "\u{1}");
     let mut out = String::with_capacity(written.len() * 2);
     let mut in_class = false;
     let mut chars = written.chars();

@@ -9,6 +9,8 @@
 //! The card of an error (`assets/cards`) holds what gputop knows about it; rules that draw conclusions from numbers
 //! are in [`evidence`]. To add a card, add a card file; to add evidence, add an entry to an evidence table.
 
+#[cfg(test)]
+mod anchor;
 pub mod card;
 pub mod catalogue;
 pub mod conclusion;

@@ -1,12 +1,12 @@
 //! Finds the parts of a log that can contain errors, quickly and in bounded memory.
 //!
-//! The scanner searches for [`ANCHORS`]: every text that matches a signature contains one of these literals. It
+//! Every text that matches a signature contains an anchor, one of the literals that its expression requires. The scanner
 //! extracts the complete lines around each anchor. Only such excerpts are decoded. In a log without errors, the scanner
-//! only searches for anchors and counts line breaks.
+//! only searches for parts of anchors and counts line breaks.
 
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, Span, packed};
+use aho_corasick::{AhoCorasick, Input, Span, packed};
 use memchr::{memchr, memchr_iter, memrchr};
 
 /// Number of bytes to include before an anchor in its excerpt, for a traceback and the lines of other threads.
@@ -16,483 +16,15 @@ const CONTEXT_AFTER: usize = 6 * 1024;
 const MAX_EXCERPT: usize = 256 * 1024;
 /// Maximum size in bytes of a text that is read whole although it contains no anchor.
 const MAX_SHORT: u64 = 16 << 10;
-const MAX_ANCHORS_PER_SEARCH: usize = 64;
+const MAX_TEXTS_PER_SEARCHER: usize = 64;
 /// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
-/// Literals to search for. Every text that matches a signature contains at least one; a test checks this for all
-/// examples in the cards. Anchors are rare in ordinary logs.
-pub const ANCHORS: &[&str] = &[
-    "ut of memory",
-    "OutOfMemory",
-    "CUDA error",
-    "CUDA driver",
-    "uda runtime error",
-    "CUDA runtime",
-    "THCudaCheck",
-    "CUDA_ERROR",
-    "cudaError",
-    "cublas",
-    "CUDNN",
-    "uDNN",
-    "ASSERT FAILED",
-    "Assertion ",
-    "evice-side",
-    "NVRM",
-    "Xid (",
-    "NCCL error",
-    "ncclI",
-    "atchdog",
-    "NCCL WARN",
-    "Killed",
-    "\u{5df2}\u{6740}\u{6b7b}",
-    "oom_kill",
-    "oom-kill",
-    "SIGKILL",
-    "us error",
-    "DataLoader worker",
-    "egmentation fault",
-    "emory access",
-    "misaligned",
-    "xhausted",
-    "EXHAUSTED",
-    "failed to alloc",
-    "oo many open files",
-    "NVML",
-    "No CUDA",
-    "no CUDA",
-    "CUDA-capable",
-    "CUDA-compatible",
-    "could not be reset",
-    "Driver was not detected",
-    "scratch space",
-    "of GPU memory (",
-    "low free GPU memory",
-    "NVIDIA driver",
-    "kernel image",
-    "device code",
-    "evice lost",
-    "DeviceLost",
-    "DEVICE_LOST",
-    "PagedKvCache",
-    "ey was rejected",
-    "enough of mig profile",
-    "didn't have enough resources",
-    "dynamically load CUDA",
-    "nvenc API",
-    "capable devices found",
-    "OpenEncodeSession",
-    "CMAKE_CUDA_COMPILER",
-    "accelerator device",
-    "GPL-incompatible",
-    "nvgpu: ",
-    "device ordinal",
-    "capturing",
-    "out of resource",
-    "KV cache",
-    "cache blocks",
-    "bad_alloc",
-    "annot allocate",
-    "Traceback (most",
-    "nvidia-",
-    "exitcode",
-    "endezvous",
-    "unhandled",
-    "nable to",
-    "HIP error",
-    "too many resources",
-    "Recovery Action",
-    "Blas ",
-    "shared memory",
-    "ot enough memory",
-    "paging file",
-    "exited with",
-    "return code",
-    "core dumped",
-    "Aborted",
-    "exit code",
-    "exit status",
-    "abruptly died",
-    "\u{6bb5}\u{9519}\u{8bef}",
-    "segfault",
-    "Signals.SIG",
-    "cache flushes",
-    "Invalid __",
-    "allocator config",
-    "CachingAllocator",
-    "ALLOC_CONF",
-    "hipError",
-    "HSA_STATUS",
-    "NCCL failure",
-    "Gloo",
-    "imed out",
-    "SIGSEGV",
-    "SIGABRT",
-    "SIGBUS",
-    "requires reset",
-    "GPU is lost",
-    "GPU has",
-    "ECC error",
-    "device function",
-    "PTX ",
-    "system not yet",
-    "no NVIDIA",
-    "unspecified launch",
-    "peer access",
-    "Cannot re",
-    "CUDA unknown",
-    "CUDA graph",
-    "graph capture",
-    "[CUDA]",
-    "CUDA device",
-    "with CUDA",
-    "uda capability",
-    "CUDA capability",
-    "NCCL Error",
-    "NCCL communicator",
-    "mismatch between",
-    "monitoredBarrier",
-    "ROCk module is NOT",
-    "gloo",
-    "server socket",
-    "ddress already",
-    "key-value store",
-    "XidCritical",
-    "mem-fraction",
-    "Free memory on",
-    "memory profiling",
-    "GetDeviceCount",
-    "library version mis",
-    "NVSwitch",
-    "dump signal",
-    "failed with OOM",
-    "ExpandableSegment",
-    "ut of GPU memory",
-    "cuInit",
-    "cudaSuccess",
-    "uda failure",
-    "memory limit",
-    "enforce fail",
-    "BLAS",
-    "terminated abruptly",
-    "terminate called",
-    "miopenStatus",
-    "session crashed",
-    "ould not allocate",
-    " killed",
-    "failed with error",
-    "CUresult",
-    "Myelin",
-    "AllocateRawInternal",
-    "cudnn_frontend",
-    "API failed with",
-    "kernel execution error",
-    "worker process has died",
-    "Xid=",
-    "Xid:",
-    "cannot open shared object",
-    "is not found or cannot",
-    "Could not locate",
-    "undefined symbol",
-    "CUDA Setup",
-    "binary not found",
-    "version not found",
-    "symbol not found",
-    "attribute 'c",
-    "FlashAttention",
-    "bf16 is not",
-    "fp8e",
-    "CUDA arch",
-    "C compiler",
-    "C++ compiler",
-    "cannot find -l",
-    "fatal error",
-    "CUDA_HOME",
-    "nvcc",
-    "ptxas",
-    "mismatches the",
-    "GNU version",
-    "CANCELLED",
-    "walltime",
-    "TERM_RUNLIMIT",
-    "time limit",
-    "active longer",
-    "maximum execution",
-    "interruption",
-    "preempt",
-    "death signal",
-    "got signal",
-    "Root Cause",
-    "See root cause",
-    "See stack trace",
-    "WorkerProc",
-    "sigquit",
-    "Scheduler hit",
-    "scheduler is dead",
-    "see the error messages",
-    "ShardCannot",
-    "EngineCore e",
-    "Process EngineCore",
-    "Process SpawnProcess",
-    "Process VllmWorker",
-    "local vLLM worker",
-    "Stub process",
-    "DLL load failed",
-    "load LLM engine",
-    "not new enough",
-    "triton/cache/",
-    "SkipFrame",
-    "EngineCore hit",
-    "Worker failed",
-    "not free after",
-    "unbalanced",
-    "GGML_",
-    "Executor creation",
-    "OUT_OF_",
-    "No space left",
-    "quota exceeded",
-    "ephemeral-storage",
-    "loss scale",
-    "stopping training",
-    "NaN in local",
-    "Non-finite",
-    "reclaimed",
-    ": nan",
-    "=nan",
-    "encountered in cast",
-    "No OpKernel was registered",
-    "more other processes",
-    "Failed to register memory",
-    "Port module event[",
-    "s nan",
-    "inja",
-    "Device does not",
-    "re failed to",
-    "ROCm-capable",
-    "_dynamo.exc",
-    "CUDA version",
-    "building extension",
-    "building wheel",
-    "ailed to build",
-    "terminated program",
-    "llegal instruction",
-    "SIGILL",
-    "with signal 4",
-    "compiled to use",
-    "usable GPU",
-    "compatible GPUs",
-    "cuda driver library",
-    "plan file",
-    "Version tag",
-    "ExecutionProvider",
-    "onnxruntime_prov",
-    "leak detected",
-    "RPC call to",
-    "reserved for KV",
-    "required GPUs exceeds",
-    "select device driver",
-    "invalid runtime name",
-    "CDI device",
-    "strategy detected",
-    ".com/gpu",
-    "Allocate failed",
-    "gres.conf",
-    "gres/gpu",
-    "node configuration",
-    "autodetect nvml",
-    "custom device",
-    "could not insert",
-    "load the kernel mod",
-    "bitsandbytes CUDA",
-    "Invalid CUDA dev",
-    "bitsandbytes native",
-    "module build on kernel",
-    "Module nvidia",
-    "Nouveau kernel driver",
-    "MES failed",
-    "MES(",
-    "signaled seq",
-    "GPU reset",
-    "page fault (",
-    "HW Exception by GPU",
-    "Tensile host",
-    "/dev/kfd",
-    "invalid opcode",
-    "DNN library",
-    "failed to initialize:",
-    "eneric resource",
-    "low on resource",
-    "restarting failed cont",
-    "no runtime for",
-    "nv-fabricmanager",
-    "abric manager",
-    "OpenCL device",
-    "pthread_create failed",
-    "temporarily unavail",
-    "resource request",
-    "subset of ranks",
-    "libdevice",
-    "cluster registration",
-    "without CUDA",
-    "LightGBM] [Fatal",
-    "WatchTasks",
-    "oordination service agent",
-    "resolve Linux kernel",
-    "worker died",
-    "_Map_base::at",
-    "Error:",
-    "Error(",
-    "during sampling",
-    "Exception: ",
-    "during processing",
-    "Cuda error",
-    "create stream",
-    "runner process",
-    "loading model",
-    "ot load lib",
-    "Failed to compile",
-    "working triton",
-    "gpu backend found",
-    "DSO version",
-    "dlopen some GPU",
-    "-enabled jaxlib",
-    "packs not expanded",
-    "uda driver error",
-    "rofiling module",
-    "by a module of DCGM",
-    "NVGPUCTRPERM",
-    "CUPTI",
-    "driver resource was",
-    "IpcOpenMemHandle",
-    "another client",
-    "ufficient Resources",
-    "MIGConfig",
-    "dylib",
-    "CUFFT",
-    "cufft",
-    "CUSOLVER",
-    "CUSPARSE",
-    "RuntimeHandler",
-    "unmet dependencies",
-    "NO_PUBKEY",
-    "Tried to allocate",
-    "because no GPU",
-    "without GPU",
-    "CUDA.jl",
-    "nvshmem",
-    "PhysX",
-    "PxgCudaDevice",
-    "DynamicsMemoryConfig",
-    "GPU pipeline",
-    "package repositories",
-    "json.exception",
-    "No importer",
-    "Invalid Node",
-    "find any impl",
-    "find plugin",
-    "optimization profile",
-    "Static dimension",
-    "Supplied binding",
-    "Target GPU SM",
-    "INCOMPATIBLE_DRIVER",
-    "No device could",
-    "available context",
-    "exceeds maximum input",
-    "platform detected",
-    "model IR version",
-    "memory allocation of",
-    "ErrorIncompatible",
-    "EGL ",
-    "Vulkan Device",
-    ": error",
-    "invalid prompt",
-    "requires flash_attn",
-    "projector type",
-    "Error #15",
-    "invalid argument: -",
-    "max_lora_rank",
-    "validation error",
-    "unrecognized arg",
-    "(QOS",
-    "(Assoc",
-    "PartitionTimeLimit",
-    "State=PENDING",
-    "internal compiler",
-    "PCIe Bus Error",
-    "nfoROM is",
-    "allocate all claims",
-    "device class ",
-    "dynamic resources",
-    "UCX  ERROR",
-    "DMAR: [DMA",
-    "blocked for more than",
-    "soft lockup",
-    "handle page fault",
-    "Docker daemon socket",
-    "mutually exclusive",
-    "IO_PAGE_FAULT",
-    "returned error code",
-    "ailed to pull image",
-    "response from daemon",
-    "RLIMIT_MEMLOCK",
-    "not enough slots",
-    "SLURM's PMI",
-    "attempt to run as root",
-    "connect to GCS",
-    "container stack to be",
-    ".singularity.d/",
-    "FATAL: ",
-    "InsufficientInstance",
-    "LimitExceeded",
-    "enough resources avail",
-    "' exceeded",
-    "vfio",
-    "VFIO_MAP",
-    "IOMMU not",
-    "passthrough of host",
-    "in use by driver",
-    "Code 43",
-    "cuFile",
-    "cufio",
-    "file register",
-    "development tool",
-    "ompiler version",
-    "CC version check",
-    "verify gcc",
-    "Install of ",
-    "enough space in",
-    "kernel headers",
-    "ib_register_peer",
-    "unavailable key",
-    "unsigned module",
-    "runtime specified",
-    "cannot stat",
-    " MPS ",
-    "fatal exception",
-    "terminated by the server",
-    "ibv_",
-    "locked memory",
-    "Remapped Rows",
-    "Retired Pages",
-    "RuntimeClass",
-    "ONNXRuntimeError",
-    "physical batch size",
-    "text-format inference",
-    "Poll failed for model",
-    "the model expects",
-    "unexpected inference",
-    "unexpected shape for input",
-    "mat1 and mat2 shapes",
-    "Error occurred when executing",
-    "supports batching but",
-    "specified max-batch",
-    "greater than the derived",
-    "Every node should have",
-    "maximum context length",
-    "model's context length",
-    "requires Flash Attention",
-    "does not support tools",
-];
+/// Texts to search for, each with the anchors that contain it and the offset of the text in them. The build script derives
+/// them from the expressions of the cards ([`anchor`](super::anchor)).
+const SEARCHES: &[Search] = include!(concat!(env!("OUT_DIR"), "/searches.rs"));
+
+type Search = (&'static [u8], &'static [(usize, &'static [u8])]);
 
 /// Part of a log that consists of complete lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -524,7 +56,7 @@ impl Excerpt {
     }
 }
 
-/// Reads a log piece by piece, and returns the excerpts around literals from [`ANCHORS`].
+/// Reads a log piece by piece, and returns the excerpts around anchors.
 #[derive(Debug)]
 pub struct Scanner {
     /// The newest piece of the log, and earlier bytes that may still become part of an excerpt.
@@ -683,8 +215,13 @@ fn find(text: &[u8]) -> Vec<usize> {
     offsets
 }
 
-/// A search for up to [`MAX_ANCHORS_PER_SEARCH`] anchors.
-enum Searcher {
+/// A search for the anchors of up to [`MAX_TEXTS_PER_SEARCHER`] texts.
+struct Searcher {
+    searches: Vec<&'static Search>,
+    texts: TextSearcher,
+}
+
+enum TextSearcher {
     Vector(packed::Searcher),
     /// Searcher for processors without vector instructions.
     Plain(Box<AhoCorasick>),
@@ -692,13 +229,15 @@ enum Searcher {
 }
 
 impl Searcher {
-    fn of(anchors: &[&str]) -> Self {
-        match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
-            (Some(searcher), _) => Self::Vector(searcher),
-            (None, Ok(plain)) => Self::Plain(Box::new(plain)),
+    fn of(searches: &[&'static Search]) -> Self {
+        let texts = || searches.iter().map(|(text, _)| text);
+        let found = match (packed::Searcher::new(texts()), AhoCorasick::new(texts())) {
+            (Some(searcher), _) => TextSearcher::Vector(searcher),
+            (None, Ok(plain)) => TextSearcher::Plain(Box::new(plain)),
             // Building a searcher from these literals never fails; a test verifies this.
-            (None, Err(_)) => Self::Nothing,
-        }
+            (None, Err(_)) => TextSearcher::Nothing,
+        };
+        Self { searches: searches.to_vec(), texts: found }
     }
 
     /// Returns the offset of the first anchor in each line that contains one.
@@ -715,31 +254,47 @@ impl Searcher {
         offsets
     }
 
-    fn next(&self, text: &[u8], at: usize) -> Option<usize> {
-        match self {
-            Self::Vector(searcher) => {
-                let span = Span::from(at..text.len());
-                searcher.find_in(text, span).map(|m| m.start())
+    /// Returns the offset of the first part of an anchor from `at` on.
+    fn next(&self, text: &[u8], mut at: usize) -> Option<usize> {
+        loop {
+            let (start, index) = self.texts.find(text, at)?;
+            let is_anchor = |(offset, anchor): &(usize, &[u8])| {
+                let start = start.checked_sub(*offset);
+                start.is_some_and(|start| text[start..].starts_with(anchor))
+            };
+            if self.searches[index].1.iter().any(is_anchor) {
+                return Some(start);
             }
-            Self::Plain(searcher) => searcher.find(&text[at..]).map(|m| m.start() + at),
-            Self::Nothing => None,
+            at = start + 1;
         }
+    }
+}
+
+impl TextSearcher {
+    /// Returns the offset of the first text from `at` on, and the index of the text.
+    fn find(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
+        let found = match self {
+            Self::Vector(searcher) => searcher.find_in(text, Span::from(at..text.len())),
+            Self::Plain(searcher) => searcher.find(Input::new(text).span(at..text.len())),
+            Self::Nothing => None,
+        }?;
+        Some((found.start(), found.pattern().as_usize()))
     }
 }
 
 fn searchers() -> &'static [Searcher] {
     static SEARCHERS: OnceLock<Vec<Searcher>> = OnceLock::new();
     SEARCHERS.get_or_init(|| {
-        // Split the anchors into parts of nearly equal size. Otherwise, the last search could be left with only a few
-        // anchors, but would take as long as one with many.
-        let searches = ANCHORS.len().div_ceil(MAX_ANCHORS_PER_SEARCH);
-        // The vector search compares the lower halves of the first four bytes. Similar anchors share a search, which then
+        // Split the texts into parts of nearly equal size. Otherwise, the last searcher could be left with only a few
+        // texts, but would take as long as one with many.
+        let searchers = SEARCHES.len().div_ceil(MAX_TEXTS_PER_SEARCHER);
+        // The vector search compares the lower halves of the first four bytes. Similar texts share a searcher, which then
         // has fewer false candidates. This halves the time.
-        let mut anchors = ANCHORS.to_vec();
-        anchors.sort_unstable_by_key(|anchor| -> [u8; 4] {
-            std::array::from_fn(|i| anchor.as_bytes().get(i).map_or(0, |byte| byte & 0xf))
+        let mut searches: Vec<&Search> = SEARCHES.iter().collect();
+        searches.sort_unstable_by_key(|(text, _)| -> [u8; 4] {
+            std::array::from_fn(|i| text.get(i).map_or(0, |byte| byte & 0xf))
         });
-        let parts = anchors.chunks(anchors.len().div_ceil(searches));
+        let parts = searches.chunks(searches.len().div_ceil(searchers));
         parts.map(Searcher::of).collect()
     })
 }

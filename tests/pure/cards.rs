@@ -93,7 +93,7 @@ fn reports_errors_in_cards() {
     reports("when = [\"the-moon\"]", "unknown evidence: the-moon");
     reports("shares = \"y\"", "unknown card y");
     reports(example, "no card matches");
-    reports("[[example]]\ntext = 'hello'", "none of scan::ANCHORS");
+    reports("[[example]]\ntext = 'hello'", "contains no anchor");
     let other = good.replace("\"7\"", "\"8\"");
     reports(&other, "number is \"7\", not \"8\"");
     let matching = format!("{good}[[counterexample]]\ntext = 'CUDA error: 8'");

@@ -9,10 +9,35 @@ fn excerpts(pieces: &[&[u8]]) -> Vec<Excerpt> {
 
 #[test]
 fn all_anchors_fit_the_vector_search() {
-    assert!(ANCHORS.iter().all(|a| (4..=MAX_ANCHOR).contains(&a.len())));
+    let mut anchors = SEARCHES.iter().flat_map(|(_, anchors)| *anchors);
+    assert!(anchors.all(|(_, anchor)| (4..=MAX_ANCHOR).contains(&anchor.len())));
     let mut searchers = searchers().iter();
-    let is_vector = |searcher: &Searcher| matches!(searcher, Searcher::Vector(_));
+    let is_vector = |searcher: &Searcher| matches!(searcher.texts, TextSearcher::Vector(_));
     assert!(!cfg!(target_arch = "x86_64") || searchers.all(is_vector));
+}
+
+#[test]
+fn the_examples_of_all_cards_contain_anchors() {
+    let cards = crate::diagnose::Catalogue::embedded().cards.iter();
+    let examples = cards.flat_map(|card| card.examples.iter().map(|example| &example.text));
+    let without: Vec<&String> = examples.filter(|text| !has_anchor(text.as_bytes())).collect();
+    assert!(without.is_empty(), "{without:#?}");
+}
+
+#[test]
+fn ordinary_lines_contain_no_anchor() {
+    let lines = include_str!("../../../assets/ordinary.log").lines();
+    let found: Vec<&str> = lines.filter(|line| has_anchor(line.as_bytes())).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn an_anchor_that_is_split_between_two_pieces_is_found() {
+    let text = "RuntimeError: CUDA error: device-side assert triggered\n";
+    for at in 1..text.len() {
+        let (first, second) = text.as_bytes().split_at(at);
+        assert_eq!(excerpts(&[first, second]).len(), 1, "{at}");
+    }
 }
 
 #[test]
