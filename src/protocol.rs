@@ -16,6 +16,7 @@
 
 pub mod backlog;
 pub mod map_line;
+pub mod stream;
 
 use std::fmt;
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use crate::model::gpu::UnattributedCause;
 use crate::model::text::Escaped;
 use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
+use crate::protocol::stream::Source;
 use crate::source::local;
-use crate::source::stream::Source;
 use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]

@@ -25,6 +25,7 @@ use crate::incident::{IncidentSink, WatchResult, Watcher};
 use crate::model::newest::Newest;
 use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 use crate::protocol::Update;
+use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
 #[cfg(local)]
 use crate::source::local;
@@ -32,7 +33,6 @@ use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
 use crate::source::recording_file::check_unlocked;
 use crate::source::remote::{self, Target};
-use crate::source::stream::Source;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

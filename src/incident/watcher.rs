@@ -177,7 +177,7 @@ impl Watcher {
     }
 
     /// Returns the memory of the queued updates. Its owner reads a source only while there is room
-    /// ([`Source::next_for`](crate::source::stream::Source::next_for)), because [`see`](Self::see) drops no event.
+    /// ([`Source::next_for`](crate::protocol::stream::Source::next_for)), because [`see`](Self::see) drops no event.
     pub fn backlog(&self) -> Arc<Backlog> {
         Arc::clone(&self.backlog)
     }

@@ -11,7 +11,6 @@ pub mod record;
 pub mod recording_file;
 pub mod remote;
 pub mod replay;
-pub mod stream;
 
 use std::io;
 

@@ -81,7 +81,7 @@ use self::sessions::{Arrival, Session, Sessions};
 use self::signal_actions::StopTarget;
 use self::terminal::Terminal;
 use crate::model::document::Document;
-use crate::source::stream::Source;
+use crate::protocol::stream::Source;
 
 /// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow
 /// connections.

@@ -20,8 +20,8 @@ use crate::model::history::Reach;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
 use crate::protocol::backlog::{self, Backlog, Waiting};
+use crate::protocol::stream::Source;
 use crate::protocol::{Request, Update};
-use crate::source::stream::Source;
 
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
 /// [`backlog::MAX_BYTES`], sources drop frames and wait with everything else.

@@ -30,10 +30,7 @@ const RULES: &[Rule] = &[
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
     Rule { place: "source", may: &["open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
-    Rule {
-        place: "collect/agent",
-        may: &["open_files", "collect", "model", "protocol", "source::stream"],
-    },
+    Rule { place: "collect/agent", may: &["open_files", "collect", "model", "protocol"] },
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",
@@ -102,7 +99,6 @@ const RULES: &[Rule] = &[
             // Draws the charts of a summary.
             "summary",
             "model",
-            "source::stream",
             "protocol",
             "diagnose",
             "incident",

@@ -14,10 +14,10 @@ use gputop::model::host::Hello;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Reason;
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent};
+use gputop::protocol::stream::Source;
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::{RecordError, Recorder};
 use gputop::source::replay::{OpenError, Options, Recording, play};
-use gputop::source::stream::Source;
 use proptest::prelude::*;
 
 use crate::support::training_day::{self, Day};

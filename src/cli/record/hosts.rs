@@ -24,10 +24,10 @@ use crate::incident::IncidentSink;
 use crate::model::text::visible;
 use crate::model::{Bytes, Hello};
 use crate::protocol::Update;
+use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::MapPeriod;
 use crate::source::remote::{self, Connection, Target};
-use crate::source::stream::Source;
 
 /// Maximum number of hosts whose recordings use the large compression window. With more hosts, all recordings use a
 /// smaller one.

@@ -32,10 +32,10 @@ use crate::export::metrics::{Format, Options, PROCESS_LABELS};
 use crate::incident::{WatchResult, Watcher};
 use crate::model::text::{quoted, visible};
 use crate::model::units::Millis;
+use crate::protocol::stream::Source;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Target};
-use crate::source::stream::Source;
 use crate::user_files::{FileId, replace_with};
 
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use crate::incident::{WatchResult, Watcher};
 use crate::model::newest::Newest;
 use crate::model::{Frame, IncidentKey, Link, Record, Severity};
 use crate::protocol::Update;
-use crate::source::stream::Source;
+use crate::protocol::stream::Source;
 
 /// Maximum number of recent incidents to remember. A remembered incident is not counted again when its diagnosis is
 /// revised.

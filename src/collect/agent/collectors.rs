@@ -24,8 +24,8 @@ use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::stack::StackTrigger;
 use crate::model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};
+use crate::protocol::stream::Feed;
 use crate::protocol::{Request, Update};
-use crate::source::stream::Feed;
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {

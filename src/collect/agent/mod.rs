@@ -54,8 +54,8 @@ use crate::model::{
     Reason, StartTicks,
 };
 use crate::open_files::limit;
+use crate::protocol::stream::Feed;
 use crate::protocol::{Request, Update};
-use crate::source::stream::Feed;
 
 #[derive(Debug, Clone)]
 pub struct Options {

@@ -28,7 +28,7 @@ use crate::model::{
     Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
 };
 use crate::protocol::Request;
-use crate::source::stream::Feed;
+use crate::protocol::stream::Feed;
 
 /// Interval for trying to load the driver or, once it is loaded, for counting its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);

@@ -22,8 +22,8 @@ pub use file::{OpenError, Recording};
 pub use group::play_all;
 
 use self::player::Player;
-use super::stream::{Source, stream};
 use crate::model::units::Millis;
+use crate::protocol::stream::{Source, stream};
 
 /// Playback options.
 #[derive(Debug, Clone, Copy, PartialEq)]
