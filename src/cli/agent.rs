@@ -9,8 +9,8 @@ use super::connect::AllowedActions;
 use super::settings::agent_options;
 use super::{incident_sync, runtime};
 use crate::collect::agent::Options;
+use crate::collect::local;
 use crate::model::units::Millis;
-use crate::source::local;
 use crate::source::remote::serve::serve;
 
 #[derive(Debug, clap::Args)]

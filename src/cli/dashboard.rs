@@ -19,13 +19,13 @@ use super::{exit_code, incident_inbox, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 #[cfg(local)]
+use crate::collect::local;
+#[cfg(local)]
 use crate::model::permissions::Permissions;
 use crate::model::text::visible;
 use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::Update;
 use crate::protocol::backlog;
-#[cfg(local)]
-use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screens::Screen;
 use crate::tui::{self, Host};

@@ -8,6 +8,7 @@ use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
 use super::{dashboard, print, print_json, runtime, write_out};
+use crate::collect::local;
 use crate::export;
 use crate::model::document::Document;
 use crate::model::gpu::UnattributedCause;
@@ -15,7 +16,6 @@ use crate::model::text::Escaped;
 use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
 use crate::protocol::stream::Source;
-use crate::source::local;
 use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]

@@ -21,14 +21,14 @@ use super::settings::{
 };
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
+#[cfg(local)]
+use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
 use crate::model::newest::Newest;
 use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 use crate::protocol::Update;
 use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
-#[cfg(local)]
-use crate::source::local;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
 use crate::source::recording_file::check_unlocked;

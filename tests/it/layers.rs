@@ -24,13 +24,12 @@ const RULES: &[Rule] = &[
     Rule { place: "redact", may: &["model"] },
     // The collector for hosts that only have `nvidia-smi`.
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
-    // The only source that collects on this host.
-    Rule { place: "source/local.rs", may: &["source", "collect", "protocol"] },
     // Creates and deletes the file of a recording.
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
     Rule { place: "source", may: &["open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
     Rule { place: "collect/agent", may: &["open_files", "collect", "model", "protocol"] },
+    Rule { place: "collect/local.rs", may: &["collect", "protocol"] },
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",

@@ -28,13 +28,13 @@ use super::settings::agent_options;
 use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
 use super::{print, runtime, say};
+#[cfg(local)]
+use crate::collect::local;
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
 use crate::incident::{WatchResult, Watcher};
 use crate::model::text::{quoted, visible};
 use crate::model::units::Millis;
 use crate::protocol::stream::Source;
-#[cfg(local)]
-use crate::source::local;
 use crate::source::remote::{self, Target};
 use crate::user_files::{FileId, replace_with};
 
