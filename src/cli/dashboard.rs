@@ -10,12 +10,10 @@ use tokio::runtime::Runtime;
 
 use super::connect::{AllowedActions, PushArgs, interactive_login, prepare, prepare_all};
 #[cfg(local)]
-use super::demo;
-#[cfg(local)]
-use super::settings::agent_options;
-use super::settings::{Settings, has_terminal};
+use super::settings::{Settings, agent_options, has_terminal};
 use super::targets::HostArgs;
-use super::{exit_code, incident_inbox, runtime};
+#[cfg(local)]
+use super::{demo, exit_code, incident_inbox, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 #[cfg(local)]
@@ -24,10 +22,9 @@ use crate::collect::local;
 use crate::model::permissions::Permissions;
 use crate::model::text::visible;
 use crate::model::{Frame, Hello, Link, Reason};
-use crate::protocol::Update;
-use crate::protocol::backlog;
+use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
-use crate::tui::screens::Screen;
+use crate::tui::screen::Screen;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]

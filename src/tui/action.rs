@@ -5,10 +5,10 @@
 //! which does the same on every screen.
 
 use super::app::App;
-use super::effect::Effect;
 use super::help::Help;
 use super::menu::{Menu, sort_by};
 use super::overlay::Overlay;
+use super::screen::Effect;
 use super::screens::unreadable::Unreadable;
 use super::time_window::ScrollDirection;
 use super::view::{View, cycle_sort, jump, set_speed, sort_by_vram};
@@ -67,6 +67,20 @@ impl Action {
         // The macro lists actions and definitions in the same order.
         &ACTIONS[self as usize]
     }
+}
+
+/// Returns the new position of a cursor in `0..count`, or `None` if the action does not move the cursor.
+pub fn moved(at: usize, count: usize, page: usize, action: Action) -> Option<usize> {
+    let last = count.saturating_sub(1);
+    Some(match action {
+        Action::Up => at.saturating_sub(1),
+        Action::Down => (at + 1).min(last),
+        Action::PageUp => at.saturating_sub(page.max(1)),
+        Action::PageDown => (at + page.max(1)).min(last),
+        Action::First => 0,
+        Action::Last => last,
+        _ => return None,
+    })
 }
 
 // Recording bindings take precedence during playback. Keys that terminate processes must not be adjacent to keys that

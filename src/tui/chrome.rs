@@ -12,16 +12,15 @@ use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::incidents::{ListedIncident, incident_time, news};
-use super::probe_question;
-use super::screens::Screen;
+use super::screen::Screen;
 use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
-use super::signal_targets;
 use super::theme::Role;
 use super::widgets::cells::{
     columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
 };
 use super::widgets::timeline::span_text;
+use super::{probe_question, signal_targets};
 use crate::export::explanation::program;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};

@@ -4,15 +4,14 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::action::Action;
+use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
 use super::columns::PROCESS_COLUMNS;
-use super::effect::Effect;
 use super::overlay::{Overlay, panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
-use super::screens::moved;
+use super::screen::Effect;
 use super::screens::process_table::{empty_columns, min_width};
 use super::signal_targets::{self, Target};
 use super::theme::Role;

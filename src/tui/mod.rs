@@ -12,7 +12,6 @@ pub mod colours;
 pub mod columns;
 pub mod copy_text;
 pub mod density;
-pub mod effect;
 pub mod filter;
 pub mod groups;
 pub mod guide;
@@ -37,6 +36,7 @@ pub mod report;
 pub mod return_point;
 pub mod role;
 pub mod rows;
+pub mod screen;
 pub mod screens;
 pub mod sessions;
 mod signal_actions;
@@ -70,11 +70,9 @@ use tokio::time::{Instant, sleep_until};
 use self::app::App;
 use self::background_jobs::BackgroundJobs;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
-use self::effect::Effect;
 use self::incidents::{IncidentInbox, ListedIncident};
 use self::input::Input;
 pub use self::interactive_login::InteractiveLogin;
-use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
 use self::sessions::{Arrival, Session, Sessions};
@@ -82,6 +80,7 @@ use self::signal_actions::StopTarget;
 use self::terminal::Terminal;
 use crate::model::document::Document;
 use crate::protocol::stream::Source;
+use crate::tui::screen::{Effect, Screen};
 
 /// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow
 /// connections.

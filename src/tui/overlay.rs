@@ -10,12 +10,11 @@ use ratatui::widgets::{Block, Borders, Clear, Widget};
 
 use super::action::Action;
 use super::app::App;
-use super::effect::Effect;
 use super::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
 use super::menu::Menu;
-use super::screens::Screen;
+use super::screen::{Effect, Screen};
 use super::text_field::TextField;
 use super::theme::Role;
 use super::widgets::cells::{columns, put_right};

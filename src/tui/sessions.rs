@@ -4,15 +4,14 @@
 //! With several hosts, the first session is the host list. A snapshot or other screen without a source has its own
 //! session.
 
-use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
 use super::incidents::ListedIncident;
 use super::interactive_login::InteractiveLogin;
-use super::screens::Screen;
+use super::screen::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};

@@ -1,6 +1,5 @@
 //! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
-use super::ScreenDef;
 use super::incident::role;
 use super::list::{ListRow, ListScreen};
 use crate::model::incident::Severity;
@@ -10,8 +9,8 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, gpus_text, link_text};
 use crate::tui::columns::gib;
-use crate::tui::effect::Effect;
 use crate::tui::incidents::news;
+use crate::tui::screen::{Effect, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 

@@ -8,7 +8,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
-use super::{Screen, ScreenDef};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
@@ -18,9 +17,9 @@ use crate::model::incident::{Fix, Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
 use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::rows::ProcessRow;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};
 use crate::tui::widgets::cells::put_line_right;

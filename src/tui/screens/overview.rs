@@ -12,7 +12,7 @@ use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit, shows};
-use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus, small_overview};
+use super::small_overview;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
@@ -20,23 +20,21 @@ use crate::model::host::Driver;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
 use crate::tui::columns::gib;
-use crate::tui::copy_text;
-use crate::tui::effect::Effect;
 use crate::tui::groups::{Group, TableRow};
-use crate::tui::marks;
 use crate::tui::pools::{self, first_fix, unread_text};
 use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
+use crate::tui::{chrome, copy_text, marks};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",

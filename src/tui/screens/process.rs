@@ -7,7 +7,6 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::incident::role;
-use super::{Screen, ScreenDef};
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -22,10 +21,8 @@ use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::columns::gib;
-use crate::tui::effect::Effect;
-use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
-use crate::tui::stacks;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
@@ -33,6 +30,7 @@ use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::{Timeline, span_text};
 use crate::tui::widgets::timelines::Timelines;
+use crate::tui::{marks, stacks};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "process",

@@ -16,7 +16,6 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use self::figures::Figures;
-use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
 use crate::allocator::warnings::Note;
@@ -24,15 +23,14 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::{Pool, PoolMap};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono};
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
-use crate::tui::marks;
-use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, no_more_gpus};
 use crate::tui::theme::Theme;
 use crate::tui::widgets::segment_map::MapPane;
+use crate::tui::{marks, pools};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",

@@ -18,13 +18,12 @@ use ratatui::layout::Rect;
 
 use self::frames::{Frames, blocks_text};
 use self::stack_list::StackList;
-use super::{Screen, ScreenDef, is_small};
 use crate::export::snapshot::UNKNOWN;
 use crate::snapshot::{Device, DeviceAnalysis, Snapshot};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom, split_top};
