@@ -8,7 +8,7 @@ use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
 use super::columns::PROCESS_COLUMNS;
-use super::overlay::{Overlay, panel, panel_area};
+use super::overlay::{panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screen::Effect;
@@ -84,33 +84,32 @@ fn hideable() -> Vec<usize> {
 }
 
 impl Menu {
-    fn open(subject: Subject, cursor: Option<usize>) -> Effect {
-        let cursor = cursor.unwrap_or(0);
-        Overlay::Menu(Self { subject, cursor }).into()
+    fn open(subject: Subject, cursor: Option<usize>) -> Self {
+        Self { subject, cursor: cursor.unwrap_or(0) }
     }
 
-    pub fn sort(app: &App) -> Effect {
+    pub fn sort(app: &App) -> Self {
         let current = sort_orders().iter().position(|order| *order == app.sort);
         Self::open(Subject::Sort, current)
     }
 
-    pub fn columns() -> Effect {
+    pub fn columns() -> Self {
         Self::open(Subject::Columns, None)
     }
 
-    pub fn theme(app: &App) -> Effect {
+    pub fn theme(app: &App) -> Self {
         let colours = app.theme.colours.clone();
         let is_current = |palette| Colours::built_in(palette) == colours;
         let current = PALETTES.iter().position(|def| is_current(def.palette));
         Self::open(Subject::Theme(colours), current)
     }
 
-    pub fn signal(signal: Signal, targets: Vec<Target>) -> Effect {
+    pub fn signal(signal: Signal, targets: Vec<Target>) -> Self {
         let at = SIGNALS.iter().position(|def| def.signal == signal);
         Self::open(Subject::Signal(targets), at)
     }
 
-    pub fn probe(question: ProbeQuestion) -> Effect {
+    pub fn probe(question: ProbeQuestion) -> Self {
         Self::open(Subject::Probe(question), None)
     }
 

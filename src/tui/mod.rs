@@ -358,7 +358,6 @@ impl Dashboard {
             Effect::Done
             | Effect::Ignored
             | Effect::Open(_)
-            | Effect::Overlay(_)
             | Effect::Close
             | Effect::Explain(_)
             | Effect::Fold(_)

@@ -11,7 +11,6 @@ use super::action::Action;
 use super::app::App;
 use super::clipboard::Copied;
 use super::groups::Group;
-use super::overlay::Overlay;
 use super::rows::ProcessRow;
 use crate::model::document::Document;
 use crate::model::incident::Incident;
@@ -166,10 +165,9 @@ pub struct ScreenDef {
 pub enum Effect {
     /// The action was handled; the screen is redrawn.
     Done,
-    /// The action was not handled; its handler in the action table runs next.
+    /// The action was not handled; the view does the same as on every screen.
     Ignored,
     Open(Box<dyn Screen>),
-    Overlay(Box<Overlay>),
     /// Closes the overlay, or the screen if there is no overlay.
     Close,
     /// Shows an incident and marks it as read.
@@ -192,12 +190,6 @@ pub enum Effect {
     Quit,
     Suspend,
     Redraw,
-}
-
-impl From<Overlay> for Effect {
-    fn from(overlay: Overlay) -> Self {
-        Self::Overlay(Box::new(overlay))
-    }
 }
 
 impl From<Result<Self, String>> for Effect {
