@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
+use super::fleet::FleetRow;
 use super::groups::{self, Grouping, TableRow};
 use super::guide::Guide;
 use super::holders::HolderReadings;
@@ -20,8 +21,7 @@ use super::pools;
 use super::probes::Probes;
 use super::return_point::ReturnPoint;
 use super::rows::{ExitedProcess, Growth, ProcessRow, RowId};
-use super::screens::fleet::FleetRow;
-use super::signal_targets::outcome_text;
+use super::signal_outcome::outcome_text;
 use super::tags::Tags;
 use super::theme::Theme;
 use super::time_window::{Retained, ScrollDirection, TimeWindow};
@@ -377,6 +377,13 @@ impl App {
             self.forget_ended();
             self.rebuild_rows();
         }
+    }
+
+    /// Returns what the host list says about this host.
+    pub fn fleet_row(&self) -> FleetRow {
+        let name = self.name.clone().unwrap_or_else(|| self.hello.host.clone());
+        let unread = Vec::from_iter(self.unread_incidents());
+        FleetRow::of(name, self.link.clone(), &self.hello, &self.frame, &unread)
     }
 
     /// Updates the row of a host in the host list, or appends it.

@@ -8,7 +8,6 @@ use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
 use super::columns::PROCESS_COLUMNS;
-use super::overlay::{panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
 use super::screen::Effect;
@@ -16,6 +15,7 @@ use super::screens::process_table::{empty_columns, min_width};
 use super::signal_targets::{self, Target};
 use super::theme::Role;
 use super::widgets::cells::{columns, put_line, put_right};
+use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
@@ -51,7 +51,7 @@ type Row = Vec<(String, Role)>;
 const ALWAYS_SHOWN: &str = "PID";
 
 /// Width of menus with descriptions, in columns.
-pub const WIDTH: u16 = 76;
+const WIDTH: u16 = 76;
 
 /// Returns the available sort orders: the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
@@ -291,7 +291,7 @@ impl Menu {
                 (format!("Send {} to {words}?", signal.name()), rows, "send")
             }
             Subject::Probe(question) => {
-                (question.title.clone(), question.lines(app, width), "probe")
+                (question.title.clone(), question.lines(app, width.min(WIDTH)), "probe")
             }
         }
     }
@@ -299,7 +299,7 @@ impl Menu {
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
         let (title, rows, verb) = self.contents(app, area.width);
-        let inner = panel(&title, self.width(), height(&rows), area, app, buffer);
+        let inner = panel(&title, self.width(), height(&rows), area, theme, buffer);
         let visible = usize::from(inner.height);
         let offset = match self.is_question() {
             true => self.cursor.min(rows.len().saturating_sub(visible)),

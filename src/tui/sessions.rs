@@ -12,7 +12,6 @@ use super::app::App;
 use super::incidents::ListedIncident;
 use super::interactive_login::InteractiveLogin;
 use super::screen::Screen;
-use super::screens::fleet::FleetRow;
 use super::view::View;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 use crate::model::history::Reach;
@@ -312,7 +311,7 @@ impl Sessions {
     pub(super) fn follow(&mut self) -> bool {
         for host in self.first_host..self.sessions.len() {
             if self.first_host > 0 && self.sessions[host].has_updates {
-                let row = FleetRow::of(&self.sessions[host].app);
+                let row = self.sessions[host].app.fleet_row();
                 self.sessions[0].app.take_host(host - self.first_host, row);
                 self.sessions[0].has_updates = true;
             }

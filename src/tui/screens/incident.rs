@@ -13,7 +13,7 @@ use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
     wrap_lines,
 };
-use crate::model::incident::{Fix, Incident, Severity};
+use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
@@ -173,19 +173,10 @@ fn capacity(columns: &[Rect]) -> usize {
     columns.iter().map(|column| usize::from(column.height)).sum()
 }
 
-#[must_use]
-pub fn role(severity: Severity) -> Role {
-    match severity {
-        Severity::Fatal | Severity::Unknown => Role::Bad,
-        Severity::Caught => Role::Warn,
-        Severity::Note => Role::Text,
-    }
-}
-
 fn role_of(tone: Tone) -> Role {
     match tone {
         Tone::Plain => Role::Text,
-        Tone::Head(severity) => role(severity),
+        Tone::Head(severity) => Role::of_severity(severity),
         Tone::Strong => Role::Title,
         Tone::Dim => Role::Dim,
         Tone::Change => Role::Key,

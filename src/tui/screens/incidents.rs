@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::incident::role;
 use super::list::{ListRow, ListScreen};
 use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
@@ -68,12 +67,12 @@ fn host(listed: &ListedIncident, theme: &Theme) -> Cell {
 
 fn severity_cell(listed: &ListedIncident, _: &Theme) -> Cell {
     let level = listed.incident.severity;
-    Cell::new(severity(level), role(level))
+    Cell::new(severity(level), Role::of_severity(level))
 }
 
 fn headline(listed: &ListedIncident, _: &Theme) -> Cell {
     let incident = &listed.incident;
-    Cell::new(incident.headline.clone(), role(incident.severity))
+    Cell::new(incident.headline.clone(), Role::of_severity(incident.severity))
 }
 
 fn process(listed: &ListedIncident, theme: &Theme) -> Cell {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use super::incident::role;
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -268,7 +267,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     [
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
-        Fact::Value("error", headline, role(incident.severity), ""),
+        Fact::Value("error", headline, Role::of_severity(incident.severity), ""),
         Fact::Prose("", incident.title.clone()),
     ]
 }

@@ -14,6 +14,7 @@ use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::columns::gib;
+use crate::tui::fleet::gpus_text;
 use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
@@ -327,7 +328,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
     let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
-    let gpus = chrome::gpus_text(&app.frame);
+    let gpus = gpus_text(&app.frame);
     let job = chrome::job_text(&app.frame).unwrap_or_default();
     let pieces = [
         (gpus.as_str(), theme.style(Role::Title)),
