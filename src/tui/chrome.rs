@@ -18,7 +18,7 @@ use super::theme::Role;
 use super::widgets::cells::{
     columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
 };
-use super::widgets::timeline::span_text;
+use super::widgets::time_axis::span_text;
 use super::{probe_question, signal_targets};
 use crate::export::explanation::program;
 use crate::model::frame::Frame;

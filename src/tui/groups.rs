@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::columns::gib;
 use super::rows::ProcessRow;
+use super::sizes::gib;
 use super::theme::Role;
 use super::widgets::table::Cell;
 use crate::model::process::{Parent, Process, ProcessKey};

@@ -41,8 +41,10 @@ pub mod screen;
 pub mod screens;
 pub mod sessions;
 mod signal_actions;
+mod signal_events;
 pub mod signal_outcome;
 pub mod signal_targets;
+pub mod sizes;
 pub mod snapshot_file;
 pub mod stacks;
 pub mod status_line;
@@ -66,7 +68,6 @@ use std::time::Duration;
 use crossterm::event::{Event, KeyEventKind};
 use nix::sys::signal::Signal;
 use ratatui::layout::Rect;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
@@ -79,6 +80,7 @@ use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
 use self::sessions::{Arrival, Session, Sessions};
 use self::signal_actions::StopTarget;
+use self::signal_events::SignalEvents;
 use self::terminal::Terminal;
 use crate::model::document::Document;
 use crate::protocol::stream::Source;
@@ -172,7 +174,7 @@ struct Dashboard {
     terminal: Terminal,
     /// `None` while another program reads the terminal.
     keys: Option<Input>,
-    signals: Signals,
+    signals: SignalEvents,
     jobs: BackgroundJobs,
     environment: Environment,
     sessions: Sessions,
@@ -196,7 +198,7 @@ async fn run_sessions(
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {
-    let signals = Signals::listen()?;
+    let signals = SignalEvents::listen()?;
     let mut apps = lead.iter().map(|session| &session.app);
     let first = apps.next().or(hosts.first().map(|host| &host.app));
     let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
@@ -344,8 +346,8 @@ impl Dashboard {
                 if let Some(login) = self.sessions.login(row) {
                     let (keys, signals) = (&mut self.keys, &mut self.signals);
                     let closed = interactive_login::run(login, &mut self.terminal, keys, signals);
-                    if let Some(reason) = closed.await? {
-                        return Ok(Some(reason));
+                    if let Some(signal) = closed.await? {
+                        return Ok(Some(CloseReason::Signal(signal as i32)));
                     }
                 }
                 self.sessions.connect(row);
@@ -447,38 +449,4 @@ fn save_theme(
         return Some("theme not saved: no configuration directory can be used; set HOME".into());
     };
     jobs.start("the theme", move || theme_setting::save(&config, name)).err()
-}
-
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    /// `None` if gputop was started with SIGTSTP ignored.
-    stop: Option<tokio::signal::unix::Signal>,
-    resize: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            stop: match signal_actions::ignores_stops() {
-                true => None,
-                false => Some(signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?),
-            },
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::SIGTERM,
-            _ = self.hang_up.recv() => Signal::SIGHUP,
-            _ = self.interrupt.recv() => Signal::SIGINT,
-            Some(_) = async { self.stop.as_mut()?.recv().await } => Signal::SIGTSTP,
-            _ = self.resize.recv() => Signal::SIGWINCH,
-        }
-    }
 }

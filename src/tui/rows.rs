@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::columns::gib_down;
 use super::pools;
+use super::sizes::gib_down;
 use super::theme::Theme;
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::warnings::NoteKind;

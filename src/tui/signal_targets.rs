@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::app::App;
-use super::columns::gib;
 use super::rows::ProcessRow;
+use super::sizes::gib;
 use super::theme::Role;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, StartTicks, UnixMillis};

@@ -5,9 +5,9 @@ use crate::model::link::Link;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, link_text};
-use crate::tui::columns::gib;
 use crate::tui::fleet::FleetRow;
 use crate::tui::screen::{Effect, ScreenDef};
+use crate::tui::sizes::gib;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 

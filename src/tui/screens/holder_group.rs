@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::holders::{HolderList, HolderScreen, program};
+use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
 use crate::export::holders::{size_text, tensors};
 use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};

@@ -4,6 +4,7 @@ pub mod fleet;
 pub mod gpu;
 pub mod gpu_columns;
 pub mod holder_group;
+mod holder_screen;
 pub mod holders;
 pub mod incident;
 pub mod incidents;

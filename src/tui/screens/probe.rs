@@ -19,7 +19,7 @@ use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::{heat, histogram};
 
 pub const DEF: ScreenDef = ScreenDef {

@@ -19,15 +19,16 @@ use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::columns::gib;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
+use crate::tui::sizes::gib;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::timeline::{Timeline, span_text};
+use crate::tui::widgets::time_axis::span_text;
+use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
 use crate::tui::{marks, stacks};
 

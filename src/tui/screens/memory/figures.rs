@@ -4,7 +4,7 @@
 //! screens come from the statistics. The parts of idle memory come from the map if it is recent, because only the map
 //! shows fragmentation. Values that combine data read at different times are approximate.
 
-use super::AnalysedMap;
+use super::analysed_map::AnalysedMap;
 use crate::allocator::fits::{FitConditions, Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;

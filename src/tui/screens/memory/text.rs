@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::AnalysedMap;
-use super::Shown;
+use super::analysed_map::AnalysedMap;
 use super::figures::{Card, Figures, STEP, down, down_with_unit, gib};
+use super::state::Shown;
 use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
@@ -23,7 +23,7 @@ use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{fit, join_fitting, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 
 /// A line of the memory accounting.
 pub(super) struct AccountingRow {
