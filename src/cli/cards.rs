@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail, eyre};
 
-use super::{print, say};
+use super::print::{print, say};
 use crate::diagnose::tables::Tables;
 use crate::diagnose::workload::Workloads;
 use crate::diagnose::{Catalogue, catalogue};
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<u8> {
             Ok(1)
         }
         [card] => {
-            print(&cards::card(card, super::width()))?;
+            print(&cards::card(card, super::print::width()))?;
             Ok(0)
         }
         several => {

@@ -8,12 +8,14 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, interactive_login, prepare, prepare_all};
 #[cfg(local)]
 use super::settings::{Settings, agent_options, has_terminal};
+use super::subcommands::SUBCOMMANDS;
 use super::targets::HostArgs;
 #[cfg(local)]
-use super::{demo, exit_code, incident_inbox, runtime};
+use super::{demo, incident_inbox};
 #[cfg(local)]
 use crate::collect::agent::Options;
 #[cfg(local)]
@@ -25,7 +27,7 @@ use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screen::Screen;
-use crate::tui::{self, Host};
+use crate::tui::{self, CloseReason, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -42,7 +44,7 @@ pub struct Args {
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = args.hosts.targets(&settings.groups, &super::subcommands())?;
+    let targets = args.hosts.targets(&settings.groups, SUBCOMMANDS)?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
@@ -57,7 +59,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
         "cannot show this host: {}. Name a host (`gputop HOST`), or run `gputop demo`",
-        super::NO_COLLECTORS
+        super::unavailable::NO_COLLECTORS
     )
 }
 
@@ -72,7 +74,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
         if !has_terminal() {
-            super::say(&format!("gputop: {reason}\n"));
+            super::print::say(&format!("gputop: {reason}\n"));
             return Ok(1);
         }
         drop(host.source);
@@ -86,7 +88,7 @@ fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runti
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
-        super::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
+        super::print::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
         return Ok(1);
     }
     show_one(host, settings, runtime)
@@ -183,4 +185,11 @@ pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;
     Ok(exit_code(left))
+}
+
+pub fn exit_code(left: CloseReason) -> u8 {
+    match left {
+        CloseReason::User | CloseReason::TerminalClosed => 0,
+        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
+    }
 }

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::async_runtime::runtime;
+use super::dashboard::exit_code;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{exit_code, runtime};
 use crate::model::units::Millis;
 use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};

@@ -13,14 +13,16 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use self::remote_incidents::RemoteIncidentEvents;
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare};
+use super::dashboard;
+use super::print::{erase_line, say};
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{
     ConfigArgs, NotificationArgs, SamplingArgs, Settings, length_argument, maps_argument,
 };
 use super::targets::HostArgs;
-use super::{dashboard, erase_line, runtime, say};
 #[cfg(local)]
 use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
@@ -133,7 +135,7 @@ fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<So
         #[cfg(not(local))]
         None => bail!(
             "cannot record this host: {}. Name a host: `gputop record HOST`",
-            super::NO_COLLECTORS
+            super::unavailable::NO_COLLECTORS
         ),
     }
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
+use super::async_runtime::runtime;
+use super::dashboard::exit_code;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{exit_code, runtime};
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;

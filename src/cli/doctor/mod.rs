@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use color_eyre::Result;
 use serde::Serialize;
 
+use super::print::{print, print_json};
 use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings};
-use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};

@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::connect::{AllowedActions, prepare_all};
-use super::super::say;
 use super::super::settings::Settings;
 use super::{
     Args, HostRecording, check_unlocked, clear_progress, date, notify, progress, recorder,
     report_link, stop_requested,
 };
+use crate::cli::print::say;
 use crate::incident::IncidentSink;
 use crate::model::text::visible;
 use crate::model::{Bytes, Hello};

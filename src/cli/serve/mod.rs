@@ -21,13 +21,14 @@ use tokio::task::JoinSet;
 
 use self::http::NamedListener;
 use self::page::{HostStatus, Page};
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare_all};
+use super::print::{print, say};
 use super::record::stop_requested;
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
-use super::{print, runtime, say};
 #[cfg(local)]
 use crate::collect::local;
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
@@ -172,7 +173,10 @@ fn sources(
     }
     #[cfg(not(local))]
     if targets.is_empty() {
-        bail!("cannot serve this host: {}. Name a host: `gputop serve HOST`", super::NO_COLLECTORS);
+        bail!(
+            "cannot serve this host: {}. Name a host: `gputop serve HOST`",
+            super::unavailable::NO_COLLECTORS
+        );
     }
     let connections = prepare_all(targets, interval, push, AllowedActions::default());
     let sources = connections.into_iter().map(|connection| {
