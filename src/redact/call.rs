@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use super::context::{MAX_TAGS, bare_end, is_variable_name, skip};
 use super::name::{self, Sensitivity};
 use super::quotes::{end_of_value, literals};
 use super::value;
+use super::word::{MAX_TAGS, bare_end, is_variable_name, skip};
 
 /// Maximum length of the arguments of a call.
 const MAX_CALL: usize = 512;

@@ -15,13 +15,12 @@ use super::name::{self, Sensitivity};
 use super::prose;
 use super::quotes::{Quotes, end_of_line, end_of_value, inside_quotes, without_quotes};
 use super::value;
+use super::word::{MAX_TAGS, bare_end, is_name_byte, is_variable_name, skip};
 
 /// Maximum number of bytes to search after a possibly sensitive name.
 const MAX_DOUBTFUL: usize = 256;
 /// Maximum length of a name, and of the tags after it.
 const MAX_NAME: usize = 128;
-pub const MAX_TAGS: usize = 160;
-
 /// How a value is connected with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
@@ -366,16 +365,6 @@ fn is_in_list(text: &[u8], at: usize) -> bool {
     before.iter().rposition(|b| b"([{)]}\n".contains(b)).is_some_and(|at| before[at] == b'[')
 }
 
-/// Returns true for the name of an environment variable.
-pub fn is_variable_name(value: &[u8]) -> bool {
-    value.contains(&b'_')
-        && value.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
-}
-
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte) || !byte.is_ascii()
-}
-
 fn end_of_name(text: &[u8], start: usize) -> usize {
     let is_name =
         |at: &usize| is_name_byte(text[*at]) && end_of_wide_separator(text, *at).is_none();
@@ -602,22 +591,4 @@ fn wrapper(value: &[u8]) -> usize {
         _ if at > 1 => at,
         _ => 0,
     }
-}
-
-/// Returns the end of an unquoted value without the punctuation that follows it, and before another assignment:
-/// `(token=8f2c, lr=1)`, `token=8f2c,lr=1`.
-pub fn bare_end(text: &[u8], start: usize, end: usize) -> usize {
-    let value = &text[start..end];
-    let next = memchr::memchr_iter(b',', value).find(|comma| {
-        let rest = &value[comma + 1..];
-        let name = rest.iter().take_while(|b| is_name_byte(**b)).count();
-        name > 0 && rest.get(name).is_some_and(|b| b"=:".contains(b))
-    });
-    let value = &value[..next.unwrap_or(value.len())];
-    let trailing = value.iter().rev().take_while(|b| b".,:;)]}>\"'`\\".contains(b)).count();
-    start + value.len() - trailing
-}
-
-pub fn skip(text: &[u8], from: usize, of: &[u8]) -> usize {
-    from + text[from..].iter().take_while(|b| of.contains(b)).count()
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::context::{MAX_TAGS, skip};
+use super::word::{MAX_TAGS, skip};
 
 /// Returns the start of the value in `name="token" value="…"`, `{"name": "TOKEN", "value": "…"}` and `- name: TOKEN\n
 /// value: …`.
