@@ -8,7 +8,7 @@ use color_eyre::eyre::{WrapErr, bail, eyre};
 use super::print::{print, say};
 use crate::diagnose::tables::Tables;
 use crate::diagnose::workload::Workloads;
-use crate::diagnose::{Catalogue, catalogue};
+use crate::diagnose::{Catalogue, card_check};
 use crate::export::cards;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(folder) = &args.check {
         use_workloads(folder)?;
-        let faults = catalogue::check(&files(folder, "md")?, tables(folder)?);
+        let faults = card_check::check(&files(folder, "md")?, tables(folder)?);
         print(&faults.iter().map(|f| format!("{f}\n")).collect::<String>())?;
         say(&format!("{} faults\n", faults.len()));
         return Ok(u8::from(!faults.is_empty()));

@@ -10,9 +10,11 @@
 //! are in [`evidence`]. To add a card, add a card file; to add evidence, add an entry to an evidence table.
 
 pub mod card;
+pub mod card_check;
 pub mod catalogue;
 pub mod conclusion;
 mod current_settings;
+mod embedded;
 pub mod evidence;
 mod expression;
 pub mod fields;
