@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Agent, Options, Section};
+use crate::collect::agent::options::Options;
+use crate::collect::agent::running::Agent;
+use crate::collect::agent::section::Section;
 use crate::collect::clock::now_mono;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::Options;
 use super::file::Recording;
 use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
@@ -12,6 +11,7 @@ use crate::model::frame::SCHEMA;
 use crate::model::{Frame, Millis, Mono};
 use crate::protocol::stream::Feed;
 use crate::protocol::{Position, Request, Update};
+use crate::source::replay::options::Options;
 
 /// Maximum time between two frames during playback. Longer gaps, for example from a suspended laptop, are shortened to
 /// this time.
