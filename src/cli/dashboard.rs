@@ -27,7 +27,7 @@ use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screen::Screen;
-use crate::tui::{self, CloseReason, Host};
+use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -101,7 +101,7 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
@@ -120,7 +120,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
@@ -184,12 +184,5 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
 pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;
-    Ok(exit_code(left))
-}
-
-pub fn exit_code(left: CloseReason) -> u8 {
-    match left {
-        CloseReason::User | CloseReason::TerminalClosed => 0,
-        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
-    }
+    Ok(left.exit_code())
 }

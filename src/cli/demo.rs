@@ -6,7 +6,6 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::async_runtime::runtime;
-use super::dashboard::exit_code;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::model::units::Millis;
 use crate::protocol::Position;
@@ -65,10 +64,8 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });
-    Ok(exit_code(runtime()?.block_on(tui::run(
-        app,
-        source,
-        settings.environment(),
-        IncidentInbox::without_store(),
-    ))?))
+    let environment = settings.environment();
+    let inbox = IncidentInbox::without_store();
+    let left = runtime()?.block_on(tui::run(app, source, environment, inbox))?;
+    Ok(left.exit_code())
 }

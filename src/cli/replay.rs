@@ -6,7 +6,6 @@ use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
 use super::async_runtime::runtime;
-use super::dashboard::exit_code;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use crate::model::text::visible;
 use crate::protocol::Position;
@@ -84,7 +83,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
     };
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 /// Returns an app with the initial playback position already set, because the user may press a key before the first

@@ -106,6 +106,16 @@ pub enum CloseReason {
     TerminalClosed,
 }
 
+impl CloseReason {
+    /// Returns the exit code of the program.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::User | Self::TerminalClosed => 0,
+            Self::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
+        }
+    }
+}
+
 /// External resources available to actions.
 #[derive(Debug, Clone)]
 pub struct Environment {

@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::Check;
+use crate::cli::doctor::check::Check;
 use crate::cli::settings::{TerminalEnvironment, has_terminal};
 use crate::model::text::visible;
 use crate::tui::clipboard::Clipboard;

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::http::NamedListener;
-use self::page::{HostStatus, Page};
+use self::page::{HostStatus, Page, report};
 use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare_all};
 use super::print::{print, say};
@@ -32,7 +32,7 @@ use super::targets::HostArgs;
 #[cfg(local)]
 use crate::collect::local;
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
-use crate::incident::{WatchResult, Watcher};
+use crate::incident::Watcher;
 use crate::model::text::{quoted, visible};
 use crate::model::units::Millis;
 use crate::protocol::stream::Source;
@@ -152,13 +152,6 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
         }
     }
     result.map(|()| 0)
-}
-
-/// Prints an error. Incidents are counted in the metrics.
-fn report(found: &WatchResult) {
-    if let WatchResult::Error(why) = found {
-        say(&format!("gputop: {why}\n"));
-    }
 }
 
 /// Returns the data source of each host, with the host's name unless it is this host.
