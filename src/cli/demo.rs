@@ -7,14 +7,14 @@ use color_eyre::eyre::bail;
 
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
+use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::return_point::ReturnPoint;
 use crate::model::units::Millis;
 use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
 use crate::tui::guide::Guide;
-use crate::tui::incidents::IncidentInbox;
-use crate::tui::return_point::ReturnPoint;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

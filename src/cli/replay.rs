@@ -7,13 +7,13 @@ use color_eyre::eyre::{Context, bail};
 
 use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
+use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::return_point::ReturnPoint;
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
-use crate::tui::incidents::IncidentInbox;
-use crate::tui::return_point::ReturnPoint;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,6 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
-use super::fleet::{FleetRow, gpus_text};
-use super::incidents::{ListedIncident, incident_time, news};
 use super::screen::Screen;
 use super::theme::Role;
 use super::widgets::cells::{
@@ -20,6 +18,8 @@ use super::widgets::cells::{
 };
 use super::widgets::time_axis::span_text;
 use super::{probe_question, signal_targets};
+use crate::dashboard::fleet::{FleetRow, gpus_text};
+use crate::dashboard::incidents::{ListedIncident, incident_time, news};
 use crate::export::explanation::program;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};

@@ -2,11 +2,11 @@
 //! numbers first.
 
 use super::rows::ProcessRow;
-use super::sizes::gib;
 use super::theme::{Role, Theme};
 use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
 use super::widgets::time_axis::span_text;
 use crate::allocator::fits::stuck;
+use crate::dashboard::sizes::gib;
 use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;

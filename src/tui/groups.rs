@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::rows::ProcessRow;
-use super::sizes::gib;
 use super::theme::Role;
 use super::widgets::table::Cell;
+use crate::dashboard::sizes::gib;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 

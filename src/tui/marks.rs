@@ -1,9 +1,9 @@
 //! Event marks on the time axes of charts.
 
 use super::app::App;
-use super::incidents::ListedIncident;
 use super::theme::Role;
 use super::widgets::timeline::Mark;
+use crate::dashboard::incidents::ListedIncident;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 

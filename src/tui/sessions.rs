@@ -9,10 +9,10 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
-use super::incidents::ListedIncident;
 use super::interactive_login::InteractiveLogin;
 use super::screen::Screen;
 use super::view::View;
+use crate::dashboard::incidents::ListedIncident;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 use crate::model::history::Reach;
 use crate::model::incident_record::Track;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::app::App;
 use super::rows::ProcessRow;
-use super::sizes::gib;
 use super::theme::Role;
+use crate::dashboard::sizes::gib;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, StartTicks, UnixMillis};
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::markdown;
 use gputop::incident::RecordingDiagnosis;
@@ -20,7 +21,6 @@ use gputop::protocol::{Line, Update};
 use gputop::source::replay::Recording as File;
 use gputop::tui::app::App;
 use gputop::tui::guide::Guide;
-use gputop::tui::incidents::ListedIncident;
 use gputop::tui::picture::text_of;
 use gputop::tui::screen::Effect;
 use gputop::tui::theme::Palette;

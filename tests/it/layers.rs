@@ -84,10 +84,13 @@ const RULES: &[Rule] = &[
         place: "run",
         may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
     },
+    // The state of one host on a screen or in print, without a terminal.
+    Rule { place: "dashboard", may: &["incident", "model"] },
     Rule {
         place: "tui",
         may: &[
             "allocator",
+            "dashboard",
             // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
             // The same applies to the holders of memory and to a probe.
@@ -112,6 +115,7 @@ const RULES: &[Rule] = &[
             "open_files",
             "allocator",
             "collect",
+            "dashboard",
             "diagnose",
             "export",
             "incident",

@@ -1,13 +1,13 @@
 //! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::fleet::FleetRow;
+use crate::dashboard::sizes::gib;
 use crate::model::link::Link;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{self, link_text};
-use crate::tui::fleet::FleetRow;
 use crate::tui::screen::{Effect, ScreenDef};
-use crate::tui::sizes::gib;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 

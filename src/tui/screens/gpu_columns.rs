@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::dashboard::pools;
+use crate::dashboard::sizes::gib;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
 use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
@@ -13,9 +15,7 @@ use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Millis};
 use crate::tui::app::App;
 use crate::tui::marks;
-use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, full_in};
-use crate::tui::sizes::gib;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};

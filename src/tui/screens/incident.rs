@@ -8,6 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
+use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
@@ -17,7 +18,6 @@ use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::rows::ProcessRow;
 use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;

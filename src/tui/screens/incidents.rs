@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::screen::{Effect, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey};

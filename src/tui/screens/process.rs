@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
+use crate::dashboard::sizes::gib;
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -21,7 +22,6 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, Screen, ScreenDef};
-use crate::tui::sizes::gib;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};

@@ -3,12 +3,12 @@
 use super::analysed_map::AnalysedMap;
 use super::figures::Figures;
 use crate::allocator::warnings::Note;
+use crate::dashboard::pools;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
 use crate::tui::app::App;
-use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::screen::{Effect, no_more_gpus};
 use crate::tui::theme::Theme;

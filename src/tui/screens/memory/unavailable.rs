@@ -5,15 +5,16 @@ use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
 use super::state::MemoryScreen;
 use super::text::stack_lines;
+use crate::dashboard::pools;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
+use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::screen::Screen;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;
-use crate::tui::{marks, pools};
 
 /// Returns the lines below the title: the program's own report, or the reason why no data is available.
 fn lines(screen: &MemoryScreen, app: &App, width: u16) -> Vec<(String, Role)> {
