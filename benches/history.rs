@@ -84,9 +84,12 @@ fn draw(app: &mut App, mut view: View, id: &str) {
 fn far_end(view: &mut View, app: &mut App) -> Duration {
     let now = app.frame.mono;
     let oldest = app.oldest();
-    while app.time_window.scroll(gputop::tui::time_window::ScrollDirection::Back, None, now, oldest)
-    {
-    }
+    while app.time_window.scroll(
+        gputop::dashboard::time_window::ScrollDirection::Back,
+        None,
+        now,
+        oldest,
+    ) {}
     assert!(app.time_window.length(now) == DAY || app.time_window.end().is_some());
     (0..10).map(|_| press(view, app, '(')).max().unwrap_or_default()
 }

@@ -15,11 +15,11 @@ use gputop::model::frame::Frame;
 use gputop::model::history::History;
 use gputop::model::pool::{Pool, Pools};
 use gputop::model::units::{Millis, Mono};
+use gputop::protocol::stream::Source;
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::map_schedule::{MapPeriod, MapScheduler};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
-use gputop::source::stream::Source;
 
 #[path = "../tests/it/support/training_day.rs"]
 mod training_day;

@@ -12,6 +12,7 @@
 //! - `protocol`: messages between threads, hosts and recordings.
 //! - `allocator`: pure functions that derive facts from a memory pool.
 //! - `collect`: reads the host, and does not depend on the screen.
+//! - `dashboard`: the state of one host that a screen shows.
 //! - `tui`: draws the data from a source, and does not depend on NVML.
 //! - `probe`: allocates GPU memory briefly, in a child process. No other gputop process loads CUDA.
 //! - `run`: runs a command and explains its failure.
@@ -31,6 +32,7 @@ pub mod allocator;
 pub mod cli;
 #[cfg(local)]
 pub mod collect;
+pub mod dashboard;
 pub mod diagnose;
 pub mod export;
 pub mod incident;

@@ -16,6 +16,7 @@
 
 pub mod backlog;
 pub mod map_line;
+pub mod stream;
 mod wire;
 
 use std::fmt;

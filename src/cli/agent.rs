@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::async_runtime::runtime;
 use super::connect::AllowedActions;
+use super::incident_sync;
 use super::settings::agent_options;
-use super::{incident_sync, runtime};
 use crate::collect::agent::Options;
+use crate::collect::local;
 use crate::model::units::Millis;
-use crate::source::local;
 use crate::source::remote::serve::serve;
 
 #[derive(Debug, clap::Args)]

@@ -18,7 +18,7 @@ use color_eyre::eyre::WrapErr;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::{print, print_json, say};
+use super::print::{print, print_json, say};
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;

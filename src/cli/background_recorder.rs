@@ -13,9 +13,10 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, WrapErr, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
+use super::print::say;
+use super::record;
 use super::settings::Flags;
 use super::summary::{add_fit, summarize};
-use super::{record, say};
 use crate::export::summary::short;
 use crate::model::process::ProcessKey;
 use crate::source::layout::FILE_EXTENSION;
@@ -75,7 +76,7 @@ impl BackgroundRecorder {
         for trace in traces.unwrap_or_default() {
             unproven = add_fit(&mut run, trace).err().map(|why| why.to_string());
         }
-        let text = short(&run, unproven.as_deref(), super::width_of(true));
+        let text = short(&run, unproven.as_deref(), super::print::width_of(true));
         say(&format!("\n{text}Recording: {path}\n"));
         Ok(())
     }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail, eyre};
 
-use super::{print, say};
+use super::print::{print, say};
 use crate::diagnose::tables::Tables;
 use crate::diagnose::workload::Workloads;
-use crate::diagnose::{Catalogue, catalogue};
+use crate::diagnose::{Catalogue, card_check};
 use crate::export::cards;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(folder) = &args.check {
         use_workloads(folder)?;
-        let faults = catalogue::check(&files(folder, "md")?, tables(folder)?);
+        let faults = card_check::check(&files(folder, "md")?, tables(folder)?);
         print(&faults.iter().map(|f| format!("{f}\n")).collect::<String>())?;
         say(&format!("{} faults\n", faults.len()));
         return Ok(u8::from(!faults.is_empty()));
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<u8> {
             Ok(1)
         }
         [card] => {
-            print(&cards::card(card, super::width()))?;
+            print(&cards::card(card, super::print::width()))?;
             Ok(0)
         }
         several => {

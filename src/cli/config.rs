@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Subcommand;
 use color_eyre::Result;
 
-use super::print;
+use super::print::print;
 use super::settings::definition::{HOSTS, KEYS, Kind, TableDef};
 use super::settings::{ConfigArgs, ConfigPath, Flags, Origin, Settings, SettingsArgs, Themes};
 use crate::tui::action::ACTIONS;

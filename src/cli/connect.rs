@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail, eyre};
 
+use super::print::say;
 use super::pushed_program::Program;
-use super::say;
 use crate::model::text::visible;
 use crate::model::{Millis, Permissions};
 use crate::source::remote::greeting::{GREETING, fits};

@@ -8,26 +8,25 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, interactive_login, prepare, prepare_all};
 #[cfg(local)]
-use super::demo;
-#[cfg(local)]
-use super::settings::agent_options;
-use super::settings::{Settings, has_terminal};
+use super::settings::{Settings, agent_options, has_terminal};
+use super::subcommands::SUBCOMMANDS;
 use super::targets::HostArgs;
-use super::{exit_code, incident_inbox, runtime};
+#[cfg(local)]
+use super::{demo, incident_inbox};
 #[cfg(local)]
 use crate::collect::agent::Options;
+#[cfg(local)]
+use crate::collect::local;
 #[cfg(local)]
 use crate::model::permissions::Permissions;
 use crate::model::text::visible;
 use crate::model::{Frame, Hello, Link, Reason};
-use crate::protocol::Update;
-use crate::protocol::backlog;
-#[cfg(local)]
-use crate::source::local;
+use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
-use crate::tui::screens::Screen;
+use crate::tui::screen::Screen;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +44,7 @@ pub struct Args {
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = args.hosts.targets(&settings.groups, &super::subcommands())?;
+    let targets = args.hosts.targets(&settings.groups, SUBCOMMANDS)?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
@@ -60,7 +59,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
         "cannot show this host: {}. Name a host (`gputop HOST`), or run `gputop demo`",
-        super::NO_COLLECTORS
+        super::unavailable::NO_COLLECTORS
     )
 }
 
@@ -75,7 +74,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
         if !has_terminal() {
-            super::say(&format!("gputop: {reason}\n"));
+            super::print::say(&format!("gputop: {reason}\n"));
             return Ok(1);
         }
         drop(host.source);
@@ -89,7 +88,7 @@ fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runti
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
-        super::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
+        super::print::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
         return Ok(1);
     }
     show_one(host, settings, runtime)
@@ -102,7 +101,7 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
@@ -121,7 +120,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
@@ -185,5 +184,5 @@ pub fn why_no_gpus(frame: &Frame) -> Option<String> {
 pub fn show_screen(screen: Box<dyn Screen>, settings: &Settings) -> Result<u8> {
     let (app, environment) = (settings.app(None), settings.environment());
     let left = runtime()?.block_on(tui::show(screen, app, environment))?;
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }

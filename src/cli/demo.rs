@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{exit_code, runtime};
+use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::return_point::ReturnPoint;
 use crate::model::units::Millis;
 use crate::protocol::Position;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
 use crate::tui::guide::Guide;
-use crate::tui::incidents::IncidentInbox;
-use crate::tui::return_point::ReturnPoint;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -64,10 +64,8 @@ fn play_demo(settings: &Settings, reason: Option<String>, guide: Guide) -> Resul
     let paused = recording.position.paused;
     let app = settings.app(Some(recording));
     let source = play(file, Options { repeat: true, start: OPENING, paused, ..Options::default() });
-    Ok(exit_code(runtime()?.block_on(tui::run(
-        app,
-        source,
-        settings.environment(),
-        IncidentInbox::without_store(),
-    ))?))
+    let environment = settings.environment();
+    let inbox = IncidentInbox::without_store();
+    let left = runtime()?.block_on(tui::run(app, source, environment, inbox))?;
+    Ok(left.exit_code())
 }

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use color_eyre::Result;
 
+use super::print::{print, print_json, print_styled, say};
 use super::progress::Progress;
-use super::{print, print_json, print_styled, say};
 use crate::diagnose::workload::Workloads;
 use crate::diagnose::{
     Catalogue, LogFindings, diagnose, evidence::Measured, fatal_first, jobs, recovery,
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8> {
             (false, true) => Detail::Full,
             (false, false) => Detail::Short { more: "-v" },
         };
-        print_styled(&explanation::text(&incidents, detail, &super::style()))?;
+        print_styled(&explanation::text(&incidents, detail, &super::print::style()))?;
     }
     if incidents.is_empty() && !args.json {
         say(&no_incident(catalogue, &logs, args.raw));

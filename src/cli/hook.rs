@@ -4,7 +4,7 @@ use clap::Subcommand;
 use color_eyre::Result;
 use color_eyre::eyre::eyre;
 
-use super::print;
+use super::print::print;
 use crate::collect::hook::install;
 
 #[derive(Debug, clap::Args)]

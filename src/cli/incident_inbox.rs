@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
 
+use crate::dashboard::incidents::{IncidentInbox, ListedIncident};
 use crate::incident::{Changes, IncidentSink, Store, StoreError, Uid};
-use crate::tui::incidents::{IncidentInbox, ListedIncident};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Number of newest incidents to show even if they have been read. Each takes about 10 KB, because its scene (the state

@@ -13,7 +13,7 @@ use color_eyre::Result;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{print, print_json, print_styled, say};
+use super::print::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Detail, Others};
 use crate::incident::{Listing, Store, StoreError, Uid};
 use crate::model::text::Escaped;
@@ -134,7 +134,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         let document = Document { schema: SCHEMA, incidents: incidents.collect() };
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else if !entries.is_empty() {
-        let width = std::io::stdout().is_terminal().then(super::width);
+        let width = std::io::stdout().is_terminal().then(super::print::width);
         print(&table::text(&entries, &TimeZone::system(), width))?;
     }
     const MAX_REPORTED_FILES: usize = 5;
@@ -155,7 +155,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
     if json {
         print_json(&document(record)?)?;
     } else {
-        let style = super::style();
+        let style = super::print::style();
         let incident = Incident { time: None, ..record.incident.clone() };
         let text = explanation::text(&[incident], Detail::Full, &style);
         print_styled(&format!(

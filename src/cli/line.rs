@@ -5,7 +5,8 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::{dashboard, once, print};
+use super::print::print;
+use super::{dashboard, once};
 use crate::model::{Frame, Gpu, Millis};
 use crate::tui::status_line;
 
@@ -31,7 +32,7 @@ pub fn run(args: &Args) -> Result<u8> {
         |frame: &Frame, _| !frame.gpus.is_empty() || dashboard::why_no_gpus(frame).is_some();
     let (_, frame) = once::frame(SAMPLE_INTERVAL, DRIVER_TIMEOUT, has_gpus)?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
-        super::say(&format!("gputop: {why}\n"));
+        super::print::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
     let is_selected = |gpu: &&Gpu| args.gpu.is_none_or(|index| gpu.index == index);

@@ -16,8 +16,8 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::allocator::{exit_code, save_dump};
+use super::print::{say, width, write_out};
 use super::settings::watch_argument;
-use super::{say, width, write_out};
 use crate::collect::cpython::limits::Options;
 use crate::collect::holders::read;
 use crate::collect::memory::dump::Recorder;

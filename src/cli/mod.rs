@@ -9,6 +9,7 @@
 mod agent;
 #[cfg(local)]
 mod allocator;
+mod async_runtime;
 #[cfg(local)]
 mod background_recorder;
 mod cards;
@@ -34,6 +35,7 @@ mod log;
 mod memory;
 #[cfg(local)]
 mod once;
+mod print;
 #[cfg(local)]
 mod probe;
 mod progress;
@@ -48,6 +50,7 @@ mod settings;
 mod slurm;
 mod snapshot;
 mod startup_state;
+mod subcommands;
 mod summary;
 mod targets;
 #[cfg(any(test, not(local)))]
@@ -61,10 +64,9 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use color_eyre::Result;
 
+pub use self::print::say;
 use self::settings::{Flags, Settings, SettingsArgs, is_given};
-use crate::export::explanation::Style;
-use crate::model::text::{Escaped, json_escaped};
-use crate::tui::CloseReason;
+use crate::model::text::Escaped;
 
 /// The arguments of gputop. The help shows the description from Cargo.toml.
 #[derive(Debug, Parser)]
@@ -176,19 +178,6 @@ enum Command {
     Unavailable(unavailable::Unavailable),
 }
 
-/// Reason why a client build (without `cfg(local)`) cannot show this host, as a phrase.
-#[cfg(any(test, not(local)))]
-const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
-
-/// Returns the names of all visible subcommands, for hints in error messages.
-pub fn subcommands() -> Vec<String> {
-    Cli::command()
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .map(|c| c.get_name().to_owned())
-        .collect()
-}
-
 /// Checks the text of a configuration file. Returns an error message if it is invalid. Entry point for the fuzz
 /// targets.
 #[doc(hidden)]
@@ -212,7 +201,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Serve(args)) => watch(&settings()?, |settings| serve::run(args, settings)),
         Some(Command::Replay(args)) => replay::run(args, &settings()?),
         Some(Command::Demo(args)) => demo::run(args, &settings()?),
-        Some(Command::Generate(args)) => generate::run(args, || {
+        Some(Command::Generate(args)) => generate::run(args, &Cli::command(), || {
             // Do not offer host groups if the configuration is invalid.
             settings().map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
@@ -289,53 +278,6 @@ fn read_settings(flags: &Flags) -> Result<Settings> {
     Ok(settings)
 }
 
-/// Prints text to standard output, escaped so that file names, arguments and stored text cannot control the terminal.
-fn print(text: &str) -> Result<()> {
-    print_styled(&Escaped(text).to_string())
-}
-
-fn print_json(json: &str) -> Result<()> {
-    print_styled(&json_escaped(json))
-}
-
-/// Prints text that contains gputop's own escape sequences to standard output. The caller must escape all other text. A
-/// closed pipe is not a failure.
-fn print_styled(text: &str) -> Result<()> {
-    write_out(text).map(drop)
-}
-
-/// Prints text like [`print_styled`]. Returns false if standard output is a pipe whose reader has closed it.
-fn write_out(text: &str) -> Result<bool> {
-    use std::io::Write;
-    if startup_state::is_stdout_closed() {
-        color_eyre::eyre::bail!(
-            "cannot print: standard output is closed. Redirect it to a file or /dev/null"
-        );
-    }
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Prints a message to standard error, escaped in the same way as by `print`. A closed standard error is not a failure.
-pub fn say(text: &str) {
-    say_styled(&Escaped(text).to_string());
-}
-
-/// Prints a message that contains gputop's own escape sequences to standard error. The caller must escape all other
-/// text.
-fn say_styled(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-fn erase_line() {
-    say_styled("\r\x1b[2K");
-}
-
 /// Parses the command line. After printing help, the version or a usage error, returns the exit code as the error.
 ///
 /// Clap prints arguments and environment variables unchanged. A message that contains a control character is therefore
@@ -388,53 +330,23 @@ fn unsupported_option<'c>(
     option.get_long()
 }
 
-/// Returns the maximum width of lines on standard output.
-fn width() -> usize {
-    width_of(settings::has_terminal())
-}
-
-/// Returns the terminal's width, or 80 if the output is not a terminal.
-fn width_of(is_terminal: bool) -> usize {
-    terminal_size(is_terminal)
-        .map_or(80, |(width, _)| if width == 0 { 80 } else { usize::from(width).clamp(40, 120) })
-}
-
-/// Returns the style of explanations on standard output.
-fn style() -> Style {
-    style_of(settings::has_terminal())
-}
-
-/// Returns the terminal's width and height, or `None` if the output is not a terminal or its size is unknown.
-fn terminal_size(is_terminal: bool) -> Option<(u16, u16)> {
-    if is_terminal { crossterm::terminal::size().ok() } else { None }
-}
-
-fn style_of(is_terminal: bool) -> Style {
-    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Style {
-        width: width_of(is_terminal),
-        colour: is_terminal && !is_plain,
-        height: terminal_size(is_terminal).map(|(_, height)| usize::from(height)),
-    }
-}
-
-fn exit_code(left: CloseReason) -> u8 {
-    match left {
-        CloseReason::User | CloseReason::TerminalClosed => 0,
-        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
-    }
-}
-
-/// Returns a single-threaded async runtime. It runs only the main loop, because collectors have their own threads.
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Command;
 
+    use super::subcommands::SUBCOMMANDS;
     use super::*;
+
+    #[test]
+    fn every_visible_subcommand_is_listed() {
+        let program = Cli::command();
+        let shown = program.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut names: Vec<&str> = shown.map(Command::get_name).collect();
+        let mut listed = SUBCOMMANDS.to_vec();
+        names.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(names, listed);
+    }
 
     fn each(command: &Command, visit: &mut impl FnMut(&Command)) {
         visit(command);

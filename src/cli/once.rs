@@ -6,16 +6,18 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
+use super::async_runtime::runtime;
+use super::dashboard;
+use super::print::{print, print_json, write_out};
 use super::settings::{ConfigArgs, GlyphArgs, SamplingArgs, Settings, agent_options, has_terminal};
-use super::{dashboard, print, print_json, runtime, write_out};
+use crate::collect::local;
 use crate::export;
 use crate::model::document::Document;
 use crate::model::gpu::UnattributedCause;
 use crate::model::text::Escaped;
 use crate::model::{Frame, Hello, Millis, Reason};
 use crate::protocol::Update;
-use crate::source::local;
-use crate::source::stream::Source;
+use crate::protocol::stream::Source;
 use crate::tui::{printed_tables, report};
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +55,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
         }
-        super::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
+        super::print::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
         return Ok(1);
     }
     match (args.json, args.csv) {
@@ -87,7 +89,7 @@ fn watch(settings: &Settings) -> Result<u8> {
             continue;
         }
         if let Some(why) = dashboard::why_no_gpus(&app.frame) {
-            super::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
+            super::print::say(&format!("gputop: {why} {NEXT_STEPS}\n"));
             return Ok(1);
         }
         frames += 1;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
+use super::print::{print, print_json};
 use super::settings::{limit_argument, size_argument};
-use super::{dashboard, once, print, print_json};
+use super::{dashboard, once};
 use crate::collect;
 use crate::export;
 use crate::model::pool_location::listed;
@@ -51,7 +52,7 @@ const SAMPLE_INTERVAL: Millis = Millis(100);
 pub fn run(args: &Args) -> Result<u8> {
     let frame = frame(args.pid.map(Pid))?;
     if let Some(why) = dashboard::why_no_gpus(&frame) {
-        super::say(&format!("gputop: {why}\n"));
+        super::print::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
     let process = match args.pid {
@@ -79,7 +80,7 @@ fn report(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
         print(&export::probe::text(probe, &name(&probe.gpu, frame)))?;
     }
     if let (false, Some(why)) = (is_done, &probe.reason) {
-        super::say(&format!("gputop: not probed: {why}\n"));
+        super::print::say(&format!("gputop: not probed: {why}\n"));
     }
     Ok(if is_done { 0 } else { 1 })
 }

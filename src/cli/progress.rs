@@ -32,7 +32,7 @@ impl Progress {
 
     pub fn erase(&mut self) {
         if std::mem::take(&mut self.is_shown) {
-            super::erase_line();
+            super::print::erase_line();
         }
     }
 
@@ -44,8 +44,8 @@ impl Progress {
         let read = Bytes(self.read);
         let total = self.size.filter(|size| *size > 0 && *size >= self.read);
         let total = total.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
-        super::erase_line();
-        super::say(&format!("{}: {read}{total}", self.name));
+        super::print::erase_line();
+        super::print::say(&format!("{}: {read}{total}", self.name));
     }
 }
 

@@ -13,26 +13,28 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use self::remote_incidents::RemoteIncidentEvents;
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare};
+use super::dashboard;
+use super::print::{erase_line, say};
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{
     ConfigArgs, NotificationArgs, SamplingArgs, Settings, length_argument, maps_argument,
 };
 use super::targets::HostArgs;
-use super::{dashboard, erase_line, runtime, say};
+#[cfg(local)]
+use crate::collect::local;
 use crate::incident::{IncidentSink, WatchResult, Watcher};
 use crate::model::newest::Newest;
 use crate::model::{Bytes, Hello, IncidentKey, Link, Millis, Severity};
 use crate::protocol::Update;
+use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
-#[cfg(local)]
-use crate::source::local;
 use crate::source::map_schedule::{MapPeriod, MapScheduler};
 use crate::source::record::{RecordError, Recorder};
 use crate::source::recording_file::check_unlocked;
 use crate::source::remote::{self, Target};
-use crate::source::stream::Source;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -133,7 +135,7 @@ fn source(target: Option<Target>, args: &Args, settings: &Settings) -> Result<So
         #[cfg(not(local))]
         None => bail!(
             "cannot record this host: {}. Name a host: `gputop record HOST`",
-            super::NO_COLLECTORS
+            super::unavailable::NO_COLLECTORS
         ),
     }
 }

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
+use super::async_runtime::runtime;
 use super::settings::{RecordingViewArgs, Settings, has_terminal};
-use super::{exit_code, runtime};
+use crate::dashboard::incidents::IncidentInbox;
+use crate::dashboard::return_point::ReturnPoint;
 use crate::model::text::visible;
 use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
-use crate::tui::incidents::IncidentInbox;
-use crate::tui::return_point::ReturnPoint;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
     };
-    Ok(exit_code(left))
+    Ok(left.exit_code())
 }
 
 /// Returns an app with the initial playback position already set, because the user may press a key before the first

@@ -13,8 +13,9 @@ use std::time::Duration;
 use color_eyre::Result;
 
 use super::background_recorder::BackgroundRecorder;
+use super::print::{say, say_styled};
 use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings, agent_options};
-use super::{say, say_styled, startup_state};
+use super::startup_state;
 use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::host::pid_namespace;
 use crate::diagnose::recovery;
@@ -139,7 +140,7 @@ fn explain(
 ) {
     match run::explain(finished, oom, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
-            let style = super::style_of(std::io::stderr().is_terminal());
+            let style = super::print::style_of(std::io::stderr().is_terminal());
             let detail = Detail::Short { more: "`gputop incidents show last`" };
             let text = explanation::text(std::slice::from_ref(&*incident), detail, &style);
             say_styled(&format!("\n{text}"));

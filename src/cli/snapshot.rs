@@ -8,10 +8,11 @@ use std::thread;
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
+use super::dashboard;
 use super::decompress::decompressed;
+use super::print::{print, print_json};
 use super::progress::{Progress, WithProgress};
 use super::settings::{ScreenArgs, Settings, has_terminal};
-use super::{dashboard, print, print_json};
 use crate::export::snapshot::{
     AnalysedDevice, SnapshotOutput, comparison_json, comparison_text, json, text,
 };

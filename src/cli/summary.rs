@@ -8,7 +8,7 @@ use std::thread;
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
-use super::{print, print_json, say};
+use super::print::{print, print_json, say};
 use crate::allocator::rules::NEWEST;
 use crate::export::summary::{self as export, Chart, Report};
 use crate::incident::RecordingDiagnosis;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<u8> {
         (true, ..) => print_json(&export::json(&report)?)?,
         (_, true, _) => print(&export::markdown(&report))?,
         (.., true) => print(&export::html(&report, &charts))?,
-        _ => print(&export::text(&report, super::width()))?,
+        _ => print(&export::text(&report, super::print::width()))?,
     }
     Ok(0)
 }

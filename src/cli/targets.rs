@@ -35,7 +35,7 @@ pub struct HostArgs {
 impl HostArgs {
     /// Returns all selected hosts. An empty list means this host. Fails if an argument resembles one of the
     /// `subcommands`.
-    pub fn targets(&self, groups: &[Group], subcommands: &[String]) -> Result<Vec<Target>> {
+    pub fn targets(&self, groups: &[Group], subcommands: &[&str]) -> Result<Vec<Target>> {
         let mut targets = named(&self.targets, self.hosts.as_deref(), groups, subcommands)?;
         if let Some(job) = &self.slurm {
             targets.extend(slurm::targets(job)?);
@@ -48,7 +48,7 @@ fn named(
     words: &[String],
     file: Option<&Path>,
     groups: &[Group],
-    subcommands: &[String],
+    subcommands: &[&str],
 ) -> Result<Vec<Target>> {
     // Treat every argument after `--` as a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
@@ -182,7 +182,7 @@ const OTHER_WORDS: [(&str, &str); 10] = [
 /// `is_known` is the function that looks up a host, normally [`is_known`].
 fn likely_mistake(
     word: &str,
-    subcommands: &[String],
+    subcommands: &[&str],
     is_known: impl Fn(&str) -> Option<bool>,
 ) -> Option<String> {
     if word.starts_with("via:") {
@@ -213,7 +213,7 @@ fn likely_mistake(
             "unknown subcommand `{shown}`. {advice}. For a host of that name: `gputop -- {shown}`"
         ));
     }
-    let nearest = nearest(word, subcommands.iter().map(String::as_str));
+    let nearest = nearest(word, subcommands.iter().copied());
     match nearest {
         _ if is_known == Some(true) => None,
         Some(name) => Some(format!(
@@ -233,8 +233,7 @@ mod tests {
 
     #[test]
     fn detects_misspelled_subcommands_and_files_among_hosts() {
-        let names: Vec<String> =
-            ["once", "record", "replay", "demo", "doctor"].map(Into::into).into();
+        let names = ["once", "record", "replay", "demo", "doctor"];
         for (typo, meant) in
             [("recrod", "record"), ("reply", "replay"), ("onc", "once"), ("docter", "doctor")]
         {

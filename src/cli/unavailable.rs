@@ -5,6 +5,9 @@ use std::ffi::OsString;
 
 use clap::Subcommand;
 
+/// Reason why a client build (without `cfg(local)`) cannot show this host, as a phrase.
+pub const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
+
 /// Accepts and ignores all arguments of the missing subcommand.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -27,7 +30,7 @@ macro_rules! unavailable {
                 let (name, alternative) = match self {
                     $(Self::$command(_) => (stringify!($command).to_lowercase(), $alternative),)*
                 };
-                format!("`gputop {name}` is not available: {}. {alternative}", super::NO_COLLECTORS)
+                format!("`gputop {name}` is not available: {}. {alternative}", NO_COLLECTORS)
             }
         }
     };

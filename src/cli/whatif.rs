@@ -21,8 +21,9 @@ use color_eyre::eyre::{bail, eyre};
 
 #[cfg(local)]
 use self::process::of_process;
+use super::print::{print, print_json, say};
 use super::settings::{ScreenArgs, Settings, has_terminal, size_argument};
-use super::{dashboard, print, print_json, say, snapshot};
+use super::{dashboard, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::Trace;
@@ -243,7 +244,7 @@ fn of_file(path: &str) -> Result<Vec<Trace>> {
 
 #[cfg(not(local))]
 fn of_process(_: Pid, _: bool) -> Result<(Vec<Trace>, Option<Missing>), (String, u8)> {
-    Err((super::NO_COLLECTORS.to_owned(), 2))
+    Err((super::unavailable::NO_COLLECTORS.to_owned(), 2))
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {

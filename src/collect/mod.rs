@@ -15,6 +15,7 @@ pub mod holders;
 pub mod hook;
 pub mod host;
 pub mod kernel_log;
+pub mod local;
 pub mod logs;
 pub mod memory;
 pub mod nvml;

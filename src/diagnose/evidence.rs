@@ -5,66 +5,24 @@
 //! A log provides only text. A live process adds [`Measured`], which enables further predicates. A predicate that has
 //! no data returns [`Finding::Silent`], so missing data never rules out a cause.
 
+mod case;
 mod measured;
+mod measurements;
 mod oom;
 mod printed_memory;
 mod printed_values;
 pub(super) mod smi;
 mod stack;
 
-pub use measured::{FreeBlockSummary, Measured, PinnedSegments};
-pub(super) use oom::{are_close, fragmentation};
-pub(super) use printed_values::largest_label;
+pub use self::case::{Case, Evidence, Finding};
+
+pub use measurements::{FreeBlockSummary, Measured, PinnedSegments};
+pub(super) use oom::fragmentation;
 pub(super) use stack::kernel_package;
 
 use super::card::Card;
 use super::catalogue::Catalogue;
-use super::fields::FieldMap;
 use super::signature::Pattern;
-use super::traceback::Frame;
-
-/// All known facts about one incident.
-#[derive(Debug, Clone, Copy)]
-pub struct Case<'a> {
-    pub found: &'a FieldMap,
-    /// Log text around the error message.
-    pub context: &'a str,
-    /// Beginning of the log.
-    pub start: &'a str,
-    /// Python frames above the error message, outermost first.
-    pub frames: &'a [Frame],
-    /// Card IDs of other incidents in the same crash.
-    pub beside: &'a [&'a str],
-    pub ranks: usize,
-    /// Card that the table of assertions or Xids assigns to the error message.
-    pub table: Option<&'a str>,
-    /// Sentence about the difference between the ranks of a collective operation.
-    pub comparison: Option<&'a str>,
-    pub measured: &'a Measured,
-}
-
-/// Result of an evidence predicate, with a phrase that contains the measured values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    For(String),
-    /// Weak evidence, which supports the cause without making it likely.
-    Hint(String),
-    Against(String),
-    /// Not enough data for a result.
-    Silent,
-}
-
-impl Finding {
-    #[must_use]
-    pub fn is_for(&self) -> bool {
-        matches!(self, Self::For(_))
-    }
-}
-
-pub struct Evidence {
-    pub name: &'static str,
-    pub evaluate: fn(&Case<'_>) -> Finding,
-}
 
 /// All evidence predicates, with the names used in cards.
 pub const EVIDENCE: &[&[Evidence]] = &[
@@ -155,7 +113,7 @@ fn many_ranks(case: &Case<'_>) -> Finding {
 #[cfg(test)]
 fn in_log(evaluate: fn(&Case<'_>) -> Finding, context: &str) -> Finding {
     evaluate(&Case {
-        found: &FieldMap::default(),
+        found: &super::fields::FieldMap::default(),
         context,
         start: "",
         frames: &[],

@@ -12,9 +12,11 @@
 #[cfg(test)]
 mod anchor;
 pub mod card;
+pub mod card_check;
 pub mod catalogue;
 pub mod conclusion;
 mod current_settings;
+mod embedded;
 pub mod evidence;
 mod expression;
 pub mod fields;

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde_json::{Value, json};
 
-use super::evidence::are_close;
 use super::fields::FieldMap;
 use super::text::LogLine;
 
@@ -237,6 +236,13 @@ fn expressions() -> &'static [Regex; 4] {
             built.expect("constant expression")
         })
     })
+}
+
+/// Returns true if at least two processes were started shortly after each other. `pids` must be sorted.
+pub(super) fn are_close(pids: &[u64]) -> bool {
+    /// Maximum distance of neighbouring PIDs. A rank starts threads and helpers, which also take PIDs.
+    const MAX_DISTANCE: u64 = 32;
+    pids.len() >= 2 && pids.windows(2).all(|pair| pair[1] - pair[0] <= MAX_DISTANCE)
 }
 
 #[cfg(test)]

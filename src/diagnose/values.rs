@@ -1,6 +1,7 @@
 //! Computes values for fixes from the numbers in a log. Cards refer to these values by name.
 
-use super::evidence;
+use std::sync::LazyLock;
+
 use super::fields::{self, FieldMap};
 use super::signature::Pattern;
 use crate::model::units::Bytes;
@@ -241,7 +242,7 @@ fn cudnn_wheel(input: &Input<'_>) -> Option<Value> {
 
 /// Returns the number of classes that the labels in the log require.
 fn class_count(input: &Input<'_>) -> Option<Value> {
-    let largest = input.texts.iter().find_map(|text| evidence::largest_label(text))?;
+    let largest = input.texts.iter().find_map(|text| largest_label(text))?;
     let formula = format!("the largest label in the log is {largest}");
     Some(Value { text: (largest + 1).to_string(), formula })
 }
@@ -346,6 +347,20 @@ fn library_wheel(input: &Input<'_>) -> Option<Value> {
 
 fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", ratio(bytes, 1 << 30).unwrap_or_default())
+}
+
+/// Returns the largest label in a list of distinct labels that the program printed, such as `unique: [0, 1, 4]`.
+#[must_use]
+pub(super) fn largest_label(text: &str) -> Option<u64> {
+    static LIST: LazyLock<Pattern> = LazyLock::new(|| {
+        Pattern::new(concat!(
+            r"(?i)\b(?:unique|distinct|label values|mask values|class ids)\b[^\n]{0,60}?",
+            r"[\[({] ?(?<labels>\d+\.?(?:,? +\d+\.?){0,300}) ?[\])}]"
+        ))
+    });
+    let found = LIST.groups(text)?;
+    let labels = found.get("labels")?.as_str()?;
+    labels.split([',', ' ', '.']).filter_map(|label| label.parse().ok()).max()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::card::{CardError, FixRule, from_toml};
-use super::catalogue::unpacked;
+use super::embedded::unpacked;
 use super::fields::FieldMap;
 use super::signature::Pattern;
 use super::{current_settings, notebook_cell, template, values, windows_shell};

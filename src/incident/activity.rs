@@ -13,8 +13,9 @@ use serde_with::skip_serializing_none;
 
 use super::notifications::{Notification, Notifications};
 use super::on_incident::{NOTICE_LIMIT, run};
-use super::watcher::{ResultSender, WeakResultSender};
-use super::{IncidentSink, WatchResult, in_time};
+use super::results::{ResultSender, WatchResult, WeakResultSender};
+use super::save::in_time;
+use super::sink::IncidentSink;
 use crate::model::event::Exit;
 use crate::model::text::visible;
 use crate::model::{

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::WatchResult;
-use super::watcher::WeakResultSender;
+use super::results::{WatchResult, WeakResultSender};
 
 /// Maximum time in which the threads stop their commands. They check every 10 ms whether they must.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);

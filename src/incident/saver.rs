@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory_store::MemoryStore;
-use super::on_incident::notify_until;
-use super::watcher::ResultSender;
-use super::{IncidentSink, NOTICE_LIMIT, Notice, Stored, Uid, WatchResult, in_time, put};
+use super::on_incident::{NOTICE_LIMIT, Notice, notify_until};
+use super::results::{ResultSender, WatchResult};
+use super::save::{in_time, put};
+use super::sink::IncidentSink;
+use super::store::Stored;
+use super::uid::Uid;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::incident_record::{Evidence, Track};
 use crate::model::newest::Newest;
@@ -253,8 +256,9 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::incident::watcher::result_channel;
-    use crate::incident::{Notifications, Store};
+    use crate::incident::notifications::Notifications;
+    use crate::incident::results::result_channel;
+    use crate::incident::store::Store;
     use crate::model::Incident;
     use crate::model::holders::summary::GroupSummary;
     use crate::model::incident_key::IncidentKey;

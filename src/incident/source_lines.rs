@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::with_timeout;
+use super::timeout::with_timeout;
 use crate::diagnose::LogFindings;
 use crate::diagnose::traceback::Frame;
 use crate::redact;

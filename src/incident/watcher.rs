@@ -19,13 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc as channel;
 
 use super::activity::ActivityWatcher;
+use super::results::{ResultReceiver, ResultSender, WatchResult, result_channel};
 use super::saver::IncidentSaver;
+use super::sink::IncidentSink;
 use super::source_lines;
-use super::{Notifications, Store, Uid};
+use super::uid::Uid;
 use crate::diagnose::live::Observer;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::incident_record::Track;
-use crate::model::{Hello, Millis, Observation, Record, memory_size};
+use crate::model::{Hello, Observation, Record, memory_size};
 use crate::protocol::Update;
 use crate::protocol::backlog::{self, Backlog, Waiting};
 
@@ -33,108 +35,9 @@ use crate::protocol::backlog::{self, Backlog, Waiting};
 /// data. A jump in a recording queues up to 125 frames at once, which the watcher uses to detect memory growth.
 pub const MAX_WAITING_FRAMES: usize = 128;
 
-/// The incident store and the user's commands to run for incidents and processes.
-#[derive(Debug, Clone)]
-pub struct IncidentSink {
-    pub store: Store,
-    /// The user's shell command, run with the incident's JSON on its standard input.
-    pub on_incident: Option<String>,
-    /// Time after which the command runs for a process that holds GPU memory without using the GPU.
-    pub on_idle: Option<Millis>,
-    /// True if the command runs for each GPU process that exits.
-    pub on_exit: bool,
-    /// True if names of tensors may be stored.
-    pub record_names: bool,
-    pub notifications: Notifications,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum WatchResult {
-    /// A new incident, or a revision of an incident previously reported with the same key.
-    Incident(Box<Record>),
-    /// Error message about an unsaved incident or a failed command.
-    Error(String),
-}
-
-impl WatchResult {
-    /// Returns the approximate memory of the result in bytes.
-    pub fn memory_size(&self) -> usize {
-        match self {
-            Self::Incident(record) => memory_size::of(&**record),
-            Self::Error(why) => why.len(),
-        }
-    }
-}
-
 enum WatchInput {
     Update(Update),
     History(Uid, Vec<Track>),
-}
-
-/// Sends results to the owner of the watcher. A result may be much larger than the update that caused it, so the
-/// watcher's thread waits while too many are unread.
-#[derive(Debug, Clone)]
-pub struct ResultSender {
-    unread: Arc<Backlog>,
-    sender: channel::UnboundedSender<Waiting<WatchResult>>,
-}
-
-/// Receiver of the results of a [`ResultSender`].
-#[derive(Debug)]
-pub struct ResultReceiver {
-    unread: Arc<Backlog>,
-    receiver: channel::UnboundedReceiver<Waiting<WatchResult>>,
-}
-
-/// Creates the channel for the results of a watcher.
-pub fn result_channel() -> (ResultSender, ResultReceiver) {
-    let unread = Backlog::new(backlog::MAX_BYTES);
-    let (sender, receiver) = channel::unbounded_channel();
-    (ResultSender { unread: Arc::clone(&unread), sender }, ResultReceiver { unread, receiver })
-}
-
-impl ResultSender {
-    /// Sends a result without waiting. Returns false if the watcher was dropped.
-    pub fn send(&self, result: WatchResult) -> bool {
-        let bytes = result.memory_size();
-        self.sender.send(self.unread.add(result, bytes)).is_ok()
-    }
-
-    /// Returns a sender that does not keep the channel open.
-    pub fn downgrade(&self) -> WeakResultSender {
-        WeakResultSender { unread: Arc::clone(&self.unread), sender: self.sender.downgrade() }
-    }
-}
-
-/// Sender for threads that may outlive the watcher, such as those of the user's commands.
-#[derive(Debug, Clone)]
-pub struct WeakResultSender {
-    unread: Arc<Backlog>,
-    sender: channel::WeakUnboundedSender<Waiting<WatchResult>>,
-}
-
-impl WeakResultSender {
-    /// Sends a result without waiting. Returns false if the watcher was dropped.
-    pub fn send(&self, result: WatchResult) -> bool {
-        let unread = Arc::clone(&self.unread);
-        self.sender.upgrade().is_some_and(|sender| ResultSender { unread, sender }.send(result))
-    }
-}
-
-impl ResultReceiver {
-    pub async fn next(&mut self) -> Option<WatchResult> {
-        self.receiver.recv().await.map(Waiting::take)
-    }
-
-    pub fn try_next(&mut self) -> Result<WatchResult, channel::error::TryRecvError> {
-        self.receiver.try_recv().map(Waiting::take)
-    }
-}
-
-impl Drop for ResultReceiver {
-    fn drop(&mut self) {
-        self.unread.close();
-    }
 }
 
 /// Handle to the watcher's thread. Dropping it stops the thread.
@@ -177,7 +80,7 @@ impl Watcher {
     }
 
     /// Returns the memory of the queued updates. Its owner reads a source only while there is room
-    /// ([`Source::next_for`](crate::source::stream::Source::next_for)), because [`see`](Self::see) drops no event.
+    /// ([`Source::next_for`](crate::protocol::stream::Source::next_for)), because [`see`](Self::see) drops no event.
     pub fn backlog(&self) -> Arc<Backlog> {
         Arc::clone(&self.backlog)
     }

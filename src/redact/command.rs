@@ -8,7 +8,7 @@ const SPECIAL: &[u8] = b" \t\n'\"\\$`;&|<>()";
 /// A single argument is not quoted, because programs that set their own title (`sshd: root@pts/0`) store the whole
 /// title as one argument.
 pub fn command<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    let words = super::arguments(arguments);
+    let words = super::free_text::arguments(arguments);
     let is_alone = words.iter().filter(|word| !word.is_empty()).count() < 2;
     let quoted: Vec<Vec<u8>> = match is_alone {
         true => words,

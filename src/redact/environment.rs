@@ -1,6 +1,7 @@
 //! Allow-list of environment variables that help diagnose a GPU program and contain no secrets.
 
-use super::{name, text, value};
+use super::free_text::text;
+use super::{name, value};
 use crate::model::process::Variable;
 use crate::model::text::visible;
 

@@ -263,6 +263,7 @@ pub fn is_file(value: &[u8]) -> bool {
         && is_deep
         && length >= MIN_PATH
         && value.get(length).is_none_or(|b| b",;: ".contains(b))
+        && !path.windows(2).any(|two| two == b"//")
         && path
             .split(|b| *b == b'/')
             .all(|part| !value::looks_secret(part) && !value::is_strong(part))

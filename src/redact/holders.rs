@@ -1,7 +1,7 @@
 //! Redacts and escapes the names of tensors that hold GPU memory, because dictionary keys in these names may be
 //! secrets.
 
-use super::text;
+use super::free_text::text;
 use crate::model::holders::Holders;
 use crate::model::text::visible;
 

@@ -1,6 +1,6 @@
 //! Redacts an incident's program-supplied text before it is stored or printed.
 
-use super::text;
+use super::free_text::text;
 use crate::model::incident::Fields;
 use crate::model::{Incident, Quote};
 use serde_json::Value;

@@ -1,17 +1,15 @@
-//! Sources of frames and events: this host, a remote host or a recording, each read as one stream.
+//! Sources of frames and events: a remote host or a recording, each read as one stream like this host
+//! (`collect::local`).
 //!
 //! A source yields [`Update`](crate::protocol::Update)s and accepts [`Request`](crate::protocol::Request)s. Screens,
 //! recorders and printers use only updates and requests, so they work the same for all three sources.
 
 pub(crate) mod layout;
-#[cfg(local)]
-pub mod local;
 pub mod map_schedule;
 pub mod record;
 pub mod recording_file;
 pub mod remote;
 pub mod replay;
-pub mod stream;
 
 use std::io;
 

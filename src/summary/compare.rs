@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::RunSummary;
+use super::run_summary::RunSummary;
 use super::subject::{Figure, Quantity, Subject};
 
 /// Two run summaries and the differences between their figures.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{PoolSummary, ProcessSummary};
+use super::run_summary::{PoolSummary, ProcessSummary};
 use crate::allocator::config::Config;
 use crate::allocator::rules::Torch;
 use crate::allocator::trace::{Op, Trace};

@@ -2,7 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{GpuSummary, Percentiles, PoolSummary, ProcessSummary, RunSummary};
+use super::distribution::Percentiles;
+use super::run_summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 use crate::model::{Bytes, Millis, Percent};
 
 /// A value with its unit.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::distribution::Distribution;
 use super::line::{FrameLine, GpuLine};
-use super::{
+use super::run_summary::{
     Energy, GpuSummary, IncidentSummary, PoolSummary, ProcessSummary, RunSummary, TORCH,
     ThrottleShare, WarningSummary,
 };

@@ -12,22 +12,22 @@ use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, TableRow};
 use super::guide::Guide;
 use super::holders::HolderReadings;
-use super::incident_charts::tracks;
-use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
-use super::past_frames::PastFrames;
-use super::pools;
-use super::probes::Probes;
-use super::return_point::ReturnPoint;
 use super::rows::{ExitedProcess, Growth, ProcessRow, RowId};
-use super::screens::fleet::FleetRow;
-use super::signal_targets::outcome_text;
+use super::signal_outcome::outcome_text;
 use super::tags::Tags;
 use super::theme::Theme;
-use super::time_window::{Retained, ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{AxisEnd, TimeAxis};
 use crate::allocator::warnings::{Note, PoolSamples, Sample};
+use crate::dashboard::fleet::FleetRow;
+use crate::dashboard::incident_charts::tracks;
+use crate::dashboard::incidents::{Incidents, ListedIncident};
+use crate::dashboard::past_frames::PastFrames;
+use crate::dashboard::pools;
+use crate::dashboard::probes::Probes;
+use crate::dashboard::return_point::ReturnPoint;
+use crate::dashboard::time_window::{Retained, ScrollDirection, TimeWindow};
 use crate::incident::{Uid, WatchResult};
 use crate::model::event::Event;
 use crate::model::frame::{Frame, MAX_TRACKED_POOLS};
@@ -377,6 +377,13 @@ impl App {
             self.forget_ended();
             self.rebuild_rows();
         }
+    }
+
+    /// Returns what the host list says about this host.
+    pub fn fleet_row(&self) -> FleetRow {
+        let name = self.name.clone().unwrap_or_else(|| self.hello.host.clone());
+        let unread = Vec::from_iter(self.unread_incidents());
+        FleetRow::of(name, self.link.clone(), &self.hello, &self.frame, &unread)
     }
 
     /// Updates the row of a host in the host list, or appends it.

@@ -11,40 +11,21 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
-use super::incidents::{ListedIncident, incident_time, news};
-use super::probe_question;
-use super::screens::Screen;
-use super::screens::fleet::FleetRow;
-use super::screens::incident::role;
-use super::signal_targets;
+use super::screen::Screen;
 use super::theme::Role;
 use super::widgets::cells::{
     columns, fit, put, put_all, put_line, put_line_right, put_right, wrap_words,
 };
-use super::widgets::timeline::span_text;
+use super::widgets::time_axis::span_text;
+use super::{probe_question, signal_targets};
+use crate::dashboard::fleet::{FleetRow, gpus_text};
+use crate::dashboard::incidents::{ListedIncident, incident_time, news};
 use crate::export::explanation::program;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
 use crate::model::link::Link;
 use crate::model::units::Millis;
 use crate::tui::widgets::area::{margin, row, split_bottom};
-
-/// Describes the GPUs of a host: `8xH200`, or `2xA100 1xT4` for different models.
-pub fn gpus_text(frame: &Frame) -> String {
-    let mut kinds: Vec<(String, usize)> = Vec::new();
-    for gpu in &frame.gpus {
-        let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
-        let name = name.strip_prefix("GeForce ").unwrap_or(name);
-        match kinds.iter_mut().find(|(known, _)| known == name) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((name.to_owned(), 1)),
-        }
-    }
-    if kinds.is_empty() {
-        return "no GPU".into();
-    }
-    kinds.iter().map(|(name, count)| format!("{count}x{name}")).collect::<Vec<_>>().join(" ")
-}
 
 /// Describes the batch job of the first process with a job: `job 81234`.
 pub fn job_text(frame: &Frame) -> Option<String> {
@@ -274,7 +255,7 @@ pub fn incident(
     let fits = |text: &&String| columns(text) <= room;
     let best = all.first().filter(|_| is_first_legible).or(all.iter().find(fits)).or(all.last());
     let words = fit(best.map_or("", String::as_str), room, theme.glyphs.ellipsis);
-    let style = theme.style(role(incident.severity));
+    let style = theme.style(Role::of_severity(incident.severity));
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 

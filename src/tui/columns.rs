@@ -4,34 +4,12 @@
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
 use super::widgets::table::{Cell, Column, First, Hidden, SortKey};
-use super::widgets::timeline::span_text;
+use super::widgets::time_axis::span_text;
 use crate::allocator::fits::stuck;
+use crate::dashboard::sizes::gib;
 use crate::model::pool::PoolStats;
 use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
-
-/// A size that is not zero, but would be shown as 0.0.
-const SMALL: &str = "<0.1";
-
-/// Formats a size in GiB with one decimal, as in the table headings.
-pub fn gib(bytes: Bytes) -> String {
-    match bytes.0 {
-        // Use another unit for sums of 10,000 GiB or more, which occur in very large groups and do not fit the column.
-        _ if bytes >= Bytes::gib(10_000) => bytes.short(),
-        0 => "0.0".to_owned(),
-        _ if bytes < Bytes::mib(52) => SMALL.to_owned(),
-        _ => format!("{:.1}", bytes.as_gib()),
-    }
-}
-
-/// Formats a size like [`gib`], but rounded down, so that a request of the displayed size fits.
-pub fn gib_down(bytes: Bytes) -> String {
-    let tenth = Bytes::gib(1).0 / 10;
-    match bytes.0 {
-        size if (1..tenth).contains(&size) => SMALL.to_owned(),
-        size => gib(Bytes(size / tenth * tenth)),
-    }
-}
 
 fn vram(row: &ProcessRow, theme: &Theme) -> Cell {
     match (row.vram().get(), row.ended()) {

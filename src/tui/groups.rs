@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::columns::gib;
 use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::table::Cell;
+use crate::dashboard::sizes::gib;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 

@@ -2,7 +2,6 @@
 
 use super::action::Action;
 use super::keymap::Keymap;
-use super::screens::{incident, memory, overview};
 
 /// Guidance shown above a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +49,7 @@ const STOPS: [Stop; 7] = [
         before_key: "A program has just run out of memory. Press",
         action: Action::Why,
         after_key: "to see why.",
-        goal: Goal::Screen(incident::DEF.id),
+        goal: Goal::Screen("incident"),
     },
     Stop {
         before_key: "Each fix has a number, and some have a predicted effect. Press",
@@ -62,7 +61,7 @@ const STOPS: [Stop; 7] = [
         before_key: "The causes are ranked by evidence. Press",
         action: Action::Back,
         after_key: "to go back to the overview.",
-        goal: Goal::Screen(overview::DEF.id),
+        goal: Goal::Screen("overview"),
     },
     Stop {
         before_key: "Which process uses the most memory? Press",
@@ -80,7 +79,7 @@ const STOPS: [Stop; 7] = [
         before_key: "What fills its memory? Press",
         action: Action::Memory,
         after_key: "for its tensors, cache, fragments and largest possible request.",
-        goal: Goal::Screen(memory::DEF.id),
+        goal: Goal::Screen("memory"),
     },
     Stop {
         before_key: "Every screen explains its keys and terms. Press",
@@ -107,7 +106,7 @@ impl Guide {
 
     /// Returns true if the guidance applies to a screen. The keys to try first are those of the overview.
     pub fn applies_to(self, screen: &str) -> bool {
-        self != Self::Keys || screen == overview::DEF.id
+        self != Self::Keys || screen == "overview"
     }
 
     /// Returns the current stop of the tour for a small pane: `1/7 Press d to see why.`
@@ -157,6 +156,20 @@ impl Guide {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::screens::SCREENS;
+
+    #[test]
+    fn every_screen_of_the_guidance_exists() {
+        let goals = STOPS.iter().map(|stop| stop.goal);
+        let named = goals.filter_map(|goal| match goal {
+            Goal::Screen(id) => Some(id),
+            Goal::Copy | Goal::Action | Goal::TopProcess => None,
+        });
+        for id in named.chain(["overview"]) {
+            assert!(SCREENS.iter().any(|screen| screen.id == id), "{id}");
+        }
+        assert!(Guide::Keys.applies_to("overview"));
+    }
 
     #[test]
     fn the_tour_moves_on_only_when_its_goal_is_reached() {

@@ -9,17 +9,16 @@ use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
 use super::chrome;
 use super::columns::{ALWAYS_SHOWN, PROCESS_COLUMNS};
-use super::effect::Effect;
 use super::filter::{FIELDS, STATES, SYNTAX};
 use super::keymap::show_key;
-use super::overlay::{panel, panel_area};
 use super::rows::ProcessRow;
-use super::screens::Screen;
+use super::screen::{Effect, Screen};
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::process_table::shows;
 use super::text_field::TextField;
 use super::theme::Role;
 use super::widgets::cells::{columns, put, put_line, put_right, wrap_words};
+use super::widgets::panel::{panel, panel_area};
 use super::widgets::scroll::Scroll;
 use super::widgets::table::Column;
 use crate::tui::widgets::area::row;
@@ -76,7 +75,7 @@ impl Help {
         let theme = &app.theme;
         let Page { height, inner, rows } = self.page(app, screen, area);
         let title = format!("Help: {}", screen.def().title);
-        panel(&title, WIDTH, height, area, app, buffer);
+        panel(&title, WIDTH, height, area, theme, buffer);
         let first = self.scroll.first(rows.len(), usize::from(inner.height));
         let below = rows.len().saturating_sub(first + usize::from(inner.height));
         for (y, pieces) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {

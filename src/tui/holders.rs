@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::dashboard::pools::gpu_of;
 use crate::export::holders::{growth_note, path_text};
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
@@ -12,7 +13,6 @@ use crate::model::memory_size;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Millis};
-use crate::tui::pools::gpu_of;
 use crate::tui::theme::{Role, Theme};
 
 /// Time between two readings of a process's memory holders while a screen shows them.

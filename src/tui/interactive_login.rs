@@ -9,8 +9,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::input::Input;
+use super::signal_events::SignalEvents;
 use super::terminal::{self, Terminal};
-use super::{CloseReason, Signals};
 use crate::model::text::Escaped;
 
 /// A login command that may prompt the user.
@@ -24,14 +24,14 @@ pub struct InteractiveLogin {
 /// How long to collect signals after the login command exits. Ctrl-C, for example, reaches both the command and gputop.
 const SIGNAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Runs the login command. Returns the reason to quit if gputop receives a termination signal in the meantime. Does not
+/// Runs the login command. Returns the termination signal if gputop receives one in the meantime. Does not
 /// read keys, because they belong to the command.
 pub(super) async fn run(
     login: &InteractiveLogin,
     terminal: &mut Terminal,
     keys: &mut Option<Input>,
-    signals: &mut Signals,
-) -> io::Result<Option<CloseReason>> {
+    signals: &mut SignalEvents,
+) -> io::Result<Option<Signal>> {
     drop(keys.take());
     terminal::restore();
     let _ = writeln!(
@@ -69,9 +69,9 @@ pub(super) async fn run(
     Ok(reason)
 }
 
-/// Returns the reason to quit for a signal. Ignores Ctrl-C and Ctrl-Z, which are meant for the login command.
-fn termination(signal: Signal) -> Option<CloseReason> {
-    matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(CloseReason::Signal(signal as i32))
+/// Returns a signal that ends gputop. Ignores Ctrl-C and Ctrl-Z, which are meant for the login command.
+fn termination(signal: Signal) -> Option<Signal> {
+    matches!(signal, Signal::SIGTERM | Signal::SIGHUP).then_some(signal)
 }
 
 /// Waits for the login command to exit. Resumes the command if it stops, because the user's shell cannot resume it.

@@ -1,10 +1,9 @@
 //! Event marks on the time axes of charts.
 
 use super::app::App;
-use super::incidents::ListedIncident;
-use super::screens::incident::role;
 use super::theme::Role;
 use super::widgets::timeline::Mark;
+use crate::dashboard::incidents::ListedIncident;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 
@@ -43,6 +42,6 @@ fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterat
             true => app.theme.glyphs.oom,
             false => app.theme.glyphs.incident,
         },
-        role: role(known.incident.severity),
+        role: Role::of_severity(known.incident.severity),
     })
 }

@@ -4,19 +4,18 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::action::Action;
+use super::action::{Action, moved};
 use super::app::App;
 use super::colours::Colours;
 use super::columns::PROCESS_COLUMNS;
-use super::effect::Effect;
-use super::overlay::{Overlay, panel, panel_area};
 use super::palette::PALETTES;
 use super::probe_question::ProbeQuestion;
-use super::screens::moved;
+use super::screen::Effect;
 use super::screens::process_table::{empty_columns, min_width};
 use super::signal_targets::{self, Target};
 use super::theme::Role;
 use super::widgets::cells::{columns, put_line, put_right};
+use super::widgets::panel::{panel, panel_area};
 use super::widgets::table::{mark, scrolled};
 use crate::model::signal::{SIGNALS, Signal};
 use crate::protocol::Request;
@@ -52,7 +51,7 @@ type Row = Vec<(String, Role)>;
 const ALWAYS_SHOWN: &str = "PID";
 
 /// Width of menus with descriptions, in columns.
-pub const WIDTH: u16 = 76;
+const WIDTH: u16 = 76;
 
 /// Returns the available sort orders: the default order, then the sortable columns.
 pub fn sort_orders() -> Vec<Option<usize>> {
@@ -85,33 +84,32 @@ fn hideable() -> Vec<usize> {
 }
 
 impl Menu {
-    fn open(subject: Subject, cursor: Option<usize>) -> Effect {
-        let cursor = cursor.unwrap_or(0);
-        Overlay::Menu(Self { subject, cursor }).into()
+    fn open(subject: Subject, cursor: Option<usize>) -> Self {
+        Self { subject, cursor: cursor.unwrap_or(0) }
     }
 
-    pub fn sort(app: &App) -> Effect {
+    pub fn sort(app: &App) -> Self {
         let current = sort_orders().iter().position(|order| *order == app.sort);
         Self::open(Subject::Sort, current)
     }
 
-    pub fn columns() -> Effect {
+    pub fn columns() -> Self {
         Self::open(Subject::Columns, None)
     }
 
-    pub fn theme(app: &App) -> Effect {
+    pub fn theme(app: &App) -> Self {
         let colours = app.theme.colours.clone();
         let is_current = |palette| Colours::built_in(palette) == colours;
         let current = PALETTES.iter().position(|def| is_current(def.palette));
         Self::open(Subject::Theme(colours), current)
     }
 
-    pub fn signal(signal: Signal, targets: Vec<Target>) -> Effect {
+    pub fn signal(signal: Signal, targets: Vec<Target>) -> Self {
         let at = SIGNALS.iter().position(|def| def.signal == signal);
         Self::open(Subject::Signal(targets), at)
     }
 
-    pub fn probe(question: ProbeQuestion) -> Effect {
+    pub fn probe(question: ProbeQuestion) -> Self {
         Self::open(Subject::Probe(question), None)
     }
 
@@ -293,7 +291,7 @@ impl Menu {
                 (format!("Send {} to {words}?", signal.name()), rows, "send")
             }
             Subject::Probe(question) => {
-                (question.title.clone(), question.lines(app, width), "probe")
+                (question.title.clone(), question.lines(app, width.min(WIDTH)), "probe")
             }
         }
     }
@@ -301,7 +299,7 @@ impl Menu {
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
         let (title, rows, verb) = self.contents(app, area.width);
-        let inner = panel(&title, self.width(), height(&rows), area, app, buffer);
+        let inner = panel(&title, self.width(), height(&rows), area, theme, buffer);
         let visible = usize::from(inner.height);
         let offset = match self.is_question() {
             true => self.cursor.min(rows.len().saturating_sub(visible)),

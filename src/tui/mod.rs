@@ -12,14 +12,11 @@ pub mod colours;
 pub mod columns;
 pub mod copy_text;
 pub mod density;
-pub mod effect;
 pub mod filter;
 pub mod groups;
 pub mod guide;
 pub mod help;
 pub mod holders;
-pub mod incident_charts;
-pub mod incidents;
 mod input;
 mod interactive_login;
 pub mod keymap;
@@ -27,19 +24,18 @@ pub mod marks;
 pub mod menu;
 pub mod overlay;
 pub mod palette;
-pub mod past_frames;
 pub mod picture;
-pub mod pools;
 pub mod printed_tables;
 pub mod probe_question;
-pub mod probes;
 pub mod report;
-pub mod return_point;
 pub mod role;
 pub mod rows;
+pub mod screen;
 pub mod screens;
 pub mod sessions;
 mod signal_actions;
+mod signal_events;
+pub mod signal_outcome;
 pub mod signal_targets;
 pub mod snapshot_file;
 pub mod stacks;
@@ -51,7 +47,6 @@ mod terminal_size;
 pub mod text_field;
 pub mod theme;
 mod theme_setting;
-pub mod time_window;
 pub mod tmux;
 pub mod view;
 pub mod widgets;
@@ -64,24 +59,23 @@ use std::time::Duration;
 use crossterm::event::{Event, KeyEventKind};
 use nix::sys::signal::Signal;
 use ratatui::layout::Rect;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
 use self::background_jobs::BackgroundJobs;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
-use self::effect::Effect;
-use self::incidents::{IncidentInbox, ListedIncident};
 use self::input::Input;
 pub use self::interactive_login::InteractiveLogin;
-use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
 use self::sessions::{Arrival, Session, Sessions};
 use self::signal_actions::StopTarget;
+use self::signal_events::SignalEvents;
 use self::terminal::Terminal;
+use crate::dashboard::incidents::{IncidentInbox, ListedIncident};
 use crate::model::document::Document;
-use crate::source::stream::Source;
+use crate::protocol::stream::Source;
+use crate::tui::screen::{Effect, Screen};
 
 /// Minimum time between two draws. Drawing more than 60 frames per second has no visible effect and would overload slow
 /// connections.
@@ -101,6 +95,16 @@ pub enum CloseReason {
     User,
     Signal(i32),
     TerminalClosed,
+}
+
+impl CloseReason {
+    /// Returns the exit code of the program.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::User | Self::TerminalClosed => 0,
+            Self::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
+        }
+    }
 }
 
 /// External resources available to actions.
@@ -171,7 +175,7 @@ struct Dashboard {
     terminal: Terminal,
     /// `None` while another program reads the terminal.
     keys: Option<Input>,
-    signals: Signals,
+    signals: SignalEvents,
     jobs: BackgroundJobs,
     environment: Environment,
     sessions: Sessions,
@@ -195,7 +199,7 @@ async fn run_sessions(
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {
-    let signals = Signals::listen()?;
+    let signals = SignalEvents::listen()?;
     let mut apps = lead.iter().map(|session| &session.app);
     let first = apps.next().or(hosts.first().map(|host| &host.app));
     let terminal = Terminal::enter(first.is_some_and(|app| app.mouse))?;
@@ -343,8 +347,8 @@ impl Dashboard {
                 if let Some(login) = self.sessions.login(row) {
                     let (keys, signals) = (&mut self.keys, &mut self.signals);
                     let closed = interactive_login::run(login, &mut self.terminal, keys, signals);
-                    if let Some(reason) = closed.await? {
-                        return Ok(Some(reason));
+                    if let Some(signal) = closed.await? {
+                        return Ok(Some(CloseReason::Signal(signal as i32)));
                     }
                 }
                 self.sessions.connect(row);
@@ -359,7 +363,6 @@ impl Dashboard {
             Effect::Done
             | Effect::Ignored
             | Effect::Open(_)
-            | Effect::Overlay(_)
             | Effect::Close
             | Effect::Explain(_)
             | Effect::Fold(_)
@@ -447,38 +450,4 @@ fn save_theme(
         return Some("theme not saved: no configuration directory can be used; set HOME".into());
     };
     jobs.start("the theme", move || theme_setting::save(&config, name)).err()
-}
-
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-    /// `None` if gputop was started with SIGTSTP ignored.
-    stop: Option<tokio::signal::unix::Signal>,
-    resize: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            stop: match signal_actions::ignores_stops() {
-                true => None,
-                false => Some(signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?),
-            },
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
-
-    async fn next(&mut self) -> Signal {
-        tokio::select! {
-            _ = self.terminate.recv() => Signal::SIGTERM,
-            _ = self.hang_up.recv() => Signal::SIGHUP,
-            _ = self.interrupt.recv() => Signal::SIGINT,
-            Some(_) = async { self.stop.as_mut()?.recv().await } => Signal::SIGTSTP,
-            _ = self.resize.recv() => Signal::SIGWINCH,
-        }
-    }
 }

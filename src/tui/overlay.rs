@@ -4,18 +4,15 @@ use std::collections::BTreeSet;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Margin, Position, Rect};
-use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Clear, Widget};
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::effect::Effect;
 use super::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
 use super::menu::Menu;
-use super::screens::Screen;
+use super::screen::{Effect, Screen};
 use super::text_field::TextField;
 use super::theme::Role;
 use super::widgets::cells::{columns, put_right};
@@ -139,46 +136,6 @@ impl Overlay {
             }
         }
     }
-}
-
-/// Returns a centred box limited to the available area, and the interior of the box.
-pub fn panel_area(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
-    let (width, height) = (width.min(area.width), height.min(area.height));
-    let rect = Rect {
-        x: area.x + (area.width - width) / 2,
-        y: area.y + (area.height - height) / 2,
-        width,
-        height,
-    };
-    if width < 4 || height < 3 {
-        return (rect, rect);
-    }
-    (rect, rect.inner(Margin::new(1, 1)))
-}
-
-/// Clears a centred box, draws its border, and returns its interior.
-pub fn panel(
-    title: &str,
-    width: u16,
-    height: u16,
-    area: Rect,
-    app: &App,
-    buffer: &mut Buffer,
-) -> Rect {
-    let (rect, inner) = panel_area(width, height, area);
-    Clear.render(rect, buffer);
-    if inner == rect {
-        return rect;
-    }
-    // A box that spans the full width needs no borders on its left and right.
-    let borders = match rect.width < area.width {
-        true => Borders::ALL,
-        false => Borders::TOP | Borders::BOTTOM,
-    };
-    let title = Line::styled(format!(" {title} "), app.theme.style(Role::Title));
-    let block = Block::new().borders(borders).border_set(app.theme.glyphs.border);
-    block.border_style(app.theme.style(Role::Dim)).title(title).render(rect, buffer);
-    inner
 }
 
 /// Example terms shown while the filter is empty. The help lists all terms.

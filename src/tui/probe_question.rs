@@ -2,7 +2,6 @@
 //! starts the probe.
 
 use super::app::App;
-use super::menu::WIDTH;
 use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::cells::wrap_words;
@@ -52,7 +51,7 @@ impl ProbeQuestion {
 
     /// Returns the wrapped sentences of the probe confirmation.
     pub fn lines(&self, app: &App, width: u16) -> Vec<Vec<(String, Role)>> {
-        let room = usize::from(width.min(WIDTH).saturating_sub(4)).max(1);
+        let room = usize::from(width.saturating_sub(4)).max(1);
         let sentences = self.sentences(app).into_iter();
         sentences
             .flat_map(|sentence| wrap_words(&sentence, room))

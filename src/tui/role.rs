@@ -1,5 +1,7 @@
 //! Roles of screen elements. Screens use roles instead of colours, and the theme assigns a style to each role.
 
+use crate::model::incident::Severity;
+
 /// The meaning of a screen element, which determines its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -96,6 +98,16 @@ pub const ROLES: &[RoleDef] = &[
 ];
 
 impl Role {
+    /// Returns the role of an incident's text.
+    #[must_use]
+    pub fn of_severity(severity: Severity) -> Self {
+        match severity {
+            Severity::Fatal | Severity::Unknown => Self::Bad,
+            Severity::Caught => Self::Warn,
+            Severity::Note => Self::Text,
+        }
+    }
+
     pub fn def(self) -> &'static RoleDef {
         &ROLES[self as usize]
     }

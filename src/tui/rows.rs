@@ -6,11 +6,11 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::columns::gib_down;
-use super::pools;
 use super::theme::Theme;
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::warnings::NoteKind;
+use crate::dashboard::pools;
+use crate::dashboard::sizes::gib_down;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};

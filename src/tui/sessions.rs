@@ -4,24 +4,22 @@
 //! With several hosts, the first session is the host list. A snapshot or other screen without a source has its own
 //! session.
 
-use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
-use super::incidents::ListedIncident;
 use super::interactive_login::InteractiveLogin;
-use super::screens::Screen;
-use super::screens::fleet::FleetRow;
+use super::screen::Screen;
 use super::view::View;
+use crate::dashboard::incidents::ListedIncident;
 use crate::incident::{IncidentSink, MAX_WAITING_FRAMES, Uid, WatchResult, Watcher};
 use crate::model::history::Reach;
 use crate::model::incident_record::Track;
 use crate::model::link::Link;
 use crate::protocol::backlog::{self, Backlog, Waiting};
+use crate::protocol::stream::Source;
 use crate::protocol::{Request, Update};
-use crate::source::stream::Source;
 
 /// Maximum number of updates queued between all hosts and the screen. When the queue is full, or its updates take
 /// [`backlog::MAX_BYTES`], sources drop frames and wait with everything else.
@@ -313,7 +311,7 @@ impl Sessions {
     pub(super) fn follow(&mut self) -> bool {
         for host in self.first_host..self.sessions.len() {
             if self.first_host > 0 && self.sessions[host].has_updates {
-                let row = FleetRow::of(&self.sessions[host].app);
+                let row = self.sessions[host].app.fleet_row();
                 self.sessions[0].app.take_host(host - self.first_host, row);
                 self.sessions[0].has_updates = true;
             }

@@ -9,19 +9,17 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::{Action, Scope};
 use super::app::App;
-use super::chrome;
 use super::columns::PROCESS_COLUMNS;
-use super::copy_text;
-use super::effect::Effect;
 use super::filter::Filter;
 use super::groups::Grouping;
 use super::guide::KeyResult;
+use super::help::Help;
 use super::holders::READING_INTERVAL;
-use super::incidents::{ListedIncident, news};
 use super::menu::{Menu, sort_by, sort_orders, sort_title};
 use super::overlay::Overlay;
 use super::probe_question::ProbeQuestion;
 use super::rows::ProcessRow;
+use super::screen::{Effect, Hit, Screen, is_small};
 use super::screens::holders::HoldersScreen;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
@@ -30,11 +28,13 @@ use super::screens::memory::{self, MemoryScreen};
 use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
 use super::screens::process::{self, ProcessScreen};
-use super::screens::{Hit, Screen, is_small};
+use super::screens::unreadable::Unreadable;
 use super::signal_targets::{self, targets};
 use super::theme::Role;
-use super::time_window::ScrollDirection;
 use super::widgets::cells::{put_line, replace_non_ascii};
+use super::{chrome, copy_text};
+use crate::dashboard::incidents::{ListedIncident, news};
+use crate::dashboard::time_window::ScrollDirection;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
@@ -148,7 +148,7 @@ impl View {
         }
     }
 
-    /// Performs an action. The overlay handles it first, then the screen, then its handler in the action table.
+    /// Performs an action. The overlay handles it first, then the screen, then the view.
     pub fn act(&mut self, action: Action, app: &mut App) -> Effect {
         let def = action.def();
         let (area, body) = (self.area, self.body(app, self.area));
@@ -161,7 +161,7 @@ impl View {
             Effect::Ignored if def.scope == Scope::Recording && app.recording.is_none() => {
                 Effect::Done
             }
-            Effect::Ignored => (def.run)(self, app),
+            Effect::Ignored => self.act_on_every_screen(action, app),
             effect => effect,
         };
         self.perform(effect, app)
@@ -171,7 +171,6 @@ impl View {
     fn perform(&mut self, effect: Effect, app: &mut App) -> Effect {
         match effect {
             Effect::Open(screen) => self.stack.push(screen),
-            Effect::Overlay(overlay) => self.overlay = Some(*overlay),
             Effect::Close if self.overlay.take().is_some() => {}
             Effect::Close if self.stack.len() == 1 => return Effect::Leave,
             Effect::Close => drop(self.stack.pop()),
@@ -207,12 +206,76 @@ impl View {
         self.stack.push(screen);
     }
 
-    /// Default handler for actions that only some screens support, such as moving a cursor.
-    pub(super) fn pass(&mut self, _app: &mut App) -> Effect {
+    /// Performs an action that neither an overlay nor the screen has handled.
+    fn act_on_every_screen(&mut self, action: Action, app: &mut App) -> Effect {
+        use Action::{
+            Down, First, Last, Left, NextError, NextGpu, NextPane, Open, PageDown, PageUp,
+            PreviousError, PreviousGpu, Right, Up,
+        };
+        match action {
+            // Only some screens support these actions.
+            Up | Down | Left | Right | PageUp | PageDown | First | Last | Open | NextError
+            | PreviousError | NextPane | NextGpu | PreviousGpu => Effect::Done,
+            Action::Back => self.back(app),
+            Action::Memory => self.open_memory(app),
+            Action::Holders => self.open_holders(app),
+            Action::Stack => self.read_stack(app),
+            Action::Log => self.open_log(app),
+            Action::Watch => self.name_log(app),
+            Action::Unread => Effect::Open(Box::new(Unreadable::default())),
+            Action::Why => self.explain(app),
+            Action::Incidents => self.list_incidents(),
+            Action::Hosts => Effect::Hosts,
+            Action::Connect => Effect::Connect(None),
+            Action::Probe => self.ask_to_probe(app),
+            Action::PreviousPane => self.act(NextPane, app),
+            Action::Filter => self.show(Overlay::filter(app)),
+            Action::FilterUser => self.show(Overlay::user_filter(app)),
+            Action::Signal | Action::SignalTerm => self.choose_signal(Signal::Term, app),
+            Action::SignalKill => self.choose_signal(Signal::Kill, app),
+            Action::Tag => self.tag(app),
+            Action::Untag => untag(app),
+            Action::Group => self.group(app),
+            Action::Columns => self.show(Overlay::Menu(Menu::columns())),
+            Action::Sort => self.show(Overlay::Menu(Menu::sort(app))),
+            Action::SortVram => sort_by_vram(app),
+            Action::SortNext => cycle_sort(app, 1),
+            Action::SortPrevious => cycle_sort(app, -1),
+            Action::Invert => Effect::Message(sort_by(app, app.sort, !app.inverted)),
+            Action::ZoomIn => zoom(app, -1),
+            Action::ZoomOut => zoom(app, 1),
+            Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
+            Action::ScrollForward => self.scroll(ScrollDirection::Forward, app),
+            Action::Theme => self.show(Overlay::Menu(Menu::theme(app))),
+            Action::Density => toggle_density(app),
+            Action::Copy => self.copy(app),
+            Action::CopyFix => self.copy_fix(1, app),
+            Action::CopyMarkdown | Action::Wrong => needs_incident(app),
+            Action::Write => Effect::Write(Box::new(self.document(app))),
+            Action::Pause | Action::PlayPause => pause(app),
+            Action::Now => go_to_now(app),
+            Action::SkipBack => jump(app, Play::Skip(-10_000)),
+            Action::SkipForward => jump(app, Play::Skip(10_000)),
+            Action::StepBack => jump(app, Play::Step(-1)),
+            Action::StepForward => jump(app, Play::Step(1)),
+            Action::GoToStart => jump(app, Play::Start),
+            Action::GoToEnd => jump(app, Play::End),
+            Action::Slower => set_speed(app, 0.5),
+            Action::Faster => set_speed(app, 2.0),
+            Action::Help => self.show(Overlay::Help(Help::default())),
+            Action::Redraw => Effect::Redraw,
+            Action::Suspend => Effect::Suspend,
+            Action::Quit => Effect::Close,
+            Action::QuitNow => Effect::Quit,
+        }
+    }
+
+    fn show(&mut self, overlay: Overlay) -> Effect {
+        self.overlay = Some(overlay);
         Effect::Done
     }
 
-    pub(super) fn back(&mut self, app: &mut App) -> Effect {
+    fn back(&mut self, app: &mut App) -> Effect {
         if self.stack.len() > 1 {
             return Effect::Close;
         }
@@ -258,7 +321,7 @@ impl View {
         !self.top().shows_all_processes() && self.top().process(app).is_some()
     }
 
-    pub(super) fn explain(&mut self, app: &mut App) -> Effect {
+    fn explain(&mut self, app: &mut App) -> Effect {
         match self.incident_to_explain(app).cloned() {
             Some(incident) => {
                 app.message = self.no_own_incident(&incident, app);
@@ -287,7 +350,7 @@ impl View {
     }
 
     /// Copies the fix with this number, if the screen shows an incident.
-    pub(super) fn copy_fix(&mut self, number: usize, app: &mut App) -> Effect {
+    fn copy_fix(&mut self, number: usize, app: &mut App) -> Effect {
         match self.top().fix(number) {
             Ok(copied) => Effect::Copy(copied),
             Err(Some(count)) => {
@@ -295,21 +358,14 @@ impl View {
                 Effect::Done
             }
             Err(None) => {
-                let effect = self.needs_incident(app);
+                let effect = needs_incident(app);
                 self.perform(effect, app)
             }
         }
     }
 
-    pub(super) fn needs_incident(&mut self, app: &mut App) -> Effect {
-        let why = app.keymap.label(Action::Why);
-        Effect::Message(format!(
-            "this key works only for incidents; press {why} to open the newest one"
-        ))
-    }
-
     /// Opens the incident list, or returns to it if it is already open.
-    pub(super) fn list_incidents(&mut self, _app: &mut App) -> Effect {
+    fn list_incidents(&mut self) -> Effect {
         let mut ids = self.stack.iter().map(|screen| screen.def().id);
         match ids.position(|id| id == incidents::DEF.id) {
             Some(at) => self.stack.truncate(at + 1),
@@ -319,7 +375,7 @@ impl View {
     }
 
     /// Scrolls charts and tables through time. A recording is moved by the same time instead.
-    pub(super) fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
+    fn scroll(&mut self, direction: ScrollDirection, app: &mut App) -> Effect {
         if app.recording.is_none() {
             let ended = self.top().exited_at(app);
             app.scroll(direction, ended);
@@ -334,7 +390,7 @@ impl View {
     }
 
     /// Copies the screen's subject. If the screen has no subject, copies the process or group under the cursor.
-    pub(super) fn copy(&mut self, app: &mut App) -> Effect {
+    fn copy(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
         let copied = screen
             .copied(app)
@@ -343,11 +399,7 @@ impl View {
         copied.map(Effect::Copy).ok_or_else(|| "nothing selected to copy".to_owned()).into()
     }
 
-    pub(super) fn save(&mut self, app: &mut App) -> Effect {
-        Effect::Write(Box::new(self.document(app)))
-    }
-
-    pub(super) fn group(&mut self, app: &mut App) -> Effect {
+    fn group(&mut self, app: &mut App) -> Effect {
         if !self.top().shows_all_processes() {
             return Effect::Message("processes are grouped on the overview only".to_owned());
         }
@@ -362,11 +414,6 @@ impl View {
         Effect::Message(format!("processes: {words}{keys}"))
     }
 
-    pub(super) fn toggle_density(&mut self, app: &mut App) -> Effect {
-        app.density = app.density.other();
-        Effect::Done
-    }
-
     /// Returns the process row under the cursor, or the reason why there is none. If a GPU is under the cursor, returns its
     /// largest process, preferring processes with a known pool.
     fn process<'a>(&self, app: &'a App) -> Result<&'a ProcessRow, String> {
@@ -376,17 +423,17 @@ impl View {
         screen.process(app).or_else(largest).ok_or_else(|| NO_PROCESS.to_owned())
     }
 
-    pub(super) fn open_memory(&mut self, app: &mut App) -> Effect {
+    fn open_memory(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(MemoryScreen::new(row.id())))).into()
     }
 
     /// Opens the screen with the memory holders of the process. [`Self::follow`] requests the data.
-    pub(super) fn open_holders(&mut self, app: &mut App) -> Effect {
+    fn open_holders(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(HoldersScreen::new(row.id().key)))).into()
     }
 
     /// Requests the process's Python stack, and opens a screen that shows it.
-    pub(super) fn read_stack(&mut self, app: &mut App) -> Effect {
+    fn read_stack(&mut self, app: &mut App) -> Effect {
         if app.recording.is_some() {
             return Effect::Message("cannot read the stack of a process in a recording".into());
         }
@@ -401,30 +448,32 @@ impl View {
             .into()
     }
 
-    pub(super) fn open_log(&mut self, app: &mut App) -> Effect {
+    fn open_log(&mut self, app: &mut App) -> Effect {
         self.process(app).map(|row| Effect::Open(Box::new(LogScreen::new(row.id())))).into()
     }
 
     /// Prompts for a log path.
-    pub(super) fn name_log(&mut self, app: &mut App) -> Effect {
+    fn name_log(&mut self, app: &mut App) -> Effect {
         if let Err(why) = app.permissions.watches {
             return Effect::Message(why.into());
         }
         let process = self.process(app).and_then(log::key_of);
-        process.map(|process| Overlay::watch(process).into()).into()
+        process.map(|process| self.show(Overlay::watch(process))).into()
     }
 
-    pub(super) fn ask_to_probe(&mut self, app: &mut App) -> Effect {
+    fn ask_to_probe(&mut self, app: &mut App) -> Effect {
         let screen = self.top();
-        ProbeQuestion::open(app, screen.process(app), screen.gpu(app)).map(Menu::probe).into()
+        let question = ProbeQuestion::open(app, screen.process(app), screen.gpu(app));
+        question.map(|question| self.show(Overlay::Menu(Menu::probe(question)))).into()
     }
 
-    pub(super) fn choose_signal(&mut self, signal: Signal, app: &mut App) -> Effect {
-        targets(app, self.top().process(app)).map(|targets| Menu::signal(signal, targets)).into()
+    fn choose_signal(&mut self, signal: Signal, app: &mut App) -> Effect {
+        let targets = targets(app, self.top().process(app));
+        targets.map(|targets| self.show(Overlay::Menu(Menu::signal(signal, targets)))).into()
     }
 
     /// Tags the row under the cursor and moves down, so that holding the key tags several rows.
-    pub(super) fn tag(&mut self, app: &mut App) -> Effect {
+    fn tag(&mut self, app: &mut App) -> Effect {
         let key = |row: &ProcessRow| signal_targets::target(row, app).map(|target| target.key);
         let screen = self.top();
         let wanted = match (screen.process(app), screen.group(app)) {
@@ -444,28 +493,6 @@ impl View {
             }
         });
         tagged.into()
-    }
-
-    pub(super) fn pause(&mut self, app: &mut App) -> Effect {
-        match &app.recording {
-            Some(recording) => return play(Play::Pause(!recording.position.paused)),
-            None => app.set_paused(!app.paused),
-        }
-        Effect::Done
-    }
-
-    /// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
-    /// else to its start.
-    pub(super) fn go_to_now(&mut self, app: &mut App) -> Effect {
-        if let Some(recording) = &app.recording {
-            return match recording.return_time() {
-                Some(time) => play(Play::To(time)),
-                None => jump(app, Play::Start),
-            };
-        }
-        app.to_now();
-        app.set_paused(false);
-        Effect::Done
     }
 
     /// Returns the data shown on the current screen.
@@ -735,7 +762,7 @@ fn play(play: Play) -> Effect {
 }
 
 /// Moves the playback position of a recording. After a move back or to the end, the user can return.
-pub(super) fn jump(app: &mut App, target: Play) -> Effect {
+fn jump(app: &mut App, target: Play) -> Effect {
     if let Some(recording) = &mut app.recording {
         let position = recording.position;
         match target {
@@ -751,12 +778,12 @@ pub(super) fn jump(app: &mut App, target: Play) -> Effect {
 }
 
 /// Multiplies a recording's playback speed.
-pub(super) fn set_speed(app: &App, factor: f32) -> Effect {
+fn set_speed(app: &App, factor: f32) -> Effect {
     let speed = app.recording.as_ref().map_or(1.0, |r| r.position.speed);
     play(Play::Speed((speed * factor).clamp(0.125, 64.0)))
 }
 
-pub(super) fn cycle_sort(app: &mut App, step: isize) -> Effect {
+fn cycle_sort(app: &mut App, step: isize) -> Effect {
     let orders = sort_orders();
     let at = orders.iter().position(|order| *order == app.sort);
     let next = at.unwrap_or(0).checked_add_signed(step);
@@ -764,8 +791,52 @@ pub(super) fn cycle_sort(app: &mut App, step: isize) -> Effect {
     Effect::Message(sort_by(app, orders[next], false))
 }
 
-pub(super) fn sort_by_vram(app: &mut App) -> Effect {
+fn sort_by_vram(app: &mut App) -> Effect {
     let is_vram = |order: &Option<usize>| sort_title(*order) == "VRAM";
     let order = sort_orders().into_iter().find(is_vram).flatten();
     Effect::Message(sort_by(app, order, false))
+}
+
+fn needs_incident(app: &App) -> Effect {
+    let why = app.keymap.label(Action::Why);
+    Effect::Message(format!(
+        "this key works only for incidents; press {why} to open the newest one"
+    ))
+}
+
+fn toggle_density(app: &mut App) -> Effect {
+    app.density = app.density.other();
+    Effect::Done
+}
+
+fn pause(app: &mut App) -> Effect {
+    match &app.recording {
+        Some(recording) => return play(Play::Pause(!recording.position.paused)),
+        None => app.set_paused(!app.paused),
+    }
+    Effect::Done
+}
+
+/// Returns scrolled charts and a paused display to now. Returns a recording to the time before the user went back, or
+/// else to its start.
+fn go_to_now(app: &mut App) -> Effect {
+    if let Some(recording) = &app.recording {
+        return match recording.return_time() {
+            Some(time) => play(Play::To(time)),
+            None => jump(app, Play::Start),
+        };
+    }
+    app.to_now();
+    app.set_paused(false);
+    Effect::Done
+}
+
+fn untag(app: &mut App) -> Effect {
+    app.tags.clear();
+    Effect::Done
+}
+
+fn zoom(app: &mut App, step: isize) -> Effect {
+    app.time_window.zoom_by(step, app.now());
+    Effect::Done
 }

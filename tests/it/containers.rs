@@ -131,7 +131,7 @@ fn the_name_comes_from_the_runtimes_own_file() {
 fn read_a_machine() {
     let Some(root) = std::env::var_os("GPUTOP_TEST_ROOT") else { return };
     let root = Path::new(&root);
-    let mut source = gputop::source::local::start(Options {
+    let mut source = gputop::collect::local::start(Options {
         interval: Millis(200),
         library: std::env::var_os("GPUTOP_NVML"),
         proc_root: root.join("proc"),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::dashboard::incidents::ListedIncident;
 use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::markdown;
 use gputop::incident::RecordingDiagnosis;
@@ -19,10 +20,9 @@ use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, 
 use gputop::protocol::{Line, Update};
 use gputop::source::replay::Recording as File;
 use gputop::tui::app::App;
-use gputop::tui::effect::Effect;
 use gputop::tui::guide::Guide;
-use gputop::tui::incidents::ListedIncident;
 use gputop::tui::picture::text_of;
+use gputop::tui::screen::Effect;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::View;
 use ratatui::buffer::Buffer;

@@ -159,7 +159,7 @@ fn collectors_refuse_signals_under_readonly() {
         is_remote: false,
         finds_candidates: false,
     };
-    let mut source = gputop::source::local::start(options).unwrap();
+    let mut source = gputop::collect::local::start(options).unwrap();
     let start = procfs::process::Process::new(i32::try_from(process.pid()).unwrap())
         .and_then(|p| p.stat())
         .unwrap()

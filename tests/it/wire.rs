@@ -20,9 +20,9 @@ use gputop::model::signal::{Signal, Signalled};
 use gputop::model::stack::PythonStack;
 use gputop::model::units::{Millis, Mono};
 use gputop::protocol::Update;
+use gputop::protocol::stream::stream;
 use gputop::source::remote::serve::{IncidentRequests, serve};
 use gputop::source::remote::{self, Connection, Target};
-use gputop::source::stream::stream;
 use proptest::prelude::*;
 
 use crate::support::fake_hosts;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use gputop::diagnose::catalogue::{self, Catalogue};
+use gputop::diagnose::card_check;
+use gputop::diagnose::catalogue::Catalogue;
 use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
 use gputop::diagnose::workload::{Action, Kind, Workloads, warning};
@@ -44,7 +45,7 @@ fn files() -> Vec<(String, String)> {
 #[test]
 fn every_card_explains_its_own_examples() {
     let tables = Catalogue::embedded().tables.clone();
-    let errors = catalogue::check(&files(), tables);
+    let errors = card_check::check(&files(), tables);
     assert!(errors.is_empty(), "{}", errors.join("\n"));
 }
 
@@ -79,7 +80,7 @@ fn reports_errors_in_cards() {
             "+++\nid = \"x\"\nfamily = \"x\"\nheadline = \"X\"\ntitles = [\"It is x.\"]\n{body}\n\
              [[fix]]\ntitle = \"do\"\nchange = \"x\"\nkind = \"code\"\n+++\nText.\n"
         );
-        catalogue::check(&[("x".to_owned(), text)], Tables::default())
+        card_check::check(&[("x".to_owned(), text)], Tables::default())
     };
     let example = "[[example]]\ntext = 'CUDA error: 7'\nfields = { number = \"7\" }\n";
     let good = format!("[[signature]]\nmatch = 'CUDA error: (?<number>\\d)'\n{example}");

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use gputop::dashboard::past_frames::PastFrames;
+use gputop::dashboard::return_point::ReturnPoint;
 use gputop::incident::WatchResult;
 use gputop::model::event::{Event, Exit, Observation};
 use gputop::model::frame::Frame;
@@ -12,13 +14,11 @@ use gputop::model::incident::Incident;
 use gputop::model::incident_key::IncidentKey;
 use gputop::model::incident_record::Record;
 use gputop::model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
+use gputop::protocol::stream::Source;
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording as File, play};
-use gputop::source::stream::Source;
 use gputop::tui::app::{App, Recording};
-use gputop::tui::past_frames::PastFrames;
-use gputop::tui::return_point::ReturnPoint;
 
 use crate::support::many_processes::{Member, TestApp, frame};
 use crate::support::screen_fixture;

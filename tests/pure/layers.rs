@@ -1,6 +1,7 @@
-//! Checks which modules use which (ARCHITECTURE.md, section 2), based on the paths in the sources, and that no test
-//! file is left out.
+//! Checks which modules use which (ARCHITECTURE.md, section 2), based on the paths in the sources, that files do not
+//! name each other in circles, and that no test file is left out.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,16 +25,12 @@ const RULES: &[Rule] = &[
     Rule { place: "redact", may: &["model"] },
     // The collector for hosts that only have `nvidia-smi`.
     Rule { place: "source/remote/nvidia_smi", may: &["source", "model", "protocol", "redact"] },
-    // The only source that collects on this host.
-    Rule { place: "source/local.rs", may: &["source", "collect", "protocol"] },
     // Creates and deletes the file of a recording.
     Rule { place: "source/recording_file.rs", may: &["source", "user_files"] },
     Rule { place: "source", may: &["open_files", "model", "protocol"] },
     // Turns collected data into a stream, and receives requests.
-    Rule {
-        place: "collect/agent",
-        may: &["open_files", "collect", "model", "protocol", "source::stream"],
-    },
+    Rule { place: "collect/agent", may: &["open_files", "collect", "model", "protocol"] },
+    Rule { place: "collect/local.rs", may: &["collect", "protocol"] },
     // Signatures decide which log text is worth sending. `diagnose` uses no collector.
     Rule {
         place: "collect/logs",
@@ -87,10 +84,13 @@ const RULES: &[Rule] = &[
         place: "run",
         may: &["collect", "diagnose", "export", "incident", "model", "redact", "user_files"],
     },
+    // The state of one host on a screen or in print, without a terminal.
+    Rule { place: "dashboard", may: &["incident", "model"] },
     Rule {
         place: "tui",
         may: &[
             "allocator",
+            "dashboard",
             // Incidents and the numbers of a snapshot look the same on the screen and in print.
             "export::explanation",
             // The same applies to the holders of memory and to a probe.
@@ -102,7 +102,6 @@ const RULES: &[Rule] = &[
             // Draws the charts of a summary.
             "summary",
             "model",
-            "source::stream",
             "protocol",
             "diagnose",
             "incident",
@@ -116,6 +115,7 @@ const RULES: &[Rule] = &[
             "open_files",
             "allocator",
             "collect",
+            "dashboard",
             "diagnose",
             "export",
             "incident",
@@ -188,9 +188,9 @@ fn sources() -> Vec<(String, String)> {
     rust_files(&src).into_iter().map(read).collect()
 }
 
-/// Returns the paths after every `crate::`, up to two names: `source::Update`. Groups in braces are expanded.
-fn named(code: &str) -> Vec<String> {
-    code.split("crate::").skip(1).flat_map(|rest| expand("", rest, 2)).collect()
+/// Returns the paths after every `crate::`, up to `depth` names: `source::Update`. Groups in braces are expanded.
+fn named(code: &str, depth: usize) -> Vec<String> {
+    code.split("crate::").skip(1).flat_map(|rest| expand("", rest, depth)).collect()
 }
 
 fn expand(before: &str, rest: &str, depth: usize) -> Vec<String> {
@@ -233,7 +233,7 @@ fn use_groups_are_parsed_like_the_compiler() {
     let code = "use crate::model::{gpu::Gpu, frame};\nuse crate::{cli, source::{Play, local}};\n\
                 fn f() -> crate::tui::app::App {}";
     assert_eq!(
-        named(code),
+        named(code, 2),
         ["model::gpu", "model::frame", "cli", "source::Play", "source::local", "tui::app"]
     );
 }
@@ -252,7 +252,7 @@ fn every_layer_uses_only_allowed_modules() {
             wrong.push(format!("src/{file} is in no layer"));
             continue;
         };
-        for path in named(&code) {
+        for path in named(&code, 2) {
             let own = is_below(&path, rule.place);
             if !own && !rule.may.iter().any(|may| is_below(&path, may)) {
                 wrong.push(format!("src/{file} names crate::{path}"));
@@ -260,6 +260,78 @@ fn every_layer_uses_only_allowed_modules() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Maximum number of files that name each other in a circle: a file and a part of it.
+const MAX_CIRCLE: usize = 2;
+
+/// Returns the path of a file's module below `crate`.
+fn module(file: &str) -> String {
+    file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::")
+}
+
+/// Returns the path of the module around a module.
+fn parent(path: &str) -> &str {
+    path.rsplit_once("::").map_or("", |(parent, _)| parent)
+}
+
+/// Returns the code without unit tests, with every path to a module of this crate written from `crate` on.
+fn absolute(file: &str, code: &str, modules: &[String]) -> String {
+    let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let here = module(file);
+    // Skip the paths of visibilities, such as `pub(in crate::collect)`.
+    let code = code.replace("(in crate::", "(in ").replace("(in super::", "(in ");
+    let mut code = format!(" {code}");
+    for path in modules.iter().filter(|path| parent(path) == here) {
+        let name = path.rsplit("::").next().unwrap_or_default();
+        for before in [" ", "(", "&", "!", "<", "[", "|"] {
+            let child = format!("{before}{name}::");
+            code = code.replace(&child, &format!("{before}crate::{path}::"));
+        }
+    }
+    let above = parent(&here);
+    code.replace("super::super::", &format!("crate::{}::", parent(above)))
+        .replace("super::", &format!("crate::{above}::"))
+        .replace("self::", &format!("crate::{here}::"))
+        .replace("crate::::", "crate::")
+}
+
+/// Returns the index of the module in which a path ends: the longest part of the path that is a module.
+fn find(path: &str, modules: &[String]) -> Option<usize> {
+    let found = modules.binary_search_by(|module| module.as_str().cmp(path)).ok();
+    found.or_else(|| find(path.rsplit_once("::")?.0, modules))
+}
+
+#[test]
+fn files_do_not_name_each_other_in_circles() {
+    let mut sources = sources();
+    sources
+        .retain(|(file, _)| !file.ends_with("tests.rs") && file != "lib.rs" && file != "main.rs");
+    sources.sort_by_key(|(file, _)| module(file));
+    let modules: Vec<String> = sources.iter().map(|(file, _)| module(file)).collect();
+    let named: Vec<BTreeSet<usize>> = sources
+        .iter()
+        .map(|(file, code)| {
+            let paths = named(&absolute(file, code, &modules), usize::MAX);
+            paths.iter().filter_map(|path| find(path, &modules)).collect()
+        })
+        .collect();
+    let reach = |from: usize| {
+        let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(at) = open.pop() {
+            open.extend(named[at].iter().filter(|next| reached.insert(**next)));
+        }
+        reached
+    };
+    let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(reach).collect();
+    let circles: BTreeSet<Vec<&str>> = (0..modules.len())
+        .map(|at| {
+            let circle = reached[at].iter().filter(|other| reached[**other].contains(&at));
+            circle.map(|at| sources[*at].0.as_str()).collect::<Vec<_>>()
+        })
+        .filter(|circle| circle.len() > MAX_CIRCLE)
+        .collect();
+    assert!(circles.is_empty(), "these files name each other in circles: {circles:#?}");
 }
 
 #[test]

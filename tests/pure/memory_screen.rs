@@ -472,7 +472,7 @@ fn the_memory_is_copied_as_figures() {
     let mut view = view_after_keys(&mut app, "M");
     let copy = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
     let (outcome, _) = view.key(copy, &mut app);
-    let gputop::tui::effect::Effect::Copy(copied) = outcome else {
+    let gputop::tui::screen::Effect::Copy(copied) = outcome else {
         panic!("nothing was copied");
     };
     insta::assert_snapshot!("the_memory_is_copied_as_figures", copied.text);

@@ -2,8 +2,8 @@
 
 use gputop::protocol::Request;
 use gputop::tui::columns;
-use gputop::tui::effect::Effect;
 use gputop::tui::picture::text_of;
+use gputop::tui::screen::Effect;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::support::many_processes::{Member, TestApp, frame};

@@ -3,9 +3,9 @@
 use gputop::snapshot::compare::{SnapshotMemory, compare};
 use gputop::snapshot::{self, DeviceAnalysis};
 use gputop::tui::app::App;
-use gputop::tui::effect::Effect;
 use gputop::tui::keymap::Keymap;
 use gputop::tui::picture::text_of;
+use gputop::tui::screen::Effect;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::screens::snapshot_comparison::SnapshotComparisonScreen;
 use gputop::tui::theme::{Palette, Theme};

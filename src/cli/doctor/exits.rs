@@ -1,6 +1,6 @@
 //! Checks of the sources that report process exits, OOM kills and Xid events.
 
-use super::{Check, is_root};
+use crate::cli::doctor::check::{Check, is_root};
 use crate::cli::settings::{agent_options, kernel_log_path};
 use crate::collect::exits::oom::{self, OomCounterPaths};
 use crate::collect::exits::self_test::{ExitSources, probe};

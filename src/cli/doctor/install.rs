@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use super::Check;
+use crate::cli::doctor::check::Check;
 
 /// Paths of completion scripts, relative to the installation's share directory or the user's data directory.
 const COMPLETIONS: [&str; 3] = [

@@ -1,11 +1,14 @@
 //! `gputop doctor`: checks each capability on this host. If a capability does not work, prints the reason and how to
 //! fix it.
 
+mod check;
 mod exits;
 mod install;
 mod probe;
 mod requirements;
 mod terminal;
+
+use self::check::{Check, is_root};
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,8 +16,8 @@ use std::time::{Duration, Instant};
 use color_eyre::Result;
 use serde::Serialize;
 
+use super::print::{print, print_json};
 use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings};
-use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -34,30 +37,6 @@ pub struct Args {
     install: bool,
     #[command(flatten)]
     pub config: ConfigArgs,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Check {
-    /// Name of the capability as a noun phrase: `NVIDIA driver`.
-    name: &'static str,
-    works: bool,
-    /// Details of the check's result, as a phrase or a sentence.
-    found: String,
-    /// Commands or advice that fix the problem, best first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    fix: Vec<String>,
-}
-
-impl Check {
-    /// Creates a check with one fix, or none if `fix` is empty.
-    fn new(name: &'static str, works: bool, found: impl Into<String>, fix: &str) -> Self {
-        Self {
-            name,
-            works,
-            found: found.into(),
-            fix: if fix.is_empty() { Vec::new() } else { vec![fix.to_owned()] },
-        }
-    }
 }
 
 #[derive(Debug, Serialize)]
@@ -126,10 +105,6 @@ fn print_report(args: &Args, report: &Report) -> Result<u8> {
         print(&text(report))?;
     }
     Ok(0)
-}
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 struct DriverAnswer {

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use super::Check;
+use crate::cli::doctor::check::Check;
 use crate::cli::probe::frame;
 use crate::collect::probe::{ProbeReadiness, readiness};
 use crate::model::{Bytes, Frame};

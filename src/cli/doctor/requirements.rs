@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::Check;
+use crate::cli::doctor::check::Check;
 use crate::collect::hook;
 use crate::collect::memory::access;
 use crate::incident::Store;

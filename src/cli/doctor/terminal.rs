@@ -2,11 +2,11 @@
 
 use ratatui::layout::Rect;
 
-use super::Check;
+use crate::cli::doctor::check::Check;
 use crate::cli::settings::{TerminalEnvironment, has_terminal};
 use crate::model::text::visible;
 use crate::tui::clipboard::Clipboard;
-use crate::tui::screens::is_small;
+use crate::tui::screen::is_small;
 use crate::tui::theme::Palette;
 use crate::tui::tmux;
 

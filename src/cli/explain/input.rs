@@ -58,7 +58,7 @@ pub fn logs(
 fn stdin(catalogue: &Catalogue, progress: &mut Progress) -> (Vec<LogFindings>, Vec<String>) {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        crate::cli::say("Paste the log, then press Ctrl-D on an empty line.\n");
+        crate::cli::print::say("Paste the log, then press Ctrl-D on an empty line.\n");
     }
     let mut reader = LogReader::new(catalogue, "-");
     progress.next_input("standard input", None);

@@ -7,7 +7,8 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::{VARIABLES, examples};
+use crate::cli::generate::examples::examples;
+use crate::cli::generate::variables::VARIABLES;
 use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::model::nearest_name::instead_of;
 use crate::tui::action::ACTIONS;
@@ -101,6 +102,9 @@ fn entry(roff: &mut Roff, name: Inline, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+
+    use crate::cli::Cli;
     use crate::cli::generate::program;
 
     #[test]
@@ -111,7 +115,7 @@ mod tests {
             (&["config", "print"], "gputop config print \\-\\-theme light"),
         ] {
             let path: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
-            let page = page(program(), &path).expect("a page");
+            let page = page(program(&Cli::command()), &path).expect("a page");
             assert_eq!(page.matches(".SH EXAMPLES").count(), 1, "{page}");
             assert!(!page.contains(".SH EXTRA"), "{page}");
             assert!(page.lines().any(|found| found == line), "{page}");

@@ -1,18 +1,18 @@
 //! `gputop generate`: generates completions, man pages and the reference from the program's own definitions.
 
 mod completions;
+mod examples;
 mod man;
 mod reference;
 mod ssh_config;
+mod variables;
 
-use clap::{Command as ClapCommand, CommandFactory, Subcommand};
+use clap::{Command as ClapCommand, Subcommand};
 use clap_complete::Shell;
 use color_eyre::Result;
 
-#[cfg(local)]
-use super::settings::{CANDIDATES_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
-use super::settings::{CONFIG_VARIABLE, Group};
-use super::{Cli, log, print};
+use super::print::print;
+use super::settings::Group;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -46,43 +46,20 @@ enum Command {
     Markdown,
 }
 
-/// Environment variables that do not correspond to a setting, each with a description (no final period).
-const VARIABLES: &[(&str, &str)] = &[
-    (CONFIG_VARIABLE, "Configuration file to read, as with --config"),
-    #[cfg(local)]
-    (LIBRARY_VARIABLE, "NVML library to load instead of the system's"),
-    #[cfg(local)]
-    (KERNEL_LOG_VARIABLE, "File to read the kernel log from instead of /dev/kmsg"),
-    #[cfg(local)]
-    (CANDIDATES_VARIABLE, "`0`: Do not follow new programs before the driver lists them"),
-    (
-        log::LEVEL_VARIABLE,
-        "Minimum level of messages in gputop/gputop.log in the state directory: `error`, `warn`, `info`, `debug`",
-    ),
-    ("NO_COLOR", "Disables colours unless a theme is set"),
-];
-
-pub fn run(args: &Args, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
+/// Generates a text about `cli`, the definition of the command line.
+pub fn run(args: &Args, cli: &ClapCommand, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
     match &args.command {
-        Command::Completions { shell } => print(&completions::script(*shell, &Cli::command()))?,
+        Command::Completions { shell } => print(&completions::script(*shell, cli))?,
         Command::Hosts => print(&hosts(&groups()))?,
-        Command::Man { command } => print(&man::page(program(), command)?)?,
-        Command::Markdown => print(&reference::markdown(&program()))?,
+        Command::Man { command } => print(&man::page(program(cli), command)?)?,
+        Command::Markdown => print(&reference::markdown(&program(cli)))?,
     }
     Ok(0)
 }
 
-/// Returns the lines of the example at the end of a command's help.
-fn examples(command: &ClapCommand) -> Vec<String> {
-    let help = command.get_after_help().map(ToString::to_string);
-    let help = help.unwrap_or_default();
-    let lines = help.lines().skip_while(|line| *line != "Example:").skip(1);
-    lines.map(|line| line.trim().to_owned()).collect()
-}
-
 /// Returns the definition of the command line without the `help` subcommand, which needs no documentation.
-fn program() -> ClapCommand {
-    let mut program = Cli::command().disable_help_subcommand(true);
+fn program(cli: &ClapCommand) -> ClapCommand {
+    let mut program = cli.clone().disable_help_subcommand(true);
     program.build();
     program
 }

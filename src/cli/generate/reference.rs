@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-use super::{VARIABLES, examples};
+use crate::cli::generate::examples::examples;
+use crate::cli::generate::variables::VARIABLES;
 use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::tui::action::{ACTIONS, Scope};
 use crate::tui::palette::PALETTES;

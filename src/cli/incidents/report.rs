@@ -13,6 +13,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
+use crate::cli::print;
 use crate::export::explanation::{Others, fenced, scene as scene_lines, severity, verdict};
 use crate::model::incident_record::Record;
 use crate::redact;
@@ -103,7 +104,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<()> {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .wrap_err_with(|| format!("cannot write {}", path.display()))?,
     }
-    super::say(&format!(
+    print::say(&format!(
         "gputop: report written to {}. Review it before you send it\n",
         path.display()
     ));

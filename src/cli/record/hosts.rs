@@ -14,20 +14,20 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::connect::{AllowedActions, prepare_all};
-use super::super::say;
 use super::super::settings::Settings;
 use super::{
     Args, HostRecording, check_unlocked, clear_progress, date, notify, progress, recorder,
     report_link, stop_requested,
 };
+use crate::cli::print::say;
 use crate::incident::IncidentSink;
 use crate::model::text::visible;
 use crate::model::{Bytes, Hello};
 use crate::protocol::Update;
+use crate::protocol::stream::Source;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::map_schedule::MapPeriod;
 use crate::source::remote::{self, Connection, Target};
-use crate::source::stream::Source;
 
 /// Maximum number of hosts whose recordings use the large compression window. With more hosts, all recordings use a
 /// smaller one.

@@ -20,22 +20,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::http::NamedListener;
-use self::page::{HostStatus, Page};
+use self::page::{HostStatus, Page, report};
+use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, prepare_all};
+use super::print::{print, say};
 use super::record::stop_requested;
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{ConfigArgs, NotificationArgs, SamplingArgs, Settings};
 use super::targets::HostArgs;
-use super::{print, runtime, say};
+#[cfg(local)]
+use crate::collect::local;
 use crate::export::metrics::{Format, Options, PROCESS_LABELS};
-use crate::incident::{WatchResult, Watcher};
+use crate::incident::Watcher;
 use crate::model::text::{quoted, visible};
 use crate::model::units::Millis;
-#[cfg(local)]
-use crate::source::local;
+use crate::protocol::stream::Source;
 use crate::source::remote::{self, Target};
-use crate::source::stream::Source;
 use crate::user_files::{FileId, replace_with};
 
 #[derive(Debug, clap::Args)]
@@ -153,13 +154,6 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     result.map(|()| 0)
 }
 
-/// Prints an error. Incidents are counted in the metrics.
-fn report(found: &WatchResult) {
-    if let WatchResult::Error(why) = found {
-        say(&format!("gputop: {why}\n"));
-    }
-}
-
 /// Returns the data source of each host, with the host's name unless it is this host.
 fn sources(
     targets: Vec<Target>,
@@ -172,7 +166,10 @@ fn sources(
     }
     #[cfg(not(local))]
     if targets.is_empty() {
-        bail!("cannot serve this host: {}. Name a host: `gputop serve HOST`", super::NO_COLLECTORS);
+        bail!(
+            "cannot serve this host: {}. Name a host: `gputop serve HOST`",
+            super::unavailable::NO_COLLECTORS
+        );
     }
     let connections = prepare_all(targets, interval, push, AllowedActions::default());
     let sources = connections.into_iter().map(|connection| {

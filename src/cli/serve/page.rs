@@ -7,12 +7,13 @@ use hyper::body::Bytes;
 use tokio::sync::watch;
 
 use super::super::dashboard::why_no_gpus;
+use crate::cli::print::say;
 use crate::export::metrics::{self, Format, HostMetrics, HostState, IncidentCount, Options};
 use crate::incident::{WatchResult, Watcher};
 use crate::model::newest::Newest;
 use crate::model::{Frame, IncidentKey, Link, Record, Severity};
 use crate::protocol::Update;
-use crate::source::stream::Source;
+use crate::protocol::stream::Source;
 
 /// Maximum number of recent incidents to remember. A remembered incident is not counted again when its diagnosis is
 /// revised.
@@ -140,7 +141,7 @@ pub async fn follow(
                 }
             },
             found = watcher.next() => {
-                super::report(&found);
+                report(&found);
                 if let WatchResult::Incident(record) = found {
                     status.send_if_modified(|status| status.count(&record));
                 }
@@ -216,5 +217,12 @@ fn host_metrics((name, latest): &Host) -> HostMetrics {
         state: status.state(),
         frame: status.frame.clone(),
         incidents: status.incidents.clone(),
+    }
+}
+
+/// Prints an error. Incidents are counted in the metrics.
+pub(super) fn report(found: &WatchResult) {
+    if let WatchResult::Error(why) = found {
+        say(&format!("gputop: {why}\n"));
     }
 }

@@ -15,7 +15,7 @@ use toml::de::{DeTable, Error as TomlError, ValueDeserializer};
 use toml::{Spanned, Value};
 
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
-use crate::cli::subcommands;
+use crate::cli::subcommands::SUBCOMMANDS;
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
@@ -281,7 +281,7 @@ fn unknown_key(name: &str) -> String {
 fn group(name: String, words: &[(&str, Origin)], origin: Origin) -> Result<Group, SettingError> {
     let shown = quoted(&name);
     // Reject names of subcommands, because gputop looks for a subcommand before it looks for a group.
-    if subcommands().contains(&name) {
+    if SUBCOMMANDS.contains(&&*name) {
         let what = format!("group name `{shown}` is a subcommand; use another name");
         return Err(origin.error(what));
     }

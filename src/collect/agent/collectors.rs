@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Agent, Options, Section};
+use crate::collect::agent::options::Options;
+use crate::collect::agent::running::Agent;
+use crate::collect::agent::section::Section;
 use crate::collect::clock::now_mono;
 use crate::collect::holders;
 use crate::collect::logs::{self, Logs};
@@ -24,8 +26,8 @@ use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::stack::StackTrigger;
 use crate::model::{Bytes, Frame, Millis, Mono, Observation, Pool, ProbeRequest, ProcessKey};
+use crate::protocol::stream::Feed;
 use crate::protocol::{Request, Update};
-use crate::source::stream::Feed;
 
 /// Collector that runs on its own thread. Its methods must not block.
 pub(super) trait Collector: Send + Sync {

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::xids::XidReport;
-use super::{Agent, Section};
+use crate::collect::agent::running::Agent;
+use crate::collect::agent::section::Section;
 use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::ProcessExit;
 use crate::collect::kernel_log::XidLine;

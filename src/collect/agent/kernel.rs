@@ -3,7 +3,8 @@
 
 use std::sync::mpsc::{Receiver, Sender};
 
-use super::{Options, Section};
+use crate::collect::agent::options::Options;
+use crate::collect::agent::section::Section;
 use crate::collect::clock::now_mono;
 use crate::collect::hook::SpoolReader;
 use crate::collect::host::HostReader;

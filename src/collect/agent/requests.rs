@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Agent, Section};
+use crate::collect::agent::running::Agent;
+use crate::collect::agent::section::Section;
 use crate::collect::process::send_signal;
 use crate::model::{Missing, ProcessKey, Reason, Signal, Signalled};
 use crate::protocol::{Request, Update};

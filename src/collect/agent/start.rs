@@ -14,7 +14,9 @@ use super::kernel::{Kernel, ReadRequest};
 use super::last_seen::LastSeen;
 use super::workers::Workers;
 use super::xids::Xids;
-use super::{Agent, Options, Section};
+use crate::collect::agent::options::Options;
+use crate::collect::agent::running::Agent;
+use crate::collect::agent::section::Section;
 use crate::collect::candidates::CandidateFinder;
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::exits::ExitWatcher;
@@ -28,7 +30,7 @@ use crate::model::{
     Driver, Missing, Observation, PidNamespace, Pools, ProcessList, Reading, Reason,
 };
 use crate::protocol::Request;
-use crate::source::stream::Feed;
+use crate::protocol::stream::Feed;
 
 /// Interval for trying to load the driver or, once it is loaded, for counting its GPUs.
 const DRIVER_INTERVAL: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 
-use super::Section;
+use crate::collect::agent::section::Section;
 use crate::collect::nvml::library::Library;
 use crate::collect::nvml::worker::{self, WorkerCommand};
 use crate::collect::nvml::{ReceiverClosed, xid};

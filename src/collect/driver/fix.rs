@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{DriverTrouble, Runtime};
+use crate::collect::driver::trouble::{DriverTrouble, Runtime};
 
 pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
     let user = User { is_root: user_is_root };

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::Runtime;
+use crate::collect::driver::trouble::Runtime;
 
 /// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
 #[rustfmt::skip]

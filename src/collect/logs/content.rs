@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::io;
 
-use super::tail::TailRead;
 use crate::model::{Millis, Mono};
 
 const READ_INTERVAL: Millis = Millis(250);
@@ -31,4 +30,13 @@ pub trait LogContent: Debug + Send {
     fn line_at(&self, _offset: u64) -> Option<u64> {
         None
     }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct TailRead {
+    /// True if the file was replaced or truncated, so that offsets start at 0 again.
+    pub is_new_file: bool,
+    /// Number of bytes skipped before the text that was read.
+    pub skipped: u64,
+    pub bytes: usize,
 }

@@ -15,7 +15,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Settings;
 use super::content::LogContent;
 use super::journal::{Journal, JournalWriters, is_journal};
 use super::pane::Pane;
@@ -23,6 +22,7 @@ use super::pipe::{self, Descriptor};
 use super::stream::Stream;
 use super::tail::{CREATION_UNCERTAINTY, Credentials, LogLocation, NoFile, Tail, start_offset};
 use crate::collect::clock::{boot_time, now_mono};
+use crate::collect::logs::settings::Settings;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;

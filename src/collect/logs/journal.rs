@@ -13,8 +13,8 @@ use std::time::SystemTime;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::Settings;
 use super::command::{Running, start};
+use crate::collect::logs::settings::Settings;
 use crate::model::units::Pid;
 
 /// Returns true if the socket with this device and inode is connected to the journal.

@@ -15,8 +15,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::Settings;
 use super::command::answer;
+use crate::collect::logs::settings::Settings;
 use crate::model::{Millis, Missing, Mono, Reason};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::libc::{O_ACCMODE, O_PATH, O_RDONLY};
 
-use super::Settings;
+use crate::collect::logs::settings::Settings;
 use crate::collect::process::nul_list;
 use crate::model::units::Pid;
 

@@ -7,7 +7,7 @@ use std::io;
 use super::content::LogContent;
 use super::journal::Journal;
 use super::pane::{Capture, Pane};
-use super::tail::TailRead;
+use crate::collect::logs::content::TailRead;
 use crate::model::{Millis, Mono};
 
 /// Maximum size of the text retained from a program's output.

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::content::LogContent;
+use super::content::{LogContent, TailRead};
 use super::pipe::Descriptor;
 use crate::collect::process::stat::start_time;
 use crate::model::{Millis, Mono, ProcessKey};
@@ -181,15 +181,6 @@ impl LogLocation {
             _ => Ok(()),
         }
     }
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct TailRead {
-    /// True if the file was replaced or truncated, so that offsets start at 0 again.
-    pub is_new_file: bool,
-    /// Number of bytes skipped before the text that was read.
-    pub skipped: u64,
-    pub bytes: usize,
 }
 
 #[derive(Debug)]

@@ -11,6 +11,7 @@
 pub(in crate::collect) mod access;
 mod cgroup;
 pub mod container;
+mod context;
 mod cpu;
 mod detail;
 mod dir;
@@ -27,24 +28,25 @@ pub(in crate::collect) mod statm;
 mod tracked_process;
 mod user;
 
+use self::context::Context;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
-
-pub use self::detail::read as detail;
-pub use self::signal::send as send_signal;
+use std::path::Path;
 
 use self::access::Access;
 use self::container::{Containers, Files};
+pub use self::detail::read as detail;
 pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
 use self::open_devices::OpenGpus;
+pub use self::signal::send as send_signal;
 use self::stat::StatBuffer;
 use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
 use super::clock::boot_time;
 use crate::model::{
-    GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading, UnixMillis,
+    GpuUuid, Millis, Missing, Mono, Pid, PidNamespace, Process, ProcessKey, Reading,
 };
 
 /// Maximum time to watch a process that has released its GPU but is still running.
@@ -68,23 +70,6 @@ pub struct ProcessTable {
     leftovers: Leftovers,
     namespace: PidNamespace,
     reading: Context,
-}
-
-struct Context {
-    proc_root: PathBuf,
-    access: Access,
-    users: UserNames,
-    containers: Containers,
-    buffer: StatBuffer,
-    boot: UnixMillis,
-    ticks_per_second: u64,
-    page_size: u64,
-}
-
-impl Context {
-    fn dir(&self, pid: Pid) -> PathBuf {
-        self.proc_root.join(pid.to_string())
-    }
 }
 
 impl ProcessTable {

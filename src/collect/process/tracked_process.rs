@@ -7,7 +7,8 @@ use nix::errno::Errno;
 
 use super::cpu::CpuMeter;
 use super::stat::{Stat, StatBuffer, StatFile};
-use super::{Context, facts, run_command};
+use super::{facts, run_command};
+use crate::collect::process::context::Context;
 use crate::model::process::Parent;
 use crate::model::text::visible;
 use crate::model::{Bytes, Millis, Mono, Pid, Process, ProcessKey, Reading, RunState, UnixMillis};

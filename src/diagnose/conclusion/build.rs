@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use super::rank_comparison::RankComparison;
-use super::{Diagnosis, Item, causes, grouping};
+use super::standard_time::standard_time;
+use super::{causes, grouping};
 use crate::diagnose::card::Card;
+use crate::diagnose::conclusion::diagnosis::{Diagnosis, Item};
 use crate::diagnose::evidence::{self, Case};
 use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::fixes;
@@ -376,15 +378,6 @@ fn at(frame: &Frame, is_asynchronous: bool) -> String {
         None => format!("{place}  in {}", frame.function),
     };
     text::visible(shown.as_bytes(), 160)
-}
-
-/// Converts a time in a log to RFC 3339. Omits the time zone if the log does not contain it.
-pub(super) fn standard_time(written: &str) -> Option<String> {
-    let text = written.replacen(' ', "T", 1).replace(',', ".");
-    if let Ok(time) = text.parse::<jiff::Timestamp>() {
-        return Some(time.to_string());
-    }
-    text.parse::<jiff::civil::DateTime>().ok().map(|time| time.to_string())
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Diagnosis, Item};
 use crate::diagnose::card::Card;
+use crate::diagnose::conclusion::diagnosis::{Diagnosis, Item};
 use crate::diagnose::traceback::{Frame, Traceback};
 use crate::model::incident::Severity;
 

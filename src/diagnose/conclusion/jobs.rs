@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::build::standard_time;
 use super::grouping::{REPORTS, comes_late};
+use super::standard_time::standard_time;
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::log::{LogFindings, Sighting};
 

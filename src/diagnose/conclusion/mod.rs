@@ -8,9 +8,13 @@
 
 mod build;
 mod causes;
+mod diagnosis;
 mod grouping;
 mod jobs;
 mod rank_comparison;
+mod standard_time;
+
+pub(super) use self::diagnosis::{Diagnosis, Item};
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,32 +25,9 @@ use self::grouping::{EXITS, FirstFailure, REPORTS};
 use super::card::Card;
 use super::catalogue::Catalogue;
 use super::evidence::{self, Case, Measured};
-use super::log::{LogFindings, Sighting, TextSource};
+use super::log::{LogFindings, TextSource};
 use super::recovery::recover;
 use crate::model::incident::{DetectedBy, Incident, Severity};
-
-/// A sighting with its log and its chosen card.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Item<'a> {
-    log: usize,
-    pub(super) sighting: &'a Sighting,
-    card: usize,
-}
-
-impl Item<'_> {
-    /// Returns true if this item reports that the event happened again. Otherwise, it is another message about the same
-    /// event.
-    fn repeats(&self, first: &Self) -> bool {
-        self.card == first.card && self.sighting.wording == first.sighting.wording
-    }
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Diagnosis<'a> {
-    catalogue: &'a Catalogue,
-    logs: &'a [LogFindings],
-    measured: &'a Measured,
-}
 
 /// Returns the incidents in a job's logs, latest first, each with its consequences.
 #[must_use]

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Item;
+use crate::diagnose::conclusion::diagnosis::Item;
 use crate::diagnose::fields::FieldMap;
 
 const MAX_LISTED: usize = 8;

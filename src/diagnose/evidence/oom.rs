@@ -4,9 +4,10 @@
 //! is "reserved but unallocated" is therefore in fragments between live tensors. The requested size is the size of the
 //! segment that PyTorch requested from the driver.
 
-use super::{Case, Evidence, Finding};
 use crate::diagnose::current_settings;
+use crate::diagnose::evidence::case::{Case, Evidence, Finding};
 use crate::diagnose::fields::FieldMap;
+use crate::diagnose::smi_table::are_close;
 use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
@@ -391,13 +392,6 @@ fn others_started_together(case: &Case<'_>) -> Finding {
         let (count, first, last) = (pids.len(), pids.first()?, pids.last()?);
         Some(format!("the PIDs of {count} other processes are close together: {first} to {last}"))
     })
-}
-
-/// Returns true if at least two processes were started shortly after each other. `pids` must be sorted.
-pub(in crate::diagnose) fn are_close(pids: &[u64]) -> bool {
-    /// Maximum distance of neighbouring PIDs. A rank starts threads and helpers, which also take PIDs.
-    const MAX_DISTANCE: u64 = 32;
-    pids.len() >= 2 && pids.windows(2).all(|pair| pair[1] - pair[0] <= MAX_DISTANCE)
 }
 
 fn request_small(case: &Case<'_>) -> Finding {

@@ -1,6 +1,6 @@
 //! Evaluates the memory figures that a program prints while it runs, such as `step 200 | loss 4.1 | mem_alloc 5.9 GB`.
 
-use super::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, Evidence, Finding};
 use crate::diagnose::fields;
 use regex::Regex;
 use std::sync::LazyLock;

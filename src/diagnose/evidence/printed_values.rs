@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::super::signature::Pattern;
-use super::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::values::largest_label;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
@@ -15,20 +16,6 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence { name: "rank-0-silent", evaluate: rank_0_silent },
     Evidence { name: "driver-parts-differ-in-release", evaluate: driver_parts },
 ];
-
-/// Returns the largest label in a list of distinct labels that the program printed, such as `unique: [0, 1, 4]`.
-#[must_use]
-pub(in crate::diagnose) fn largest_label(text: &str) -> Option<u64> {
-    static LIST: LazyLock<Pattern> = LazyLock::new(|| {
-        Pattern::new(concat!(
-            r"(?i)\b(?:unique|distinct|label values|mask values|class ids)\b[^\n]{0,60}?",
-            r"[\[({] ?(?<labels>\d+\.?(?:,? +\d+\.?){0,300}) ?[\])}]"
-        ))
-    });
-    let found = LIST.groups(text)?;
-    let labels = found.get("labels")?.as_str()?;
-    labels.split([',', ' ', '.']).filter_map(|label| label.parse().ok()).max()
-}
 
 /// Returns the number of classes of the model that the program printed.
 fn classes(text: &str) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Evaluates evidence from an `nvidia-smi` table in the log.
 
-use super::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, Evidence, Finding};
 use crate::model::units::Bytes;
 
 pub(super) const EVIDENCE: &[Evidence] = &[

@@ -2,7 +2,7 @@
 
 use super::super::tables::base_name;
 use super::super::traceback::Frame;
-use super::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, Evidence, Finding};
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {

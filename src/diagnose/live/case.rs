@@ -9,8 +9,7 @@ use std::sync::Arc;
 use super::figures::Figures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
-use super::unmatched_xid::{OWNER_TIMEOUT, is_application_error};
-use super::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW, SourceReader};
+use super::windows::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::diagnose;
@@ -37,7 +36,22 @@ use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::trace_replay::TraceReplay;
+use crate::model::units::Millis;
 use crate::model::units::{Bytes, GpuUuid, Mono};
+
+/// Adds the user's source code to the tracebacks of logs.
+pub type SourceReader = fn(&mut [LogFindings]);
+
+/// Maximum time to look for the process that caused an Xid. The driver's lines for one fault are milliseconds apart,
+/// and the program prints its own messages later.
+pub const OWNER_TIMEOUT: Millis = Millis(2_000);
+
+/// Returns true if programs can cause this Xid, according to the table of Xids.
+pub fn is_application_error(number: u64) -> bool {
+    let mut xids = Catalogue::embedded().tables.xids.iter();
+    let known = xids.find(|xid| xid.codes.contains(&number));
+    known.is_some_and(|xid| xid.side == "application")
+}
 
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of Xids in a case. A failing GPU can report thousands, and every new diagnosis of the case reads all

@@ -22,16 +22,18 @@ mod scene;
 #[cfg(test)]
 mod tests;
 mod unmatched_xid;
+mod windows;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use self::case::Case;
+pub use self::case::SourceReader;
 use self::group::Group;
 use self::process_info::ProcessInfo;
 use self::recent_history::RecentHistory;
+use self::windows::{EXIT_WINDOW, OTHER_RANKS_TIMEOUT, SAME_FAILURE_WINDOW};
 use super::catalogue::Catalogue;
-use super::log::LogFindings;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
 use crate::model::holders::summary::HolderSummary;
@@ -44,16 +46,6 @@ use crate::model::process::ProcessKey;
 use crate::model::stack::{PythonStack, StackTrigger};
 use crate::model::units::{GpuUuid, Millis, Mono};
 
-/// Events from the same process that occur within this time of each other are treated as one failure.
-const SAME_FAILURE_WINDOW: Millis = Millis(5_000);
-/// An observation can explain the exit of a process if it was made at most this long before the exit. A Python
-/// interpreter can take a long time to exit.
-const EXIT_WINDOW: Millis = Millis(30_000);
-/// Time after a failure by which all other ranks of the job should have failed too. By default, collective operations
-/// time out after at most half an hour.
-const OTHER_RANKS_TIMEOUT: Millis = Millis(45 * 60_000);
-/// If the same failure happens again within this time, it is counted but not reported again.
-const REPEAT_WINDOW: Millis = Millis(10 * 60_000);
 /// Maximum age, at the time of a failure, of an earlier reading of the memory holders. Once memory is nearly full, the
 /// holders are read only while memory use is growing.
 const MAX_HOLDERS_AGE: Millis = Millis(60 * 60_000);
@@ -67,9 +59,6 @@ const MAX_HOLDERS_BYTES: usize = 2 << 20;
 const MAX_KNOWN_BYTES: usize = 8 << 20;
 /// If two consecutive frames are further apart than this, the history is not continuous.
 const MAX_FRAME_DISTANCE: Millis = Millis(5_000);
-
-/// Adds the user's source code to the tracebacks of logs.
-pub type SourceReader = fn(&mut [LogFindings]);
 
 /// Detects the incidents in a stream of frames and events.
 #[derive(Debug)]

@@ -6,21 +6,9 @@
 //! that programs do not cause are reported without waiting.
 
 use super::Observer;
-use super::case::Case;
-use crate::diagnose::catalogue::Catalogue;
+use super::case::{Case, OWNER_TIMEOUT, is_application_error};
 use crate::model::event::{Event, Xid};
-use crate::model::units::{GpuUuid, Millis};
-
-/// Maximum time to look for the process that caused an Xid. The driver's lines for one fault are milliseconds apart,
-/// and the program prints its own messages later.
-pub const OWNER_TIMEOUT: Millis = Millis(2_000);
-
-/// Returns true if programs can cause this Xid, according to the table of Xids.
-pub fn is_application_error(number: u64) -> bool {
-    let mut xids = Catalogue::embedded().tables.xids.iter();
-    let known = xids.find(|xid| xid.codes.contains(&number));
-    known.is_some_and(|xid| xid.side == "application")
-}
+use crate::model::units::GpuUuid;
 
 impl Observer {
     /// Returns the index of the case to which an Xid without a process belongs.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::LogLine;
+use crate::diagnose::text::log_line::LogLine;
 
 /// Widths in characters at which terminals and e-mail programs wrap lines, even inside words.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];

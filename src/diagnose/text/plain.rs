@@ -1,6 +1,7 @@
 //! Converts a log to lines without escapes, carriage returns, JSON escapes, curly quotes and invisible characters.
 
-use super::{LogLine, own_output, prefix};
+use super::{own_output, prefix};
+use crate::diagnose::text::log_line::LogLine;
 
 /// Maximum length of a line in bytes; longer lines are split, so that memory stays bounded.
 const MAX_LINE: usize = 64 * 1024;

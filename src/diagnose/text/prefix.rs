@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
 
-use super::LogLine;
+use crate::diagnose::text::log_line::LogLine;
 
 /// Maximum number of prefixes to remove from a line: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;

@@ -2,9 +2,59 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::{StyledLine, Tone};
 use crate::model::Incident;
+use crate::model::Severity;
 use crate::model::incident::FixKind;
+use crate::model::text::Escaped;
+
+/// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    /// The headline.
+    Head(Severity),
+    Strong,
+    Dim,
+    /// Text for the user to copy.
+    Change,
+    /// Annotation under a log excerpt.
+    Mark,
+}
+
+/// A line of an explanation, as pieces of styled text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StyledLine(pub Vec<(Tone, String)>);
+
+impl StyledLine {
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self(vec![(Tone::Plain, text.into())])
+    }
+
+    /// Formats the line for a terminal. Escapes control characters in the text before adding colours.
+    pub fn printed(&self, colour: bool) -> String {
+        let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
+            Some(code) => format!("\x1b[{code}m{}\x1b[0m", Escaped(text)),
+            None => Escaped(text).to_string(),
+        };
+        self.0.iter().map(piece).collect()
+    }
+}
+
+impl Tone {
+    /// Returns the terminal's SGR code for the tone.
+    pub(super) fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Head(Severity::Fatal | Severity::Unknown) => Some("1;31"),
+            Self::Head(Severity::Caught) => Some("1;33"),
+            Self::Head(Severity::Note) => Some("1;36"),
+            Self::Strong => Some("1"),
+            Self::Dim => Some("2"),
+            Self::Change => Some("36"),
+            Self::Mark => Some("33"),
+        }
+    }
+}
 
 /// Wraps `text` to `width`. Code between backticks stays on one line if it fits. A word that is wider than `width` gets a
 /// line of its own.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::quote::{QuoteRow, rows};
-use super::{log_position, name, subject, times, verdict};
+use crate::export::explanation::words::{log_position, name, subject, times, verdict};
 use crate::model::incident::{Cause, Fix, FixKind, Incident};
 
 /// Width of the code block with a log excerpt, in characters.

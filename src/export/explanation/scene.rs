@@ -15,7 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use super::text::{INDENT, StyledLine, label};
+use super::lines::StyledLine;
+use super::text::{INDENT, label};
 use crate::model::holders::Quality;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::process::without_interpreter;

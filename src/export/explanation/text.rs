@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::lines::{Wrapped, labelled, wrap_lines};
+use super::lines::{StyledLine, Tone, Wrapped, labelled, wrap_lines};
 use super::quote::{QuoteRow, rows};
-use super::{log_position, name, subject, times, verdict};
+use crate::export::explanation::words::{log_position, name, subject, times, verdict};
 use crate::model::incident::{Cause, Verdict};
-use crate::model::text::Escaped;
-use crate::model::{DetectedBy, Incident, Severity};
+use crate::model::{DetectedBy, Incident};
 
 /// Column at which the text of an explanation's section begins.
 pub(super) const INDENT: usize = 6;
@@ -64,55 +63,6 @@ pub struct Style {
     /// Height of the terminal in lines, or `None` if the text is not for a terminal. Commands and code are wrapped only
     /// for a terminal, which would break them within words.
     pub height: Option<usize>,
-}
-
-/// Kind of text in an explanation. The terminal and the dashboard choose their own colours for each kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    Plain,
-    /// The headline.
-    Head(Severity),
-    Strong,
-    Dim,
-    /// Text for the user to copy.
-    Change,
-    /// Annotation under a log excerpt.
-    Mark,
-}
-
-/// A line of an explanation, as pieces of styled text.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StyledLine(pub Vec<(Tone, String)>);
-
-impl StyledLine {
-    pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self(vec![(Tone::Plain, text.into())])
-    }
-
-    /// Formats the line for a terminal. Escapes control characters in the text before adding colours.
-    pub fn printed(&self, colour: bool) -> String {
-        let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
-            Some(code) => format!("\x1b[{code}m{}\x1b[0m", Escaped(text)),
-            None => Escaped(text).to_string(),
-        };
-        self.0.iter().map(piece).collect()
-    }
-}
-
-impl Tone {
-    /// Returns the terminal's SGR code for the tone.
-    fn code(self) -> Option<&'static str> {
-        match self {
-            Self::Plain => None,
-            Self::Head(Severity::Fatal | Severity::Unknown) => Some("1;31"),
-            Self::Head(Severity::Caught) => Some("1;33"),
-            Self::Head(Severity::Note) => Some("1;36"),
-            Self::Strong => Some("1"),
-            Self::Dim => Some("2"),
-            Self::Change => Some("36"),
-            Self::Mark => Some("33"),
-        }
-    }
 }
 
 /// Formats the first incident in full and each other incident in one line, or all incidents in full.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::Bucket;
+use crate::export::snapshot::output::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::frame::SCHEMA;
 use crate::model::{Bytes, PoolId, PoolKind, Reading, Reason, StackFrame};
 use crate::snapshot::history::ByStack;

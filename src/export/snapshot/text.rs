@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
+use crate::export::snapshot::output::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::units::Bytes;
 use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;

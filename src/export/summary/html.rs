@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Report;
+use crate::export::summary::report::Report;
 
 /// A chart, drawn by the same code as on the screen.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::Report;
+use crate::export::summary::report::Report;
 
 /// Formats the report as Markdown, with one table for each section.
 pub fn markdown(report: &Report) -> String {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::Report;
 use super::table::{Column, Section, duration, energy, fit_words, incident, overview_words};
+use crate::export::summary::report::Report;
 use crate::model::{Bytes, Percent};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
 

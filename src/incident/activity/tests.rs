@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::incident::Store;
-use crate::incident::watcher::{ResultReceiver, result_channel};
+use crate::incident::results::{ResultReceiver, result_channel};
+use crate::incident::store::Store;
 use crate::model::Event;
 use crate::model::gpu::Health;
 use crate::model::reading::Reading;

@@ -27,6 +27,7 @@ pub use self::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey,
 pub use self::retention::worth;
 pub use self::samples::samples;
 pub use self::series::{COARSE, DAY, Level, Series};
+use self::summary::MAX_SERIES;
 pub use self::summary::{Summarize, Summary};
 pub use self::tier::Span;
 use super::frame::Frame;
@@ -54,9 +55,6 @@ pub enum Reach {
     /// hosts.
     Outline,
 }
-
-/// Maximum number of series in a history, enough for 16 GPUs and 1,000 processes. Further series are not recorded.
-const MAX_SERIES: usize = 8_192;
 
 /// Interval between checks of the history's memory limits. Between two checks, each series grows by at most one chunk.
 const RETENTION_CHECK_INTERVAL: Millis = Millis(60_000);

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::MAX_SERIES;
 use super::key::SeriesKey;
 use super::samples::samples;
 use super::series::COARSE;
 use super::tier::Span;
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
+
+/// Maximum number of series in a history, enough for 16 GPUs and 1,000 processes. Further series are not recorded.
+pub(super) const MAX_SERIES: usize = 8_192;
 
 /// Maximum number of buckets in a one-minute summary. A clock that jumps must not make the summary larger.
 const MAX_BUCKETS: usize = 60;

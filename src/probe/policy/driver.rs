@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Allocator;
 use crate::allocator::rounded;
 use crate::model::{Block, BlockState, Bytes, PoolKind, Segment};
 use crate::probe::device::{Device, DeviceError, GRANULE};
+use crate::probe::policy::allocator::Allocator;
 
 /// Sizes of live blocks, by address.
 type Live = BTreeMap<u64, u64>;

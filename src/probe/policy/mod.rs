@@ -5,9 +5,11 @@
 //! process's map, so that one function ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)) evaluates
 //! both.
 
+mod allocator;
 mod driver;
 mod torch;
 
+use self::allocator::Allocator;
 use self::driver::DriverBlocks;
 use self::torch::Torch;
 use super::bins;
@@ -16,17 +18,6 @@ use super::pattern::Pattern;
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::probe::PatternResult;
 use crate::model::{Bytes, Policy, PoolMap, Segment};
-
-trait Allocator<D: Device> {
-    fn device(&mut self) -> &mut D;
-    fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
-    fn give(&mut self, address: u64);
-    fn reserved(&self) -> u64;
-    /// Returns the memory held by the allocator, block by block.
-    fn segments(&self) -> Vec<Segment>;
-    /// Returns all memory to the driver, including live blocks.
-    fn close(&mut self);
-}
 
 pub fn run<D: Device>(
     device: &mut D,

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Allocator;
 use crate::allocator::config::Config;
 use crate::allocator::driver::Driver;
 use crate::allocator::model::{Model, Outcome};
@@ -12,6 +11,7 @@ use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{BlockId, Op, PoolId};
 use crate::model::{Bytes, Segment};
 use crate::probe::device::{Device, DeviceError};
+use crate::probe::policy::allocator::Allocator;
 
 pub struct Torch<'d, D: Device> {
     model: Model<Arena<'d, D>>,

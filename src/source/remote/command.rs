@@ -26,8 +26,8 @@ use super::suspend::suspended_time;
 use super::target::Target;
 use crate::model::{Hello, Link, Millis, Missing};
 use crate::open_files::restore_in;
+use crate::protocol::stream::{Feed, Source, stream};
 use crate::protocol::{Request, Update};
-use crate::source::stream::{Feed, Source, stream};
 
 /// Minimum and maximum pause before the next connection attempt. The pause doubles while the host does not respond.
 const MIN_PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 
 use memchr::memmem;
 
-use super::nvidia_smi;
+use super::nvidia_smi::script;
 use crate::model::text::visible;
 
 /// Protocol version, which must be the same on both ends. New fields and kinds of lines need no new version, because
@@ -25,7 +25,7 @@ pub(super) enum RemoteProgram {
 }
 
 const GREETINGS: [(&str, RemoteProgram); 2] =
-    [(GREETING, RemoteProgram::Agent), (nvidia_smi::GREETING, RemoteProgram::NvidiaSmi)];
+    [(GREETING, RemoteProgram::Agent), (script::GREETING, RemoteProgram::NvidiaSmi)];
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {

@@ -15,8 +15,8 @@ use zstd::zstd_safe::CParameter;
 use super::greeting::greeting;
 use super::limits::{MAX_REQUEST_LINE, MAX_UNACKNOWLEDGED_FRAMES, WINDOW_LOG};
 use crate::model::frame::Frame;
+use crate::protocol::stream::Source;
 use crate::protocol::{Request, RequestLine, Update};
-use crate::source::stream::Source;
 
 const COMPRESSION_LEVEL: i32 = 3;
 

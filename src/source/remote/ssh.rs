@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::open_files::restore_in;
 
-use super::nvidia_smi;
+use super::nvidia_smi::script;
 
 /// An ssh destination: a host and an optional port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub(super) fn nvidia_smi() -> String {
 }
 
 fn nvidia_smi_loop() -> String {
-    let (found, script) = (nvidia_smi::found(), nvidia_smi::script());
+    let (found, script) = (script::found(), script::script());
     format!(
         "{found} || {{ echo \"neither gputop nor nvidia-smi was found on that host\" >&2; exit 127; }}; {script}"
     )
@@ -136,7 +136,7 @@ fn nvidia_smi_loop() -> String {
 /// Returns a script that reports what is installed: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and, if gputop is
 /// found, `gputop-at PATH` with its greeting.
 pub fn look() -> String {
-    let found = nvidia_smi::found();
+    let found = script::found();
     let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
     let agent = with_gputop(&format!("echo \"gputop-at $p\" && {greeting} && exit 0"));
     in_shell(&format!(

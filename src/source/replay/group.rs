@@ -14,10 +14,11 @@ use super::file::{OpenError, Recording};
 use super::next_frame::NextFrame;
 use super::player::{Player, clamp_speed, playback_duration};
 use super::seek_target::{Target, ordinal};
-use super::{Options, spawn};
 use crate::model::{Link, Millis, Mono};
+use crate::protocol::stream::{Feed, Source, stream};
 use crate::protocol::{Play, Position, Request, Update};
-use crate::source::stream::{Feed, Source, stream};
+use crate::source::replay::options::Options;
+use crate::source::replay::thread::spawn;
 
 const POSITION_INTERVAL: Duration = Duration::from_millis(500);
 /// Length in milliseconds of one step in the host list, which has no frames of its own.

@@ -14,34 +14,20 @@ mod jump;
 mod lines;
 mod maps;
 mod next_frame;
+mod options;
 mod player;
 mod seek_target;
+mod thread;
 mod walk;
+
+pub use self::options::Options;
+use self::thread::spawn;
 
 pub use file::{OpenError, Recording};
 pub use group::play_all;
 
 use self::player::Player;
-use super::stream::{Source, stream};
-use crate::model::units::Millis;
-
-/// Playback options.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    /// True if playback starts paused on the first frame.
-    pub paused: bool,
-    pub speed: f32,
-    /// True if playback restarts at the end of the recording instead of pausing.
-    pub repeat: bool,
-    /// Where playback starts, as an offset from the start of the recording.
-    pub start: Millis,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { paused: false, speed: 1.0, repeat: false, start: Millis(0) }
-    }
-}
+use crate::protocol::stream::{Source, stream};
 
 /// Plays the recording on a new thread until the reader is dropped. If no thread can be started, the stream ends
 /// immediately.
@@ -49,11 +35,4 @@ pub fn play(recording: Recording, options: Options) -> Source {
     let (feed, requests, source) = stream();
     spawn(move || Player::new(recording, feed, options).run(&requests));
     source
-}
-
-fn spawn(work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name("replay".into());
-    if let Err(error) = thread.spawn(work) {
-        tracing::error!("cannot play the recording: no thread could be started: {error}");
-    }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::Options;
 use super::file::Recording;
 use super::next_frame::{FramePosition, NextFrame, Reader};
 use super::seek_target::Target;
 use crate::model::frame::SCHEMA;
 use crate::model::{Frame, Millis, Mono};
+use crate::protocol::stream::Feed;
 use crate::protocol::{Position, Request, Update};
-use crate::source::stream::Feed;
+use crate::source::replay::options::Options;
 
 /// Maximum time between two frames during playback. Longer gaps, for example from a suspended laptop, are shortened to
 /// this time.
@@ -247,8 +247,8 @@ pub(super) fn clamp_speed(speed: f32) -> f32 {
 mod tests {
     use super::*;
     use crate::model::host::Hello;
+    use crate::protocol::stream::stream;
     use crate::source::record::Recorder;
-    use crate::source::stream::stream;
 
     fn recording() -> Recording {
         let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");

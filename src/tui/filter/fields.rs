@@ -1,6 +1,5 @@
 //! The fields of filter terms. The filter help is generated from this list.
 
-use super::parse::{Compare, Comparison};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
 use crate::model::process::RunState;
@@ -24,6 +23,24 @@ pub enum Kind {
     Text { of: for<'r> fn(&'r ProcessRow) -> Option<&'r str>, matching: Matching },
     Number { of: fn(&ProcessRow) -> Option<f64>, unit: Unit },
     State,
+}
+
+/// Comparison with a field's value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compare {
+    /// For text fields: the value must match one of these strings.
+    Texts(Vec<String>),
+    States(Vec<State>),
+    Numbers(Vec<f64>),
+    Bound(Comparison, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Above,
+    Below,
+    AtLeast,
+    AtMost,
 }
 
 /// How the typed text is compared with a field's value.

@@ -7,7 +7,7 @@
 use crate::model::nearest_name::nearest;
 use thiserror::Error;
 
-use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
+use super::fields::{Compare, Comparison, FIELDS, FieldDef, Kind, STATES, State, Unit};
 
 /// A filter error. Error messages are shown beside the input, so they are short and have no period.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -55,24 +55,6 @@ pub struct Term {
 pub enum Test {
     Text(String),
     Field(&'static FieldDef, Compare),
-}
-
-/// Comparison with a field's value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Compare {
-    /// For text fields: the value must match one of these strings.
-    Texts(Vec<String>),
-    States(Vec<State>),
-    Numbers(Vec<f64>),
-    Bound(Comparison, f64),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
-    Above,
-    Below,
-    AtLeast,
-    AtMost,
 }
 
 /// A character, and whether it is quoted.

@@ -1,17 +1,13 @@
 //! The host list: one row per monitored host. Hosts with incidents or connection problems come first.
 
-use super::ScreenDef;
-use super::incident::role;
 use super::list::{ListRow, ListScreen};
-use crate::model::incident::Severity;
+use crate::dashboard::fleet::FleetRow;
+use crate::dashboard::sizes::gib;
 use crate::model::link::Link;
-use crate::model::units::{Bytes, Millis, UnixMillis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::chrome::{self, gpus_text, link_text};
-use crate::tui::columns::gib;
-use crate::tui::effect::Effect;
-use crate::tui::incidents::news;
+use crate::tui::chrome::{self, link_text};
+use crate::tui::screen::{Effect, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, SortKey};
 
@@ -35,84 +31,6 @@ pub const DEF: ScreenDef = ScreenDef {
         Some(Box::new(FleetScreen::default()))
     },
 };
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct FleetRow {
-    /// Host name from the command line.
-    pub name: String,
-    link: Option<Link>,
-    is_nvidia_smi: bool,
-    gpus: String,
-    used: Option<Bytes>,
-    total: Option<Bytes>,
-    /// Mean SM utilization of the host's GPUs.
-    sm: Option<f64>,
-    processes: Option<usize>,
-    pub time: UnixMillis,
-    pub interval: Millis,
-    /// Newest unread incident: its severity, its headline, and the total number of unread incidents.
-    incident: Option<(Severity, String, usize)>,
-}
-
-impl FleetRow {
-    pub fn of(app: &App) -> Self {
-        let frame = &app.frame;
-        let is_known = frame.seq > 0 || !frame.gpus.is_empty();
-        // Treat the sum as unknown if any part of it is unknown.
-        let sum = |of: fn(&crate::model::gpu::Gpu) -> Option<Bytes>| {
-            let parts = frame.gpus.iter().map(of);
-            parts
-                .map(|part| Some(part?.0))
-                .sum::<Option<u64>>()
-                .map(Bytes)
-                // Treat the memory of a host without GPUs as unknown, not as 0.
-                .filter(|_| !frame.gpus.is_empty())
-        };
-        let sms: Vec<f64> = frame.gpus.iter().filter_map(|gpu| Some(gpu.sm.get()?.0)).collect();
-        let newest = news(app.unread_incidents());
-        Self {
-            name: app.name.clone().unwrap_or_else(|| app.hello.host.clone()),
-            link: app.link.clone(),
-            is_nvidia_smi: app.hello.reduced,
-            gpus: if is_known { gpus_text(frame) } else { String::new() },
-            used: sum(|gpu| gpu.memory.taken()),
-            total: sum(|gpu| gpu.memory.total.get()),
-            sm: (!sms.is_empty()).then(|| sms.iter().sum::<f64>() / sms.len() as f64),
-            processes: frame.processes.as_ref().map(|processes| processes.list.len()),
-            time: frame.time,
-            interval: frame.interval,
-            incident: newest
-                .map(|new| (new.severity, new.headline.clone(), app.unread_incidents().count())),
-        }
-    }
-
-    /// Returns true if the connection to the host is lost.
-    pub fn is_lost(&self) -> bool {
-        matches!(self.link, Some(Link::Lost { .. }))
-    }
-
-    fn share(&self) -> Option<f64> {
-        let (used, total) = (self.used?.0, self.total?.0);
-        (total > 0).then(|| used as f64 / total as f64)
-    }
-
-    /// Returns the row's rank in the default order. Lower ranks come first.
-    fn rank(&self) -> (u8, u8) {
-        let link = match &self.link {
-            Some(Link::Lost { .. }) => 0,
-            Some(Link::Silent { .. }) => 1,
-            Some(Link::Connecting | Link::Later { .. }) => 2,
-            _ => 3,
-        };
-        let incident = match &self.incident {
-            Some((Severity::Fatal, ..)) => 0,
-            Some((Severity::Caught, ..)) => 1,
-            Some(_) => 2,
-            None => 3,
-        };
-        (incident, link)
-    }
-}
 
 const COLUMNS: &[Column<FleetRow>] = &[
     Column::left("HOST", 20, 0, host, "Name from the command line.")
@@ -172,9 +90,11 @@ fn processes(row: &FleetRow, theme: &Theme) -> Cell {
 
 fn note(row: &FleetRow, _: &Theme) -> Cell {
     match (&row.incident, &row.link) {
-        (Some((severity, headline, 1)), _) => Cell::new(headline.clone(), role(*severity)),
+        (Some((severity, headline, 1)), _) => {
+            Cell::new(headline.clone(), Role::of_severity(*severity))
+        }
         (Some((severity, headline, count)), _) => {
-            Cell::new(format!("{headline} +{}", count - 1), role(*severity))
+            Cell::new(format!("{headline} +{}", count - 1), Role::of_severity(*severity))
         }
         (None, Some(Link::Lost { why, asks, .. })) => {
             let asks = if *asks { "login needed: " } else { "" };

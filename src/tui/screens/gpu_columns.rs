@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use crate::dashboard::pools;
+use crate::dashboard::sizes::gib;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
 use crate::model::gpu::{GPU_FIGURES, Gpu, GpuFigure, HealthState, Memory, MigInstance, Throttle};
@@ -12,15 +14,13 @@ use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Millis};
 use crate::tui::app::App;
-use crate::tui::columns::gib;
 use crate::tui::marks;
-use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, full_in};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};
-use crate::tui::widgets::time_axis::TimeAxis;
-use crate::tui::widgets::timeline::{span_text, sparkline};
+use crate::tui::widgets::time_axis::{TimeAxis, span_text};
+use crate::tui::widgets::timeline::sparkline;
 
 /// A GPU or a MIG instance in a frame.
 #[derive(Debug, Clone)]
@@ -486,6 +486,12 @@ pub fn legend<'a>(
         pieces.push((gap, theme.style(Role::Dim)));
     }
     crate::tui::widgets::cells::put_all(buffer, area.x, area.y, area.right(), &pieces);
+}
+
+/// Returns the reason why the GPU table is empty: the driver does not respond, has failed, or reports no GPU.
+pub fn why_no_gpus(frame: &Frame) -> String {
+    let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
+    why.map_or("No GPU data yet".into(), ToString::to_string)
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::holders::{HolderList, HolderScreen, program};
+use super::holder_screen::{HolderList, HolderScreen, program};
 use super::list::ListRow;
-use super::{Screen, ScreenDef, is_small};
 use crate::export::holders::{size_text, tensors};
 use crate::model::holders::{GroupKey, HeldTensor, HolderGroup};
 use crate::model::process::ProcessKey;
@@ -13,8 +12,8 @@ use crate::model::units::Bytes;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
 use crate::tui::holders::tensor_words;
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_bottom, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};

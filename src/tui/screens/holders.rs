@@ -2,24 +2,22 @@
 //! lists its tensors.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 
 use super::holder_group::HolderGroupScreen;
-use super::list::{ListRow, ListScreen};
-use super::{Hit, Screen, ScreenDef, is_small};
+use super::holder_screen::{HolderList, HolderScreen, program};
+use super::list::ListRow;
+use crate::dashboard::pools::gpu_of;
 use crate::export::holders::{advice_lines, estimates, percent_words, sentence, state_text};
 use crate::model::holders::{GroupKey, Holders};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
-use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
 use crate::tui::holders::{HolderRow, ProcessReading, class_shape};
 use crate::tui::picture::text_of;
-use crate::tui::pools::gpu_of;
-use crate::tui::rows::ProcessRow;
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::bar::{self, Part};
@@ -27,7 +25,7 @@ use crate::tui::widgets::cells::{
     columns, put_all, put_line, put_line_right, put_lines, wrap_words,
 };
 use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey, View, draw};
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "holders",
@@ -55,89 +53,7 @@ pub const DEF: ScreenDef = ScreenDef {
     sample: |app| Some(Box::new(HoldersScreen::new(app.holders.newest()?))),
 };
 
-/// A list of memory holders or tensors for [`HolderScreen`], with its process, layout and text to copy.
-pub(super) trait HolderList: ListRow<Subject: Clone> {
-    /// Returns the process whose memory the list shows.
-    fn process(subject: &Self::Subject) -> ProcessKey;
-
-    /// Returns the table's area when the screen is drawn into `area`.
-    fn table_area(screen: &HolderScreen<Self>, app: &App, area: Rect) -> Rect;
-
-    fn draw(screen: &HolderScreen<Self>, app: &App, area: Rect, buffer: &mut Buffer);
-
-    fn copied(subject: &Self::Subject, app: &App) -> Option<Copied>;
-}
-
-/// Screen with a list of memory holders, or of the tensors of one holder.
-pub struct HolderScreen<R: ListRow> {
-    pub(super) subject: R::Subject,
-    pub(super) list: ListScreen<R>,
-}
-
 pub type HoldersScreen = HolderScreen<HolderRow>;
-
-impl<R: ListRow<Subject: Clone>> HolderScreen<R> {
-    pub fn new(subject: R::Subject) -> Self {
-        Self { list: ListScreen::about(subject.clone()), subject }
-    }
-}
-
-impl<R: HolderList> Screen for HolderScreen<R> {
-    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        R::draw(self, app, area, buffer);
-    }
-
-    fn act(&mut self, action: Action, app: &App, body: Rect) -> Effect {
-        match action {
-            Action::Holders => Effect::Request(Request::Holders(self.holders())),
-            action => {
-                let table = R::table_area(self, app, body);
-                self.list.act(action, app, table)
-            }
-        }
-    }
-
-    fn type_key(&mut self, key: crossterm::event::KeyEvent) -> bool {
-        self.list.type_key(key)
-    }
-
-    fn follow(&mut self, app: &App) {
-        self.list.follow(app);
-    }
-
-    fn holders(&self) -> Option<ProcessKey> {
-        Some(R::process(&self.subject))
-    }
-
-    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let table = R::table_area(self, app, body);
-        match table.contains(at) {
-            true => self.list.click(app, at, table),
-            false => Hit::Nothing,
-        }
-    }
-
-    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let process = R::process(&self.subject);
-        app.all_rows.iter().find(|row| row.id().key == process)
-    }
-
-    fn copied(&self, app: &App) -> Option<Copied> {
-        R::copied(&self.subject, app)
-    }
-
-    fn footer(&self) -> &'static [Action] {
-        self.list.footer()
-    }
-
-    fn has_use_for(&self, action: Action, app: &App) -> bool {
-        self.list.has_use_for(action, app)
-    }
-
-    fn def(&self) -> &'static ScreenDef {
-        R::DEF
-    }
-}
 
 const TITLE: &str = "HOLDERS  ";
 const DEVICE: &str = "DEV";
@@ -377,15 +293,6 @@ impl HoldersScreen {
         ];
         put_all(buffer, area.x, area.y, right.saturating_sub(1), &pieces);
     }
-}
-
-/// Returns the program's name and PID, such as `train.py 418`.
-pub(super) fn program(process: ProcessKey, app: &App) -> String {
-    let row = app.all_rows.iter().find(|row| row.id().key == process);
-    let command = row.map(ProcessRow::command);
-    let command = command.as_ref().and_then(|command| command.value());
-    let name = command.and_then(|command| command.split(' ').next());
-    format!("{} {}", name.unwrap_or("process"), process.pid)
 }
 
 /// Returns how many more bytes a single-GPU process could allocate: the memory that is free on the GPU plus the memory

@@ -8,19 +8,18 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
 use super::log::LogScreen;
-use super::{Screen, ScreenDef};
+use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::diagnose::workload::warning;
 use crate::export::explanation::{
     MAX_FIXES, Others, StyledLine, Tone, Wrapped, lines, markdown, program, scene, versions,
     wrap_lines,
 };
-use crate::model::incident::{Fix, Incident, Severity};
+use crate::model::incident::{Fix, Incident};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
-use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::rows::ProcessRow;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{split_bottom, split_left};
 use crate::tui::widgets::cells::put_line_right;
@@ -174,19 +173,10 @@ fn capacity(columns: &[Rect]) -> usize {
     columns.iter().map(|column| usize::from(column.height)).sum()
 }
 
-#[must_use]
-pub fn role(severity: Severity) -> Role {
-    match severity {
-        Severity::Fatal | Severity::Unknown => Role::Bad,
-        Severity::Caught => Role::Warn,
-        Severity::Note => Role::Text,
-    }
-}
-
 fn role_of(tone: Tone) -> Role {
     match tone {
         Tone::Plain => Role::Text,
-        Tone::Head(severity) => role(severity),
+        Tone::Head(severity) => Role::of_severity(severity),
         Tone::Strong => Role::Title,
         Tone::Dim => Role::Dim,
         Tone::Change => Role::Key,

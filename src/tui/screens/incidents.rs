@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use super::ScreenDef;
-use super::incident::role;
 use super::list::{ListRow, ListScreen};
+use crate::dashboard::incidents::{ListedIncident, incident_time};
 use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::effect::Effect;
-use crate::tui::incidents::{ListedIncident, incident_time};
+use crate::tui::screen::{Effect, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::table::{Cell, Column, First, Hidden, SortKey};
 
@@ -69,12 +67,12 @@ fn host(listed: &ListedIncident, theme: &Theme) -> Cell {
 
 fn severity_cell(listed: &ListedIncident, _: &Theme) -> Cell {
     let level = listed.incident.severity;
-    Cell::new(severity(level), role(level))
+    Cell::new(severity(level), Role::of_severity(level))
 }
 
 fn headline(listed: &ListedIncident, _: &Theme) -> Cell {
     let incident = &listed.incident;
-    Cell::new(incident.headline.clone(), role(incident.severity))
+    Cell::new(incident.headline.clone(), Role::of_severity(incident.severity))
 }
 
 fn process(listed: &ListedIncident, theme: &Theme) -> Cell {

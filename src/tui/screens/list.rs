@@ -5,10 +5,9 @@ use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
-use super::{Hit, Screen, ScreenDef, moved};
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::effect::Effect;
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 use crate::tui::text_field::TextField;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, moved};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 use crate::protocol::Request;
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::effect::Effect;
 use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put_glyph, put_line, put_line_right, wrap_words};

@@ -8,35 +8,33 @@ use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu::timelines::bandwidth_and_power;
-use super::gpu_columns::{GpuRow, draw_gpus};
+use super::gpu_columns::{GpuRow, draw_gpus, why_no_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit, shows};
-use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus, small_overview};
-use crate::model::frame::Frame;
+use super::small_overview;
+use crate::dashboard::pools;
+use crate::dashboard::pools::{first_fix, unread_text};
+use crate::dashboard::sizes::gib;
 use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
-use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
-use crate::tui::columns::gib;
-use crate::tui::copy_text;
-use crate::tui::effect::Effect;
 use crate::tui::groups::{Group, TableRow};
-use crate::tui::marks;
-use crate::tui::pools::{self, first_fix, unread_text};
 use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{row, split_bottom, split_left, split_top};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{self, Mark, Timeline, sparkline};
+use crate::tui::{chrome, copy_text, marks};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",
@@ -416,12 +414,6 @@ fn process_position(app: &App, id: &RowId) -> Option<usize> {
 fn below_gpus(app: &App, matches: impl Fn(&TableRow) -> bool) -> Option<usize> {
     let line = app.lines.iter().position(matches)?;
     Some(line + app.frame.gpus.len())
-}
-
-/// Returns the reason why the GPU table is empty: the driver does not respond, has failed, or reports no GPU.
-pub fn why_no_gpus(frame: &Frame) -> String {
-    let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
-    why.map_or("No GPU data yet".into(), ToString::to_string)
 }
 
 /// Draws the unreadable-process line: `!  2 processes unreadable (ptrace): run sudo gputop  ! Show fixes`.

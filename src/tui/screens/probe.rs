@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, is_small};
 use crate::allocator::fragmentation::Bucket;
 use crate::export::probe::{cost_words, driver_words, policy_lines, process_text, sentence};
 use crate::model::probe::{Bin, Outcome, PatternResult, Probe};
@@ -15,12 +14,12 @@ use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
 use crate::tui::probe_question::{gpu_text, is_allowed};
+use crate::tui::screen::{Effect, Screen, ScreenDef, is_small};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 use crate::tui::widgets::{heat, histogram};
 
 pub const DEF: ScreenDef = ScreenDef {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use super::incident::role;
-use super::{Screen, ScreenDef};
+use crate::dashboard::sizes::gib;
 use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
@@ -21,18 +20,17 @@ use crate::model::units::{Bytes, Mono, Percent, UnixMillis};
 use crate::protocol::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::columns::gib;
-use crate::tui::effect::Effect;
-use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
-use crate::tui::stacks;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_all, put_line, put_line_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::timeline::{Timeline, span_text};
+use crate::tui::widgets::time_axis::span_text;
+use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
+use crate::tui::{marks, stacks};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "process",
@@ -270,7 +268,7 @@ fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
     [
         Fact::Blank,
         Fact::Heading(format!("Incident  {} or {} Explain", keys[0], keys[1])),
-        Fact::Value("error", headline, role(incident.severity), ""),
+        Fact::Value("error", headline, Role::of_severity(incident.severity), ""),
         Fact::Prose("", incident.title.clone()),
     ]
 }

@@ -4,17 +4,18 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::gpu_columns::{has_pools, legend, notes, parts, share};
+use super::gpu_columns::{has_pools, legend, notes, parts, share, why_no_gpus};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::Note;
+use crate::dashboard::fleet::gpus_text;
+use crate::dashboard::pools;
+use crate::dashboard::sizes::gib;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
 use crate::tui::chrome;
-use crate::tui::columns::gib;
-use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};
@@ -23,7 +24,8 @@ use crate::tui::widgets::cells::{
     join_fitting, put, put_all, put_line, put_line_right, put_lines, put_right,
 };
 use crate::tui::widgets::table::mark;
-use crate::tui::widgets::timeline::{columns, span_text};
+use crate::tui::widgets::time_axis::span_text;
+use crate::tui::widgets::timeline::columns;
 
 /// Draws a single GPU, or a grid if there are several. Shows the process under the cursor in one line.
 pub fn draw(
@@ -35,13 +37,7 @@ pub fn draw(
 ) {
     match app.frame.gpus.as_slice() {
         [] => {
-            put_line(
-                buffer,
-                area,
-                &super::overview::why_no_gpus(&app.frame),
-                Role::Dim,
-                &app.theme,
-            );
+            put_line(buffer, area, &why_no_gpus(&app.frame), Role::Dim, &app.theme);
         }
         [gpu] => draw_gpu(app, gpu, process, area, buffer),
         gpus => draw_grid(app, gpus, selected, process, area, buffer),
@@ -327,7 +323,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
     let left = put_line_right(buffer, area, &clock, Role::Text, theme);
     let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
-    let gpus = chrome::gpus_text(&app.frame);
+    let gpus = gpus_text(&app.frame);
     let job = chrome::job_text(&app.frame).unwrap_or_default();
     let pieces = [
         (gpus.as_str(), theme.style(Role::Title)),

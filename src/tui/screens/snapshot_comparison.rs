@@ -8,7 +8,6 @@ use ratatui::layout::{Position, Rect};
 
 use super::list::{ListRow, ListScreen};
 use super::snapshot::frames::{self, Frames};
-use super::{Hit, Screen, ScreenDef};
 use crate::export::snapshot::{
     UNKNOWN, comparison_text, figure_lines, total_lines, where_words, with_sign,
 };
@@ -16,7 +15,7 @@ use crate::snapshot::compare::{ChangeKind, Comparison, StackChange};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_top};
 use crate::tui::widgets::cells::put_line;

@@ -3,14 +3,13 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef};
+use crate::dashboard::pools::kind_text;
 use crate::model::frame::Frame;
 use crate::model::pool::Unread;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
-use crate::tui::pools::kind_text;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::margin;
 use crate::tui::widgets::cells::{put_lines, wrap_words};

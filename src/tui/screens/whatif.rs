@@ -7,15 +7,14 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Screen, ScreenDef, moved};
 use crate::allocator::whatif::Point;
 use crate::export::whatif::{Device, Document, Played};
 use crate::model::history::Span;
 use crate::model::units::Bytes;
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, row};
 use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_right};

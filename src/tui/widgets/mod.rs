@@ -6,6 +6,7 @@ pub mod cells;
 pub mod facts;
 pub mod heat;
 pub mod histogram;
+pub mod panel;
 pub mod plot;
 pub mod pool_chart;
 pub mod scroll;

@@ -1,8 +1,7 @@
 //! The scroll position in a text. The scroll limit depends on the text's length and the number of visible rows.
 
-use crate::tui::action::Action;
-use crate::tui::effect::Effect;
-use crate::tui::screens::moved;
+use crate::tui::action::{Action, moved};
+use crate::tui::screen::Effect;
 
 #[derive(Debug, Default)]
 pub struct Scroll {

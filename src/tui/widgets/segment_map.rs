@@ -16,8 +16,7 @@ use super::cells::{put, put_all, put_glyph, put_line, put_line_right};
 use super::table::scrolled;
 use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
-use crate::tui::action::Action;
-use crate::tui::screens::moved;
+use crate::tui::action::{Action, moved};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::row;
 

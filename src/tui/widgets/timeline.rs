@@ -8,7 +8,7 @@ use super::cells::{columns as columns_of, put_glyph, put_line, put_line_right};
 use super::plot::{edge_labels, plot};
 use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Level, Series};
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::units::{Bytes, Mono};
 use crate::tui::theme::{Role, Theme};
 
 /// A chart with its labels.
@@ -104,19 +104,6 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// Formats a short duration for axes and ages, such as `10m`, `1h` or `30s`.
-pub fn span_text(span: Millis) -> String {
-    let seconds = span.0 / 1_000;
-    match seconds {
-        s if s < 60 => format!("{s}s"),
-        s if s < 3_600 && s % 60 != 0 && s < 600 => format!("{}m{:02}", s / 60, s % 60),
-        s if s < 3_600 => format!("{}m", s / 60),
-        s if s < 86_400 && s % 3_600 >= 60 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
-        s if s < 86_400 => format!("{}h", s / 3_600),
-        s => format!("{}d{:02}", s / 86_400, s % 86_400 / 3_600),
-    }
-}
-
 /// Draws the columns of `levels` into `plot`. `top` is the value at the top edge.
 pub fn columns(
     levels: &[Option<Level>],
@@ -187,6 +174,7 @@ pub fn sparkline(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::Millis;
     use crate::tui::theme::Palette;
 
     #[test]
@@ -213,21 +201,5 @@ mod tests {
         assert_eq!(legend(&marks, axis, 13, &theme), "x OOM  e exit");
         assert_eq!(legend(&marks, axis, 12, &theme), "x OOM");
         assert_eq!(legend(&[], axis, 13, &theme), "");
-    }
-
-    #[test]
-    fn formats_durations_in_a_few_characters() {
-        for (ms, words) in [
-            (0, "0s"),
-            (59_000, "59s"),
-            (60_000, "1m"),
-            (90_000, "1m30"),
-            (600_000, "10m"),
-            (3_600_000, "1h"),
-            (11_520_000, "3h12"),
-            (90_000_000, "1d01"),
-        ] {
-            assert_eq!(span_text(Millis(ms)), words);
-        }
     }
 }

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gputop::protocol::Update;
+use gputop::protocol::stream::{Feed, stream};
 use gputop::source::remote::serve::serve;
-use gputop::source::stream::{Feed, stream};
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use gputop::model::frame::Frame;
 use gputop::model::gpu::{Gpu, Health, HealthState};
 use gputop::model::units::{GpuUuid, Millis, Mono, Percent};
+use gputop::protocol::stream::Source;
 use gputop::protocol::{Play, Position, Request, Update};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{OpenError, Options, Recording, play};
-use gputop::source::stream::Source;
 
 use super::training_day;
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gputop::dashboard::return_point::ReturnPoint;
 use gputop::incident::Watcher;
 use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
@@ -11,8 +12,8 @@ use gputop::protocol::{Line, Position, Update};
 use gputop::source::replay::Recording as File;
 use gputop::tui::app::{App, Recording};
 use gputop::tui::keymap::Keymap;
-use gputop::tui::return_point::ReturnPoint;
-use gputop::tui::screens::{SCREENS, Screen, ScreenDef};
+use gputop::tui::screen::{Screen, ScreenDef};
+use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;

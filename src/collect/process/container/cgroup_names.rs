@@ -6,7 +6,7 @@
 //! one is returned, because this host's runtime manages it.
 
 use super::super::cgroup::segments;
-use super::ContainerMatch;
+use crate::collect::process::container::found::ContainerMatch;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
 

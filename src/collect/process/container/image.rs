@@ -9,7 +9,7 @@
 use super::super::dir::Dir;
 use super::super::environment;
 use super::super::nul_list::{self, List};
-use super::ContainerMatch;
+use crate::collect::process::container::found::ContainerMatch;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
 

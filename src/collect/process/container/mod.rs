@@ -8,44 +8,21 @@
 //! CRI-O, LXC, Slurm and Apptainer were not all available for testing, so the tests create the runtimes' files.
 
 mod cgroup_names;
+mod found;
 mod image;
 mod names;
 
+pub use self::found::{ContainerMatch, Files};
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use self::names::Names;
 use super::dir::Dir;
 use super::nul_list::List;
 use crate::model::container::Runtime;
 use crate::model::{Process, Reading, Reason};
-
-#[derive(Debug, Clone)]
-pub struct Files {
-    /// Root directory of the file system: `/`, or a substitute in tests.
-    pub root: PathBuf,
-    /// Home directory of gputop's user, where rootless Podman stores container names.
-    pub home: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContainerMatch {
-    pub runtime: Runtime,
-    /// Container ID in the runtime's files.
-    pub id: String,
-    /// Container ID as shown to the user.
-    pub shown: String,
-    /// UID of the Kubernetes pod that contains the container.
-    pub pod: Option<String>,
-}
-
-impl ContainerMatch {
-    /// Creates a match for a runtime that has names but no IDs.
-    fn named(runtime: Runtime, name: String) -> Self {
-        Self { runtime, id: name.clone(), shown: name, pod: None }
-    }
-}
 
 /// Returns the ID of the process's Docker container, or `None` for containers of other runtimes.
 pub fn docker_id(cgroup: &str) -> Option<String> {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::super::environment;
 use super::super::nul_list::List;
-use super::{ContainerMatch, Files};
+use crate::collect::process::container::found::{ContainerMatch, Files};
 use crate::model::container::Runtime;
 use crate::model::text::visible;
 use crate::model::{Reading, Reason};

@@ -22,7 +22,7 @@ mod lines;
 mod processes;
 mod readings;
 mod schedule;
-mod script;
+pub(super) mod script;
 mod usage;
 mod view;
 
@@ -31,7 +31,6 @@ use std::sync::Arc;
 
 use self::lines::{Lines, ScriptLine};
 use self::schedule::PollSchedule;
-pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::RequestWriter;
 use super::target::Target;

@@ -10,17 +10,14 @@ use self::facts::{dimmed, facts_of};
 use super::gpu_columns::{has_pools, legend, notes, parts};
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_processes, hit};
-use super::{Hit, Screen, ScreenDef, is_small, moved, no_more_gpus};
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
-use crate::tui::action::Action;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::copy_text;
-use crate::tui::effect::Effect;
-use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef, is_small, no_more_gpus};
 use crate::tui::theme::Role;
 use crate::tui::widgets::area::{margin, row, split_left};
 use crate::tui::widgets::bar;
@@ -29,6 +26,7 @@ use crate::tui::widgets::facts::{
     Fact, capacity, draw as draw_facts, line_width, lines as fact_lines,
 };
 use crate::tui::widgets::scroll::Scroll;
+use crate::tui::{copy_text, marks};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "gpu",

@@ -4,10 +4,10 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
-use super::AnalysedMap;
+use super::analysed_map::AnalysedMap;
 use super::figures::down;
+use super::state::{Pane, Shown};
 use super::text::card_name;
-use super::{Pane, Shown};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 use crate::tui::marks;

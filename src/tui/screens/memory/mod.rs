@@ -4,35 +4,29 @@
 //! Statistics arrive with every frame. The map is requested while this screen is open and may be up to a second older.
 //! In a small area, the lowest parts are omitted; in a very small pane, the screen is reduced to a few lines.
 
+mod analysed_map;
 mod draw;
 mod figures;
+mod state;
 mod text;
 mod unavailable;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use self::figures::Figures;
-use super::{Hit, Screen, ScreenDef, moved, no_more_gpus};
-use crate::allocator::fits::{FitConditions, Fits};
-use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
-use crate::allocator::warnings::Note;
-use crate::model::gpu::Gpu;
-use crate::model::pool::{Pool, PoolMap};
+use self::analysed_map::AnalysedMap;
+pub use self::state::MemoryScreen;
+use self::state::Pane;
 use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono};
-use crate::tui::action::Action;
+use crate::model::units::Mono;
+use crate::tui::action::{Action, moved};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
 use crate::tui::marks;
-use crate::tui::pools;
-use crate::tui::rows::{ProcessRow, RowId};
-use crate::tui::theme::Theme;
-use crate::tui::widgets::segment_map::MapPane;
+use crate::tui::rows::ProcessRow;
+use crate::tui::screen::{Effect, Hit, Screen, ScreenDef};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -88,120 +82,6 @@ pub const DEF: ScreenDef = ScreenDef {
         Some(Box::new(MemoryScreen::new(row.id())))
     },
 };
-
-/// The pane with the keyboard focus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pane {
-    Map,
-    Histogram,
-    Metrics,
-}
-
-#[derive(Debug)]
-pub struct MemoryScreen {
-    process: ProcessKey,
-    /// The GPU from which the screen was opened.
-    gpu: Option<GpuUuid>,
-    /// Device index as seen by the process, if chosen with [ and ].
-    ordinal: Option<u32>,
-    pane: Pane,
-    map: MapPane,
-    scroll: usize,
-    /// True if this screen is part of another screen, which handles the keys. The map then has no cursor.
-    is_embedded: bool,
-    /// Newest map of the displayed pool.
-    analysed_map: Option<AnalysedMap>,
-}
-
-impl MemoryScreen {
-    /// Returns the process shown on this screen.
-    pub fn process_key(&self) -> ProcessKey {
-        self.process
-    }
-
-    pub fn new(id: RowId) -> Self {
-        Self {
-            process: id.key,
-            gpu: id.gpu,
-            ordinal: None,
-            pane: Pane::Map,
-            map: MapPane::default(),
-            scroll: 0,
-            is_embedded: false,
-            analysed_map: None,
-        }
-    }
-
-    /// Returns the process with the most memory on a GPU. Processes with a known pool take precedence.
-    pub fn largest<'a>(rows: &'a [ProcessRow], gpu: &GpuUuid) -> Option<&'a ProcessRow> {
-        rows.iter()
-            .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
-            .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
-    }
-
-    /// Creates a screen that is part of another screen. The other screen handles the keys.
-    pub fn embedded(id: RowId) -> Self {
-        Self { is_embedded: true, ..Self::new(id) }
-    }
-
-    /// Returns the pools of the process, ordered by device index.
-    fn devices<'a>(&self, app: &'a App) -> Vec<&'a Pool> {
-        let pools = app.frame.pools.as_ref();
-        let mut list: Vec<&Pool> =
-            pools.into_iter().flat_map(|pools| pools.of(self.process)).collect();
-        list.sort_unstable_by_key(|pool| pool.ordinal);
-        list
-    }
-
-    /// Returns the pool of the chosen device. If no device was chosen, returns the pool on the GPU from which the
-    /// screen was opened. If there is no such pool, returns the first one.
-    fn pool<'a>(&self, app: &'a App) -> Option<&'a Pool> {
-        let devices = self.devices(app);
-        let chosen = |pool: &&&Pool| Some(pool.ordinal) == self.ordinal;
-        let opened = |pool: &&&Pool| {
-            let on = pools::gpu_of(&app.frame, pool).map(|gpu| &gpu.uuid);
-            on.is_some() && on == self.gpu.as_ref()
-        };
-        devices
-            .iter()
-            .find(chosen)
-            .or_else(|| devices.iter().find(opened))
-            .or(devices.first())
-            .copied()
-    }
-
-    fn shown<'a>(&'a self, app: &'a App, pool: &'a Pool, wide: bool) -> Shown<'a> {
-        Shown {
-            screen: self,
-            app,
-            theme: &app.theme,
-            pool,
-            gpu: pools::gpu_of(&app.frame, pool),
-            notes: app.pool_notes(self.process, pool.ordinal),
-            figures: Figures::of(&app.frame, pool, self.analysed_map.as_ref()),
-            wide,
-        }
-    }
-
-    fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let mut rows = app.all_rows.iter().filter(|r| r.id().key == self.process);
-        let first = rows.clone().next();
-        rows.find(|row| row.id().gpu == self.gpu).or(first)
-    }
-
-    fn switch(&mut self, app: &App, step: isize) -> Effect {
-        let devices = self.devices(app);
-        let now = self.pool(app).map(|pool| pool.ordinal);
-        let at = devices.iter().position(|pool| Some(pool.ordinal) == now);
-        let next = at.and_then(|at| devices.get(at.checked_add_signed(step)?));
-        let Some(pool) = next else {
-            return Effect::Message(no_more_gpus(devices.len(), step) + " of the process");
-        };
-        self.ordinal = Some(pool.ordinal);
-        (self.analysed_map, self.map, self.scroll) = (None, MapPane::default(), 0);
-        Effect::Done
-    }
-}
 
 impl Screen for MemoryScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -338,57 +218,4 @@ impl Screen for MemoryScreen {
     fn def(&self) -> &'static ScreenDef {
         &DEF
     }
-}
-
-/// Maximum age of a map used for the accounting. An older map is still drawn.
-const MAX_AGE: Millis = Millis(3_000);
-
-/// A map, and values computed once from it.
-#[derive(Debug)]
-struct AnalysedMap {
-    map: Arc<PoolMap>,
-    fragmentation: Fragmentation,
-    curve: Vec<(Bytes, f64)>,
-    largest_allocated: Option<Bytes>,
-    /// Largest request that fits, cached with the conditions for which it was computed.
-    fits: RefCell<Option<(FitConditions, Fits)>>,
-}
-
-impl AnalysedMap {
-    fn new(map: Arc<PoolMap>) -> Self {
-        Self {
-            fragmentation: Fragmentation::of(&map),
-            curve: unusable_curve(&map),
-            largest_allocated: map.largest_allocated().map(|block| block.size),
-            map,
-            fits: RefCell::new(None),
-        }
-    }
-
-    /// Returns true if the map and the pool statistics were read at about the same time.
-    fn is_fresh(&self, pool: &Pool) -> bool {
-        let (map, stats) = (self.map.at, pool.at);
-        map.since(stats).max(stats.since(map)) <= MAX_AGE
-    }
-
-    fn fits(&self, conditions: FitConditions) -> Fits {
-        let mut cached = self.fits.borrow_mut();
-        match *cached {
-            Some((same, fits)) if same == conditions => fits,
-            _ => cached.insert((conditions, Fits::of_map(&self.map, &conditions))).1,
-        }
-    }
-}
-
-/// Everything needed to draw the screen once.
-struct Shown<'a> {
-    screen: &'a MemoryScreen,
-    app: &'a App,
-    theme: &'a Theme,
-    pool: &'a Pool,
-    gpu: Option<&'a Gpu>,
-    notes: Vec<Note>,
-    figures: Figures,
-    /// True if full labels fit.
-    wide: bool,
 }

@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::AnalysedMap;
-use super::Shown;
+use super::analysed_map::AnalysedMap;
 use super::figures::{Card, Figures, STEP, down, down_with_unit, gib};
+use super::state::Shown;
 use crate::allocator::fragmentation::{Fragmentation, StreamPool};
 use crate::allocator::warnings::Note;
 use crate::allocator::warnings::NoteKind::{OomCaught, RetriesIncreasing};
+use crate::dashboard::pools;
 use crate::model::gpu::Gpu;
 use crate::model::history::SeriesKey;
 use crate::model::pool::Pool;
@@ -17,13 +18,12 @@ use crate::model::stack::StackTrigger;
 use crate::model::units::{Bytes, Millis, Mono, UnixMillis};
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{fit, join_fitting, wrap_words};
 use crate::tui::widgets::segment_map::{pool_text, stream_text};
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 
 /// A line of the memory accounting.
 pub(super) struct AccountingRow {

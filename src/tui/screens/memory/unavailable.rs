@@ -3,15 +3,15 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 
-use super::super::Screen;
-use super::MemoryScreen;
+use super::state::MemoryScreen;
 use super::text::stack_lines;
+use crate::dashboard::pools;
 use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
-use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
+use crate::tui::screen::Screen;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put_line, put_lines, wrap_words};
 use crate::tui::widgets::pool_chart::PoolChart;

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use super::{SnapshotScreen, is_cramped};
+use super::state::{SnapshotScreen, is_cramped};
 use crate::model::pool::BlockState;
 use crate::snapshot::{Device, DeviceAnalysis, StackId};
 use crate::tui::theme::{Role, Theme};

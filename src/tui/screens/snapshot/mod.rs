@@ -6,30 +6,25 @@
 
 pub(super) mod frames;
 mod map;
+mod panes;
 mod stack_list;
+mod state;
 mod summary;
 mod time;
-
-use std::rc::Rc;
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use self::frames::{Frames, blocks_text};
-use self::stack_list::StackList;
-use super::{Screen, ScreenDef, is_small};
-use crate::export::snapshot::UNKNOWN;
-use crate::snapshot::{Device, DeviceAnalysis, Snapshot};
+pub use self::state::{Opened, SnapshotScreen};
+use self::state::{PANES, Pane};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::effect::Effect;
-use crate::tui::text_field::TextField;
-use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, split_bottom, split_top};
-use crate::tui::widgets::cells::{put_all, put_line};
-use crate::tui::widgets::segment_map::MapPane;
+use crate::tui::screen::{Effect, Screen, ScreenDef};
+use crate::tui::theme::Role;
+use crate::tui::widgets::area::margin;
+use crate::tui::widgets::cells::put_line;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "snapshot",
@@ -72,194 +67,6 @@ pub const DEF: ScreenDef = ScreenDef {
     // Provide no sample screen, because the screen needs a snapshot file.
     sample: |_| None,
 };
-
-/// A snapshot and all data computed from it.
-#[derive(Debug)]
-pub struct Opened {
-    /// File name, escaped for display.
-    pub name: String,
-    pub snapshot: Snapshot,
-    /// One analysis per device.
-    pub studies: Vec<DeviceAnalysis>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pane {
-    Summary,
-    Map,
-    Time,
-    Stacks,
-    Growth,
-}
-
-const PANES: [(Pane, &str); 5] = [
-    (Pane::Summary, "summary"),
-    (Pane::Map, "map"),
-    (Pane::Time, "time"),
-    (Pane::Stacks, "stacks"),
-    (Pane::Growth, "growth"),
-];
-
-pub struct SnapshotScreen {
-    opened: Rc<Opened>,
-    /// Index of the displayed device.
-    device_index: usize,
-    pane: Pane,
-    map: MapPane,
-    time: time::Window,
-    /// The position at which `stacks` lists live memory, or `None` for the end of the trace.
-    stacks_at: Option<usize>,
-    stacks: StackList,
-    growth: StackList,
-    /// The stack shown in full on top of the pane it was opened from.
-    frames: Option<Frames>,
-    search: TextField,
-}
-
-impl SnapshotScreen {
-    pub fn new(opened: Opened) -> Self {
-        let mut screen = Self {
-            opened: Rc::new(opened),
-            device_index: 0,
-            pane: Pane::Summary,
-            map: MapPane::default(),
-            time: time::Window::default(),
-            stacks_at: None,
-            stacks: StackList::default(),
-            growth: StackList::default(),
-            frames: None,
-            search: TextField::default(),
-        };
-        screen.step_device(0);
-        screen
-    }
-
-    fn device(&self) -> Option<(&Device, &DeviceAnalysis)> {
-        let device = self.opened.snapshot.devices.get(self.device_index)?;
-        Some((device, self.opened.studies.get(self.device_index)?))
-    }
-
-    fn devices(&self) -> usize {
-        self.opened.snapshot.devices.len()
-    }
-
-    /// Switches to the device `by` places further, starting again with the first one after the last one.
-    fn step_device(&mut self, by: usize) {
-        self.device_index = (self.device_index + by) % self.devices().max(1);
-        self.map = MapPane::default();
-        self.stacks_at = None;
-        self.time = match self.device() {
-            Some((device, study)) => time::Window::of(device, study),
-            None => time::Window::default(),
-        };
-        self.update_lists();
-    }
-
-    /// Recomputes the lists of stacks.
-    fn update_lists(&mut self) {
-        let Some((device, study)) = self.device() else {
-            return;
-        };
-        let end = device.events.len();
-        let (from, to) = self.time.marked().unwrap_or((0, end));
-        let held = study.history.live_at(device, self.stacks_at.unwrap_or(end));
-        let growth = study.history.growth(device, from, to);
-        (self.stacks, self.growth) = (StackList::new(held), StackList::new(growth));
-        self.apply_search();
-    }
-
-    fn apply_search(&mut self) {
-        let query = self.search.text().to_lowercase();
-        let stacks = &self.opened.snapshot.stacks;
-        self.stacks.search(&query, stacks);
-        self.growth.search(&query, stacks);
-    }
-
-    /// Handles Enter in a pane.
-    fn open(&mut self) -> Effect {
-        let stack = match self.pane {
-            Pane::Summary => return Effect::Done,
-            Pane::Map => self.stack_on_map(),
-            Pane::Time => {
-                if self.device().is_some_and(|(device, _)| !device.events.is_empty()) {
-                    self.stacks_at = Some(self.time.position());
-                    self.pane = Pane::Stacks;
-                    self.update_lists();
-                }
-                return Effect::Done;
-            }
-            Pane::Stacks => self.stacks.selected(),
-            Pane::Growth => self.growth.selected(),
-        };
-        match stack {
-            Some(0) | None => Effect::Message(UNKNOWN.into()),
-            Some(stack) => {
-                let is_now = self.pane != Pane::Growth && self.stacks_at.is_none();
-                let device = self.device().filter(|_| is_now);
-                let sizes = device.map(|(device, _)| device.live_sizes(stack)).unwrap_or_default();
-                self.frames = Some(Frames::new(stack, blocks_text(&sizes)));
-                Effect::Done
-            }
-        }
-    }
-
-    /// Draws the line above every pane: the device and the names of the panes.
-    fn tabs(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let count = self.opened.snapshot.devices.len();
-        let ordinal = self.device().map_or(0, |(device, _)| device.ordinal);
-        let device = match count {
-            0 | 1 => format!("device {ordinal}  "),
-            _ => format!("device {ordinal} ({} of {count})  ", self.device_index + 1),
-        };
-        let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
-        let mut pieces = vec![(device.as_str(), theme.style(Role::Text))];
-        let is_narrow = area.width < 60;
-        for (pane, name) in PANES {
-            // Brackets mark the selected pane for terminals without colour.
-            match pane == self.pane {
-                true => pieces.extend([("[", dim), (name, title), ("] ", dim)]),
-                false if is_narrow => {}
-                false => pieces.extend([(" ", dim), (name, dim), ("  ", dim)]),
-            }
-        }
-        put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
-    }
-
-    /// Returns the pane area and the search line, which is empty if there is no search term.
-    fn areas(&self, area: Rect) -> [Rect; 2] {
-        let [_, below] = split_top(area, 1 + u16::from(area.height >= 12));
-        split_bottom(below, u16::from(self.search.is_open()))
-    }
-
-    /// Switches to the pane `by` places further right, starting again on the left after the last one.
-    fn step_pane(&mut self, by: usize) {
-        let at = PANES.iter().position(|(pane, _)| *pane == self.pane).unwrap_or(0);
-        self.pane = PANES[(at + by) % PANES.len()].0;
-    }
-
-    fn move_in(&mut self, action: Action, pane: Rect) -> bool {
-        let page = usize::from(pane.height.saturating_sub(2));
-        match self.pane {
-            Pane::Summary => false,
-            Pane::Map => {
-                let device = self.opened.snapshot.devices.get(self.device_index);
-                device.is_some_and(|device| self.map.act(action, &device.map, page))
-            }
-            Pane::Time => {
-                let Some(device) = self.opened.snapshot.devices.get(self.device_index) else {
-                    return false;
-                };
-                let moved = self.time.act(action, device, pane);
-                if moved == time::Moved::Marks {
-                    self.update_lists();
-                }
-                moved != time::Moved::No
-            }
-            Pane::Stacks => self.stacks.act(action, page),
-            Pane::Growth => self.growth.act(action, page),
-        }
-    }
-}
 
 impl Screen for SnapshotScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -436,8 +243,3 @@ const KEYS: &[Action] = &[
     Action::Quit,
     Action::QuitNow,
 ];
-
-/// Returns true if optional parts do not fit in the pane.
-fn is_cramped(area: Rect) -> bool {
-    is_small(Rect::new(0, 0, area.width, area.height + 4))
-}

@@ -3,13 +3,11 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::SnapshotScreen;
-use crate::export::snapshot::{BEFORE, NO_TRACE, UNKNOWN, seconds, signed};
+use crate::export::snapshot::{seconds, signed};
 use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Device, StackId};
-use crate::tui::action::Action;
-use crate::tui::screens::moved;
+use crate::tui::action::{Action, moved};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{row, split_left, split_top};
 use crate::tui::widgets::cells::{put, put_line, put_right};
@@ -58,7 +56,13 @@ impl StackList {
         bytes.fold(0, i64::saturating_add)
     }
 
-    fn draw(&self, list: &ListContext<'_>, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    pub(super) fn draw(
+        &self,
+        list: &ListContext<'_>,
+        area: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
         let hidden = match self.all.len() - self.matching.len() {
             0 => String::new(),
             hidden => format!(", {hidden} hidden"),
@@ -103,56 +107,12 @@ impl StackList {
 }
 
 /// Text shown around a list of stacks.
-struct ListContext<'d> {
-    title: String,
-    stacks: &'d Stacks,
-    empty: &'d str,
+pub(super) struct ListContext<'d> {
+    pub(super) title: String,
+    pub(super) stacks: &'d Stacks,
+    pub(super) empty: &'d str,
     /// Text shown in place of an unknown stack.
-    unknown: &'d str,
-}
-
-impl SnapshotScreen {
-    pub(super) fn draw_stacks(
-        &self,
-        device: &Device,
-        area: Rect,
-        buffer: &mut Buffer,
-        theme: &Theme,
-    ) {
-        let title = match self.stacks_at {
-            None => "REQUESTED at snapshot time".to_owned(),
-            Some(position) => format!("REQUESTED after {}", when(device, position)),
-        };
-        let list = ListContext {
-            title,
-            stacks: &self.opened.snapshot.stacks,
-            empty: "Nothing was allocated",
-            unknown: UNKNOWN,
-        };
-        self.stacks.draw(&list, area, buffer, theme);
-    }
-
-    pub(super) fn draw_growth(
-        &self,
-        device: &Device,
-        area: Rect,
-        buffer: &mut Buffer,
-        theme: &Theme,
-    ) {
-        let title = match self.time.marked() {
-            None => "GROWTH over the whole trace".to_owned(),
-            Some((from, to)) => {
-                format!("GROWTH from {} to {}", when(device, from), when(device, to))
-            }
-        };
-        let empty = match device.events.is_empty() {
-            true => NO_TRACE,
-            false => "Nothing grew",
-        };
-        let list =
-            ListContext { title, stacks: &self.opened.snapshot.stacks, empty, unknown: BEFORE };
-        self.growth.draw(&list, area, buffer, theme);
-    }
+    pub(super) unknown: &'d str,
 }
 
 /// Formats an event position: `event 1204 (+1.234 s)`.

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use super::SnapshotScreen;
+use super::state::SnapshotScreen;
 use crate::export::snapshot::{NO_TRACE, seconds, settings};
 use crate::model::units::Bytes;
 use crate::snapshot::stacks::Stacks;

@@ -3,17 +3,14 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::stack_list::when;
-use super::{SnapshotScreen, is_cramped};
-use crate::export::snapshot::{NO_TRACE, oom_words};
 use crate::model::history::Span as Values;
 use crate::model::units::Bytes;
 use crate::snapshot::history::Span;
-use crate::snapshot::{Action as Happened, Device, DeviceAnalysis, Event};
+use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::area::{margin, split_bottom, split_right};
-use crate::tui::widgets::cells::{put, put_all, put_glyph, put_line, put_lines, put_right};
+use crate::tui::widgets::area::split_right;
+use crate::tui::widgets::cells::{put, put_all, put_glyph, put_right};
 use crate::tui::widgets::plot::{LABELS, edge_labels, plot};
 use crate::tui::widgets::pool_chart;
 
@@ -66,7 +63,7 @@ impl Window {
     }
 
     /// Returns a column's start position and the position past its end.
-    fn column(&self, x: usize, width: usize) -> (usize, usize) {
+    pub(super) fn column(&self, x: usize, width: usize) -> (usize, usize) {
         let at = |x: usize| {
             let part = self.length() as u128 * x as u128 / width.max(1) as u128;
             self.from + usize::try_from(part).unwrap_or(0)
@@ -241,72 +238,4 @@ fn legend(area: Rect, buffer: &mut Buffer, theme: &Theme) {
         (" OOM", dim),
     ];
     put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
-}
-
-impl SnapshotScreen {
-    pub(super) fn draw_time(
-        &self,
-        device: &Device,
-        study: &DeviceAnalysis,
-        area: Rect,
-        buffer: &mut Buffer,
-        theme: &Theme,
-    ) {
-        if device.events.is_empty() {
-            put_line(buffer, area, NO_TRACE, Role::Dim, theme);
-            return;
-        }
-        let mut below = self.under(device, study);
-        let max_lines = if is_cramped(area) { 1 } else { below.len() };
-        below.truncate(max_lines.min(usize::from(area.height.saturating_sub(3))));
-        let rows = u16::try_from(below.len()).unwrap_or(0);
-        let [chart, lines] = split_bottom(area, rows);
-        let cursor = Some(self.time.position());
-        self.time.chart(device, study, cursor, chart, buffer, theme);
-        put_lines(buffer, margin(lines), &below, theme);
-    }
-
-    /// Describes the memory values after the event under the cursor, and the event with its stack.
-    fn under(&self, device: &Device, study: &DeviceAnalysis) -> Vec<(String, Role)> {
-        let position = self.time.position();
-        let span = study.history.span(device, position, position);
-        let (from, to) = self.time.column(0, 1);
-        let shown = match to - from == device.events.len() {
-            true => String::new(),
-            false => format!("  (shown: {} of {} events)", to - from, device.events.len()),
-        };
-        let mut lines = vec![(
-            format!(
-                "after {}: requested {}, reserved {}{shown}",
-                when(device, position),
-                span.allocated.1,
-                span.reserved
-            ),
-            Role::Text,
-        )];
-        let last = position.checked_sub(1).and_then(|at| device.events.get(at));
-        if let Some(event) = last {
-            lines.push(event_text(event));
-            let words = self.opened.snapshot.stacks.words(event.stack);
-            if !words.is_empty() {
-                lines.push((words, Role::Dim));
-            }
-        }
-        if let Some((from, to)) = self.time.marked() {
-            let words = format!("marks: {} and {}", when(device, from), when(device, to));
-            lines.push((words, Role::Key));
-        }
-        lines
-    }
-}
-
-fn event_text(event: &Event) -> (String, Role) {
-    let name = event.action.name();
-    match event.action {
-        Happened::Oom => (format!("OUT OF MEMORY: {}", oom_words(event)), Role::Bad),
-        Happened::Snapshot | Happened::UserDefined | Happened::Unknown => {
-            (name.to_owned(), Role::Text)
-        }
-        _ => (format!("{name} {} at {:x}", Bytes(event.size), event.addr), Role::Text),
-    }
 }

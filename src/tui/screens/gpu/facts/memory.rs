@@ -1,6 +1,6 @@
 //! Shows GPU memory in parts that add up to the total.
 
-use super::section_facts;
+use super::section::section_facts;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, Period, Section};

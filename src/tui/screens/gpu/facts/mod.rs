@@ -2,15 +2,17 @@
 
 mod memory;
 mod mig;
+mod section;
 
 use self::memory::memory_facts;
 use self::mig::mig_facts;
+use self::section::section_facts;
 use crate::model::frame::Frame;
-use crate::model::gpu::{GPU_FIGURES, Gpu, HealthState, Period, Section};
+use crate::model::gpu::{Gpu, HealthState, Period, Section};
 use crate::model::units::Mono;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::facts::Fact;
-use crate::tui::widgets::timeline::span_text;
+use crate::tui::widgets::time_axis::span_text;
 
 pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     let mut list = memory_facts(gpu, frame, theme);
@@ -26,18 +28,6 @@ pub(super) fn facts_of(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
     list.extend(mig_facts(gpu, theme));
     list.extend(read_facts(gpu, frame.mono));
     list
-}
-
-/// Returns the GPU values in a section.
-fn section_facts(section: Section, gpu: &Gpu, theme: &Theme) -> impl Iterator<Item = Fact> {
-    let figures = GPU_FIGURES.iter().filter(move |figure| figure.section == section);
-    figures.map(|figure| {
-        let (text, role) = match figure.field.read(gpu) {
-            Ok(value) => (value.text().replace('°', theme.glyphs.degree), Role::Text),
-            Err(why) => (format!("{} {why}", theme.glyphs.absent), Role::Dim),
-        };
-        Fact::Value(figure.title, text, role, figure.period.words())
-    })
 }
 
 /// Returns the health and the UUID of a GPU.
@@ -79,6 +69,7 @@ pub(super) fn dimmed(facts: Vec<Fact>) -> Vec<Fact> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::gpu::GPU_FIGURES;
     use crate::tui::theme::Palette;
 
     #[test]

@@ -1,7 +1,7 @@
 //! This host as a source: the agent's threads write into a stream that a screen or a recorder reads.
 
-use super::stream::{Source, stream};
-use crate::collect::agent::{self, Options};
+use super::agent::{self, Options};
+use crate::protocol::stream::{Source, stream};
 
 /// Starts collecting data on this host. The threads exit when the source is dropped.
 pub fn start(options: Options) -> std::io::Result<Source> {

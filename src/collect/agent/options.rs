@@ -1,0 +1,30 @@
+//! Options of the agent.
+
+use std::path::PathBuf;
+
+use crate::collect::process::container::Files;
+use crate::model::{Millis, Permissions};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub interval: Millis,
+    /// Path of the NVML library: the value of [`LIBRARY_VARIABLE`](crate::collect::nvml::library::LIBRARY_VARIABLE), if it is
+    /// set.
+    pub library: Option<std::ffi::OsString>,
+    pub proc_root: PathBuf,
+    pub container_files: Files,
+    /// Value of TMUX, which with TMUX_TMPDIR locates this user's tmux servers.
+    pub tmux: Option<std::ffi::OsString>,
+    pub tmux_folder: Option<std::ffi::OsString>,
+    /// Root of the cgroup file system, normally `/sys/fs/cgroup`.
+    pub cgroup_root: PathBuf,
+    /// Path of the kernel log: `/dev/kmsg`, or the value of
+    /// [`KERNEL_LOG_VARIABLE`](crate::collect::kernel_log::KERNEL_LOG_VARIABLE).
+    pub kernel_log: PathBuf,
+    /// True if programs are followed from the time on at which they load CUDA.
+    pub finds_candidates: bool,
+    /// Actions that requests may perform.
+    pub permissions: Permissions,
+    /// True if requests come from a client on another host.
+    pub is_remote: bool,
+}

@@ -1,0 +1,32 @@
+//! Messages from the collectors to the agent.
+
+use crate::collect::candidates::Candidate;
+use crate::collect::exits::ExitReport;
+use crate::collect::hook::HookUpdate;
+use crate::collect::process::ProcessReadout;
+use crate::collect::torch::allocation_spike::AllocationSpike;
+use crate::model::{Driver, Gpu, GpuUuid, Host, Observation, Pools, ProcessKey};
+use crate::protocol::{Request, Update};
+
+/// A message from a collector thread to the agent.
+#[derive(Debug)]
+pub enum Section {
+    Gpu(Box<Gpu>),
+    Driver(Driver),
+    Kernel(Box<(Host, Option<ProcessReadout>)>),
+    Pools(Pools),
+    /// Failed allocations of a watched process.
+    Ooms(Box<AllocationSpike>),
+    Hook(HookUpdate),
+    /// Update that the agent passes on to the reader.
+    Update(Update),
+    /// Observation that the agent numbers and publishes as an event.
+    Observation(Option<ProcessKey>, Observation),
+    Exit(ExitReport),
+    Candidate(Box<Candidate>),
+    /// An Xid with this number, reported by the driver.
+    Xid(Option<GpuUuid>, u64),
+    Request(Request),
+    /// The agent's reader has disconnected.
+    Closed,
+}
