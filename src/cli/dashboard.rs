@@ -11,11 +11,15 @@ use tokio::runtime::Runtime;
 use super::async_runtime::runtime;
 use super::connect::{AllowedActions, PushArgs, interactive_login, prepare, prepare_all};
 #[cfg(local)]
-use super::settings::{Settings, agent_options, has_terminal};
+use super::demo;
+use super::incident_inbox;
+#[cfg(local)]
+use super::settings::agent_options;
+use super::settings::{Settings, has_terminal};
 use super::subcommands::SUBCOMMANDS;
 use super::targets::HostArgs;
-#[cfg(local)]
-use super::{demo, incident_inbox};
+#[cfg(not(local))]
+use super::unavailable::NO_COLLECTORS;
 #[cfg(local)]
 use crate::collect::agent::Options;
 #[cfg(local)]
@@ -59,7 +63,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
         "cannot show this host: {}. Name a host (`gputop HOST`), or run `gputop demo`",
-        super::unavailable::NO_COLLECTORS
+        NO_COLLECTORS
     )
 }
 
