@@ -4,7 +4,8 @@
 //! numbers of Xids, and counters show kills. The sightings of such reports consist of these values. Their text is only
 //! quoted, and shows the cards' evidence rules which other reports there are.
 
-use std::fmt::Display;
+use std::borrow::Cow;
+use std::fmt::{Display, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,9 +23,9 @@ const OOM_KILL_CARD: &str = "host-oom-killer";
 const MAX_NAME: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct KernelReport {
+pub struct KernelReport<'a> {
     /// One or more lines.
-    text: String,
+    text: Cow<'a, str>,
     /// ID of the report's card, or `None` for a line of the kernel log.
     card: Option<&'static str>,
     found: FieldMap,
@@ -32,9 +33,9 @@ pub struct KernelReport {
     places: Vec<(&'static str, Range<usize>)>,
 }
 
-impl KernelReport {
-    pub fn line(line: &str) -> Self {
-        Self { text: line.to_owned(), ..Self::default() }
+impl<'a> KernelReport<'a> {
+    pub fn line(line: &'a str) -> Self {
+        Self { text: line.into(), ..Self::default() }
     }
 
     /// Returns the driver's report of an Xid without its line in the kernel log.
@@ -42,7 +43,7 @@ impl KernelReport {
         let mut report = Self { card: Some(XID_CARD), ..Self::default() };
         match pci_bus {
             Some(bus) => report.value("NVRM: Xid (PCI:", "pci_bus", bus),
-            None => report.text.push_str("NVRM: Xid (unknown GPU"),
+            None => report.text.to_mut().push_str("NVRM: Xid (unknown GPU"),
         }
         report.value("): ", "xid", number);
         if let Some(pid) = pid {
@@ -57,24 +58,25 @@ impl KernelReport {
         report.value("", "oom_report", "Out of memory: Killed");
         report.value(" process ", "pid", pid.0);
         let name = visible(name.unwrap_or("?").as_bytes(), MAX_NAME);
-        report.text.push_str(&format!(" ({name})"));
+        let _ = write!(report.text.to_mut(), " ({name})");
         report
     }
 
     /// Returns the report of a kill of the process `name` that an increased counter shows.
     pub fn oom_count(name: &str, counter: &str) -> Self {
         let mut report = Self { card: Some(OOM_KILL_CARD), ..Self::default() };
-        report.text = format!("{name} exited on signal 9 (Killed)\n{counter}");
+        report.text = format!("{name} exited on signal 9 (Killed)\n{counter}").into();
         report.found.insert("oom_report".into(), "oom_kill".into());
         report
     }
 
     /// Adds a value and the text before it.
     fn value(&mut self, before: &str, field: &'static str, value: impl Display + Into<Value>) {
-        self.text.push_str(before);
-        let start = self.text.len();
-        self.text.push_str(&value.to_string());
-        self.places.push((field, start..self.text.len()));
+        let text = self.text.to_mut();
+        text.push_str(before);
+        let start = text.len();
+        let _ = write!(text, "{value}");
+        self.places.push((field, start..text.len()));
         self.found.insert(field.to_owned(), value.into());
     }
 
@@ -95,14 +97,14 @@ impl KernelReport {
             found,
             first_line: line,
             last_line: line,
-            quote: Quote { text: self.text.clone(), labels },
+            quote: Quote { text: self.text.clone().into_owned(), labels },
             ..Sighting::default()
         })
     }
 }
 
 /// Returns the findings of the reports, which are in the order in which the kernel made them.
-pub fn findings(catalogue: &Catalogue, reports: &[KernelReport]) -> LogFindings {
+pub fn findings(catalogue: &Catalogue, reports: &[KernelReport<'_>]) -> LogFindings {
     let mut reader = LogReader::of(catalogue, TextSource::KernelLog);
     let (mut text, mut starts, mut sightings) = (String::new(), Vec::new(), Vec::new());
     for report in reports {

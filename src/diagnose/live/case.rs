@@ -507,7 +507,7 @@ impl Case {
     }
 
     /// Returns the kernel's reports of the Xids, and of the processes that the host's OOM killer killed.
-    fn kernel_reports(&self, gpus: &[Gpu]) -> Vec<KernelReport> {
+    fn kernel_reports(&self, gpus: &[Gpu]) -> Vec<KernelReport<'_>> {
         let xids = self.xids.iter().map(|(process, gpu, xid)| {
             if let Some(line) = xid.text.value() {
                 return KernelReport::line(line);
