@@ -239,6 +239,7 @@ fn hello_bytes() -> usize {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn recordings_whose_lengths_lie_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile.gpt.zst");
@@ -304,6 +305,7 @@ fn recordings_whose_lengths_lie_stay_within_the_budget() {
 
 /// A jump to the end reads the notes of an hour.
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn notes_of_an_hour_stay_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile.gpt.zst");
@@ -505,6 +507,7 @@ fn endless_streams_stay_within_a_constant() {
 
 /// A client may request more than it reads.
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn an_agent_whose_output_is_not_read_stays_within_a_constant() {
     let processes = (1..100).map(|pid| ProcessKey::new(pid, 1)).collect();
     let request = RequestLine::Request(Request::Signal { signal: Signal::Int, processes });
@@ -703,6 +706,7 @@ fn incident_records_stay_within_the_budget() {
 }
 
 #[test]
+#[ignore = "takes long: .ci/run --full"]
 fn settings_and_themes_stay_within_the_budget() {
     let texts = [
         ("open lists", format!("a = {}", "[".repeat(1_000_000))),

@@ -876,7 +876,10 @@ fn the_journal_of_a_new_service_is_followed_from_its_start() {
         entries.display()
     );
     let (process, _other) = journal_process();
-    let environ = fs::read_to_string(format!("/proc/{}/environ", process.0.id())).unwrap();
+    let environ = || fs::read_to_string(format!("/proc/{}/environ", process.0.id())).unwrap();
+    // A process that was just started has no environment yet.
+    wait_until("its environment", || environ().contains("JOURNAL_STREAM"));
+    let environ = environ();
     let key = in_proc(dir.path(), &process, &environ, "0::/system.slice/train.service\n");
     let followed = LogFollower::with(|settings| {
         settings.proc_root = dir.path().into();
