@@ -280,9 +280,10 @@ fn device(
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
     let without_blocks = |segment| Segment { blocks: Vec::new(), ..segment };
-    let segments = match blocks {
-        true => segments,
-        false => segments.map(|all| all.into_iter().map(without_blocks).collect()),
+    let segments = if blocks {
+        segments
+    } else {
+        segments.map(|all| all.into_iter().map(without_blocks).collect())
     };
     // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
     let shared = fragmentation.by_stream.iter().filter(|pool| pool.pool != PoolKind::Private);

@@ -270,9 +270,10 @@ fn parse_check(text: &str) -> HostCheck {
     }
     // If gputop is installed but sent no greeting, connecting to it will show the reason.
     let is_silent = is_installed && missing.incompatible_version.is_none();
-    match is_silent || missing.machine.is_empty() {
-        true => HostCheck::Unknown,
-        false => HostCheck::NoAgent(missing),
+    if is_silent || missing.machine.is_empty() {
+        HostCheck::Unknown
+    } else {
+        HostCheck::NoAgent(missing)
     }
 }
 

@@ -162,10 +162,8 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
             .place()
             .map_or_else(String::new, |frame| format!(", raised at {}:{}", frame.file, frame.line));
         let exception = format!("{}: {}", traceback.exception, traceback.message);
-        let exception = match raw {
-            true => exception.into_bytes(),
-            false => redact::text(exception.as_bytes()),
-        };
+        let exception =
+            if raw { exception.into_bytes() } else { redact::text(exception.as_bytes()) };
         let exception = visible(&exception, 500);
         let file = &log.file;
         let _ = writeln!(
@@ -176,13 +174,12 @@ fn no_incident(catalogue: &Catalogue, logs: &[LogFindings], raw: bool) -> String
         let mut files = traceback.frames.iter().map(|frame| frame.file.as_str());
         let innermost = files.next_back().unwrap_or_default();
         if let Some(server) = Workloads::embedded().recognize(innermost, "").server() {
-            let advice = match DEFECTS.contains(&traceback.exception.as_str()) {
-                true => format!(
+            let advice = if DEFECTS.contains(&traceback.exception.as_str()) {
+                format!(
                     "This is a bug in {server}, not in the GPU: update it, or report it with this log."
-                ),
-                false => {
-                    format!("{server} itself raised this, not the GPU. The message says why.")
-                }
+                )
+            } else {
+                format!("{server} itself raised this, not the GPU. The message says why.")
             };
             let _ = writeln!(out, "{advice}");
         }

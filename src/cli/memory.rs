@@ -263,9 +263,10 @@ impl Args {
         let with_paths = self.group.is_some();
         let parts = groups.map(|group| tensors(holders, group, with_paths));
         let parts: Vec<String> = parts.collect();
-        match with_paths {
-            true => parts.join("\n"),
-            false => format!("{}\n\n{}", sentence(holders, growth), parts.join("\n")),
+        if with_paths {
+            parts.join("\n")
+        } else {
+            format!("{}\n\n{}", sentence(holders, growth), parts.join("\n"))
         }
     }
 

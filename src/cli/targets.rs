@@ -195,9 +195,10 @@ fn likely_mistake(
         ));
     }
     if Path::new(word).exists() {
-        let advice = match word.ends_with(".zst") {
-            true => format!("To play a recording: `gputop replay {shown}`"),
-            false => format!("To explain a log: `gputop explain {shown}`"),
+        let advice = if word.ends_with(".zst") {
+            format!("To play a recording: `gputop replay {shown}`")
+        } else {
+            format!("To explain a log: `gputop explain {shown}`")
         };
         let what = if Path::new(word).is_dir() { "directory" } else { "file" };
         return Some(format!("`{shown}` is a {what}, not a host. {advice}"));

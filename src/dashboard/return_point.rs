@@ -27,9 +27,8 @@ impl ReturnPoint {
             self.time = self.time(before).or(Some(before));
             return;
         }
-        let is_reached = |time: Mono| match time == before {
-            true => now > time && !is_jump,
-            false => (before..=now).contains(&time),
+        let is_reached = |time: Mono| {
+            if time == before { now > time && !is_jump } else { (before..=now).contains(&time) }
         };
         self.time = self.time.filter(|time| !is_reached(*time));
     }

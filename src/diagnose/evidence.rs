@@ -95,9 +95,10 @@ const LOG_PREFIX: &str = "log:";
 
 fn in_text(pattern: &str, case: &Case<'_>) -> Finding {
     let pattern = Pattern::new(pattern);
-    match [case.context, case.start].into_iter().any(|text| pattern.groups(text).is_some()) {
-        true => Finding::For("the log contains it".into()),
-        false => Finding::Silent,
+    if [case.context, case.start].into_iter().any(|text| pattern.groups(text).is_some()) {
+        Finding::For("the log contains it".into())
+    } else {
+        Finding::Silent
     }
 }
 

@@ -24,10 +24,8 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // Start at the beginning of the line or of the match, never in between, because redaction recognizes a secret by
     // the flag or quote before it.
     let line_start = flow.line_start(one.start);
-    let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
-        true => one.start,
-        false => line_start,
-    };
+    let start =
+        if one.start.saturating_sub(line_start) > MAX_BEFORE { one.start } else { line_start };
     let is_boilerplate = |at| {
         let line = flow.text.get(flow.line_start(at)..at);
         line.is_some_and(|line| line.starts_with(BOILERPLATE))

@@ -63,10 +63,7 @@ fn source_file(file: &str) -> &str {
     let mut folders = file.rsplit(['/', '\\']);
     let name = folders.next().unwrap_or_default();
     let is_kernel = |folder: &str| folder.starts_with("ipykernel_") || folder == ".ipykernel";
-    match name.starts_with("ipython-input-") || folders.take(2).any(is_kernel) {
-        true => CELL,
-        false => file,
-    }
+    if name.starts_with("ipython-input-") || folders.take(2).any(is_kernel) { CELL } else { file }
 }
 
 /// Exceptions that are harmless, or that only pass on a failure that happened elsewhere.
@@ -181,10 +178,7 @@ const MAX_LINK_DISTANCE: usize = 6;
 pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     let mut after = lines_after(flow, lines, at);
     let is_link = |line: &LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
-    match after.by_ref().take(MAX_LINK_DISTANCE).any(is_link) {
-        true => frames_in(after),
-        false => Vec::new(),
-    }
+    if after.by_ref().take(MAX_LINK_DISTANCE).any(is_link) { frames_in(after) } else { Vec::new() }
 }
 
 /// Returns the frames that follow the message at byte `at`, outermost first: in a notebook, whose header contains the

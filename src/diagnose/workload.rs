@@ -390,9 +390,10 @@ impl<'a> Setting<'a> {
     /// Creates the setting for a log that identifies only `workload`.
     #[cfg(test)]
     pub(super) fn of(workload: &'a Workload) -> Self {
-        let (around, program) = match workload.kind.is_around() {
-            true => (vec![workload], None),
-            false => (Vec::new(), Some(workload)),
+        let (around, program) = if workload.kind.is_around() {
+            (vec![workload], None)
+        } else {
+            (Vec::new(), Some(workload))
         };
         Self { workloads: Workloads::embedded(), program, around, text: String::new(), start: "" }
     }
@@ -510,13 +511,12 @@ impl<'a> Setting<'a> {
         if self.program.is_some_and(|w| w.command.as_ref() == Some(&fix.change)) {
             return None;
         }
-        let fix = match self.around.iter().any(|w| w.cells) {
-            true => notebook_cell::translated(fix),
-            false => fix,
-        };
-        let fix = match self.around.iter().any(|w| w.windows_shell) {
-            true => windows_shell::translated(fix)?,
-            false => fix,
+        let fix =
+            if self.around.iter().any(|w| w.cells) { notebook_cell::translated(fix) } else { fix };
+        let fix = if self.around.iter().any(|w| w.windows_shell) {
+            windows_shell::translated(fix)?
+        } else {
+            fix
         };
         let own = rule.effect.as_ref();
         let own = own.and_then(|effect| self.adapted(&template::fill(effect, found)?));

@@ -118,10 +118,7 @@ impl OomEvidence {
 
 impl From<String> for OomEvidence {
     fn from(text: String) -> Self {
-        match text.contains("Killed process") {
-            true => Self::KernelLine(text),
-            false => Self::Counter(text),
-        }
+        if text.contains("Killed process") { Self::KernelLine(text) } else { Self::Counter(text) }
     }
 }
 

@@ -140,9 +140,12 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let span = (blocks.len() / 4).clamp(1, 64);
     let requests = blocks
         .iter()
-        .map(|&(size, is_live)| match is_live {
-            true => PatternRequest(size, 0),
-            false => PatternRequest(size, 1 + random.below(span) as u32),
+        .map(|&(size, is_live)| {
+            if is_live {
+                PatternRequest(size, 0)
+            } else {
+                PatternRequest(size, 1 + random.below(span) as u32)
+            }
         })
         .collect();
     Pattern { source: source.to_owned(), requests }

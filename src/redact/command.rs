@@ -10,10 +10,8 @@ const SPECIAL: &[u8] = b" \t\n'\"\\$`;&|<>()";
 pub fn command<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let words = super::free_text::arguments(arguments);
     let is_alone = words.iter().filter(|word| !word.is_empty()).count() < 2;
-    let quoted: Vec<Vec<u8>> = match is_alone {
-        true => words,
-        false => words.into_iter().map(quoted).collect(),
-    };
+    let quoted: Vec<Vec<u8>> =
+        if is_alone { words } else { words.into_iter().map(quoted).collect() };
     quoted.join(&b' ')
 }
 

@@ -203,9 +203,10 @@ fn linked_value(
     let is_quoted = inside_quotes(text, value.clone()) != value;
     let is_whole =
         is_quoted || is_line || (quote.is_some() && text.get(value.end) == quote.as_ref());
-    let value = match is_whole {
-        true => inside_quotes(text, value),
-        false => value.start..bare_end(text, value.start, value.end),
+    let value = if is_whole {
+        inside_quotes(text, value)
+    } else {
+        value.start..bare_end(text, value.start, value.end)
     };
     let value = value.start..value.start + text[value].trim_ascii_end().len();
     let bare = text[value.clone()].trim_ascii_start();
@@ -370,9 +371,10 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
         return Some((Link::Sign, skip(text, start, b".: \t")));
     }
     let start = notation::after_note(text, start);
-    let start = match text[start..].starts_with(b"</") {
-        true => tags(text, start).filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start),
-        false => start,
+    let start = if text[start..].starts_with(b"</") {
+        tags(text, start).filter(|end| end_of_sign(text, *end).is_some()).unwrap_or(start)
+    } else {
+        start
     };
     if let Some(end) = end_of_sign(text, start) {
         // `**Password:** …` and `<b>Password:</b> …`

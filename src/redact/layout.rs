@@ -100,9 +100,10 @@ pub fn reported(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> V
     while let Some(open) = memchr::memchr3(b'\'', b'"', b'>', &near[at..]).map(|n| at + n) {
         let is_arrow = near[open] == b'>';
         let start = if is_arrow { skip(near, open + 1, b" ") } else { open + 1 };
-        let length = match is_arrow {
-            true => near[start..].iter().position(|b| !b.is_ascii_graphic()),
-            false => memchr::memchr(near[open], &near[start..]),
+        let length = if is_arrow {
+            near[start..].iter().position(|b| !b.is_ascii_graphic())
+        } else {
+            memchr::memchr(near[open], &near[start..])
         };
         let value = start..start + length.unwrap_or(near.len() - start);
         at = if is_arrow { start } else { value.end + 1 };
@@ -111,19 +112,16 @@ pub fn reported(text: &[u8], name: &Range<usize>, sensitivity: Sensitivity) -> V
         let before = before.strip_suffix(b"=").or(before.strip_suffix(b":")).unwrap_or(before);
         let is_marker = |b: &&u8| b.is_ascii_alphabetic() || b"_->=".contains(b);
         let length = before.iter().rev().take_while(is_marker).count();
-        let is_secret = match is_arrow {
-            true => {
-                near[..open].ends_with(b" -")
-                    && !bytes.starts_with(b"\"")
-                    && value::is_credential(bytes)
-            }
-            false => {
-                is_one_of(&before[before.len() - length..], MARKERS)
-                    && bytes.len() > 2
-                    && !bytes.contains(&b' ')
-                    && !value::is_predicate(bytes)
-                    && (!is_token || value::is_likely_secret(bytes))
-            }
+        let is_secret = if is_arrow {
+            near[..open].ends_with(b" -")
+                && !bytes.starts_with(b"\"")
+                && value::is_credential(bytes)
+        } else {
+            is_one_of(&before[before.len() - length..], MARKERS)
+                && bytes.len() > 2
+                && !bytes.contains(&b' ')
+                && !value::is_predicate(bytes)
+                && (!is_token || value::is_likely_secret(bytes))
         };
         if is_secret {
             found.push(name.end + value.start..name.end + value.end);
@@ -180,12 +178,13 @@ pub fn columns(text: &[u8], name: &Range<usize>) -> Option<(Vec<Range<usize>>, u
             at = row.start;
             break;
         }
-        let below = |n: &usize| match is_aligned {
-            true => {
+        let below = |n: &usize| {
+            if is_aligned {
                 let offset = names[*n].start - header.start;
                 values.iter().find(|cell| cell.start - row.start == offset).cloned()
+            } else {
+                Some(values[*n].clone())
             }
-            false => Some(values[*n].clone()),
         };
         found.extend(secret.iter().filter_map(below).filter(|value| {
             let bytes = &text[value.clone()];

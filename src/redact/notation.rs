@@ -61,10 +61,7 @@ pub fn name_around(text: &[u8], part: Range<usize>, from: usize) -> Range<usize>
     let ends = |at: &usize| !is_name_byte(text[*at]) || wide_sign(&text[*at..]).is_some();
     // Languages without spaces continue after the name: `密码是…`.
     let is_wide = text[part.end - 1] >= 0x80 && text[part.start] >= 0xe2;
-    let end = match is_wide {
-        true => part.end,
-        false => (part.end..limit).find(ends).unwrap_or(limit),
-    };
+    let end = if is_wide { part.end } else { (part.end..limit).find(ends).unwrap_or(limit) };
     // A full stop ends a sentence, and a hyphen belongs to an arrow.
     part.start - before..trim_end(text, part.end..end, b".-").end
 }
@@ -172,10 +169,7 @@ pub fn after_line_break(text: &[u8], name: &Range<usize>, start: usize) -> usize
     let is_deeper = next - start - 1 > indent;
     let line = &text[next..end_of_line(text, next, None)];
     let has_name = has(line, ": ") || line.ends_with(b":");
-    match is_deeper && !has_name {
-        true => next + if line.starts_with(b"- ") { 2 } else { 0 },
-        false => start,
-    }
+    if is_deeper && !has_name { next + if line.starts_with(b"- ") { 2 } else { 0 } } else { start }
 }
 
 /// Returns the position after one or more tags, or `None` if there is no tag.

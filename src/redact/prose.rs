@@ -199,9 +199,10 @@ fn after(text: &[u8], name: &Range<usize>) -> Option<Range<usize>> {
                 || (n > 0 && !is_filler && value::is_credential(bytes))
                 || (n == 0 && is_adjacent_secret(text, name, &word))
         };
-        let groups = match is_after_label || is_after_verb || n == 0 {
-            true => value::groups_length(&text[word.range.start..]),
-            false => 0,
+        let groups = if is_after_label || is_after_verb || n == 0 {
+            value::groups_length(&text[word.range.start..])
+        } else {
+            0
         };
         if (is_secret || groups > 0) && can_be_secret(bytes) {
             return Some(word.range.start..word.range.end.max(word.range.start + groups));

@@ -175,9 +175,10 @@ impl<R: Read> Machine<R> {
             + self.stack.len() * size_of::<Value>()
             + self.memo.len() * size_of::<MemoValue>();
         let Budget { size, max_memory, max_unpacked, .. } = self.budget;
-        match memory > max_memory || self.input.offset() > max_unpacked {
-            true => Err(SnapshotError::TooLarge { size, max_memory }),
-            false => Ok(()),
+        if memory > max_memory || self.input.offset() > max_unpacked {
+            Err(SnapshotError::TooLarge { size, max_memory })
+        } else {
+            Ok(())
         }
     }
 

@@ -542,10 +542,7 @@ impl App {
 
     /// Returns the wall-clock time of [`Self::now`].
     pub fn now_time(&self) -> UnixMillis {
-        match self.is_rewound() {
-            true => self.current.time,
-            false => self.frame.time,
-        }
+        if self.is_rewound() { self.current.time } else { self.frame.time }
     }
 
     /// Applies the filter that the user is typing. While its text is invalid, the previous filter stays active.
@@ -608,11 +605,10 @@ impl App {
             return;
         }
         self.mark_gpu_ooms();
-        let ended: Vec<_> = match self.is_rewound() {
-            true => {
-                self.ended.iter().filter(|ended| ended.mono <= self.frame.mono).cloned().collect()
-            }
-            false => self.ended.clone(),
+        let ended: Vec<_> = if self.is_rewound() {
+            self.ended.iter().filter(|ended| ended.mono <= self.frame.mono).cloned().collect()
+        } else {
+            self.ended.clone()
         };
         self.all_rows = ProcessRow::of_frame(&self.frame, &ended, self.hello.ticks_per_second);
         let mut rows = std::mem::take(&mut self.all_rows);

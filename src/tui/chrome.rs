@@ -412,9 +412,10 @@ pub fn hints(app: &App, screen: &dyn Screen, is_first: bool, area: Rect) -> (Vec
     right -= width.min(right.saturating_sub(area.x));
     // While the display is rewound, list the keys that return to the current time early. List playback keys after the
     // screen's main keys.
-    let skips = match screen.moves_sideways() {
-        true => [Action::ScrollBack, Action::ScrollForward],
-        false => [Action::SkipBack, Action::SkipForward],
+    let skips = if screen.moves_sideways() {
+        [Action::ScrollBack, Action::ScrollForward]
+    } else {
+        [Action::SkipBack, Action::SkipForward]
     };
     let (before_play, play): (usize, Vec<Action>) = match &app.recording {
         None if app.time_window.end().is_some() => {

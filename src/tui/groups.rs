@@ -198,10 +198,9 @@ impl Group {
         let size = |size: Option<Bytes>| size.map(gib);
         let sums = &self.sums;
         let text = match title {
-            "VRAM" => size(sums.vram).map(|text| match sums.is_vram_partial {
-                true => text + "+",
-                false => text,
-            }),
+            "VRAM" => {
+                size(sums.vram).map(|text| if sums.is_vram_partial { text + "+" } else { text })
+            }
             "ALLOC" => size(sums.allocated),
             "RESV" => size(sums.reserved),
             "IDLE" => size(sums.idle),

@@ -127,9 +127,10 @@ impl Help {
             hint += &format!(" {} more ", label(Action::Help));
         }
         let close = format!(" {} close ", label(Action::Back));
-        let hint = match usize::from(line.width) >= search.len() + hint.len() + close.len() {
-            true => hint + &search + &close,
-            false => hint + &close,
+        let hint = if usize::from(line.width) >= search.len() + hint.len() + close.len() {
+            hint + &search + &close
+        } else {
+            hint + &close
         };
         put_right(buffer, line.x, line.right(), line.y, &hint, key);
     }
@@ -231,9 +232,10 @@ fn own_page(app: &App, screen: &dyn Screen, area: Rect) -> Page {
     let (_, inner) = panel_area(WIDTH, area.height, area);
     let mut rows = vec![heading("KEYS")];
     rows.extend(grid(&keys, inner.width));
-    let (title, terms): (_, Vec<_>) = match screen.shows_all_processes() {
-        true => ("COLUMNS", shown_columns(app, area.width).map(column_line).collect()),
-        false => ("TERMS", term_lines(screen)),
+    let (title, terms): (_, Vec<_>) = if screen.shows_all_processes() {
+        ("COLUMNS", shown_columns(app, area.width).map(column_line).collect())
+    } else {
+        ("TERMS", term_lines(screen))
     };
     let names = terms.iter().map(|term| columns(&term.name)).max().unwrap_or(0) + 1;
     let terms = self::rows(terms, u16::try_from(names).unwrap_or(u16::MAX), inner.width);

@@ -151,13 +151,15 @@ impl HolderRow {
             bytes: group.bytes,
             percent: holders.percent(group.bytes),
             count: group.count,
-            dtype: match group.tensors.is_empty() {
-                true => String::new(),
-                false => group.common(|tensor| tensor.dtype.clone()).unwrap_or_else(mixed),
+            dtype: if group.tensors.is_empty() {
+                String::new()
+            } else {
+                group.common(|tensor| tensor.dtype.clone()).unwrap_or_else(mixed)
             },
-            shape: match group.tensors.is_empty() {
-                true => String::new(),
-                false => group.common(HeldTensor::shape_text).unwrap_or_else(mixed),
+            shape: if group.tensors.is_empty() {
+                String::new()
+            } else {
+                group.common(HeldTensor::shape_text).unwrap_or_else(mixed)
             },
             growth: growth.of(group),
         };

@@ -38,9 +38,10 @@ fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterat
     let its = app.incidents.of_boot(&app.hello.boot_id).filter(move |known| is_its(known));
     its.map(|known| Mark {
         at: known.key.first,
-        glyph: match known.incident.is_gpu_oom() {
-            true => app.theme.glyphs.oom,
-            false => app.theme.glyphs.incident,
+        glyph: if known.incident.is_gpu_oom() {
+            app.theme.glyphs.oom
+        } else {
+            app.theme.glyphs.incident
         },
         role: Role::of_severity(known.incident.severity),
     })

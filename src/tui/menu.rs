@@ -301,9 +301,10 @@ impl Menu {
         let (title, rows, verb) = self.contents(app, area.width);
         let inner = panel(&title, self.width(), height(&rows), area, theme, buffer);
         let visible = usize::from(inner.height);
-        let offset = match self.is_question() {
-            true => self.cursor.min(rows.len().saturating_sub(visible)),
-            false => scrolled(self.cursor, rows.len(), visible),
+        let offset = if self.is_question() {
+            self.cursor.min(rows.len().saturating_sub(visible))
+        } else {
+            scrolled(self.cursor, rows.len(), visible)
         };
         let shown = rows.iter().enumerate().skip(offset);
         for (y, (at, row)) in (inner.y..inner.bottom()).zip(shown) {
@@ -321,10 +322,7 @@ impl Menu {
             0 => String::new(),
             below => format!(" {below} more below "),
         };
-        let key = match self.is_question() {
-            true => "y".to_owned(),
-            false => app.keymap.label(Action::Open),
-        };
+        let key = if self.is_question() { "y".to_owned() } else { app.keymap.label(Action::Open) };
         let other = match self.subject {
             Subject::Sort => "  a-z select".to_owned(),
             Subject::Theme(_) => format!("  {} save as default", app.keymap.label(Action::Write)),

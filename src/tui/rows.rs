@@ -350,9 +350,10 @@ impl ProcessRow {
     /// Formats the change in VRAM over the last minute, in GiB: `+73.5`, `0.0`.
     pub fn growth_text(&self) -> Option<String> {
         let growth = self.growth()?;
-        Some(match growth.abs() < MIN_SHOWN_GROWTH {
-            true => "0.0".to_owned(),
-            false => format!("{:+.1}", growth / Bytes::gib(1).0 as f64),
+        Some(if growth.abs() < MIN_SHOWN_GROWTH {
+            "0.0".to_owned()
+        } else {
+            format!("{:+.1}", growth / Bytes::gib(1).0 as f64)
         })
     }
 
@@ -402,10 +403,7 @@ impl ProcessRow {
         let fits = self.estimated_fits()?;
         let text = gib_down(fits.largest()?);
         let whole = text.split('.').next().filter(|_| text.len() > 4);
-        Some(match fits.is_complete() {
-            true => text,
-            false => format!("{}+", whole.unwrap_or(&text)),
-        })
+        Some(if fits.is_complete() { text } else { format!("{}+", whole.unwrap_or(&text)) })
     }
 
     pub fn ended(&self) -> Option<&ExitedProcess> {

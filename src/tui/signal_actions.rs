@@ -120,10 +120,8 @@ extern "C" fn restore(
         // Let a fault recur when this handler returns, which invokes the previous handler. Other signals do not recur
         // and must be raised again.
         let is_fault = FAULTS.contains(&signal) && !info.is_null() && (*info).si_code > 0;
-        let next = match is_fault && !before.is_null() {
-            true => before.cast_const(),
-            false => &raw const default,
-        };
+        let next =
+            if is_fault && !before.is_null() { before.cast_const() } else { &raw const default };
         libc::sigaction(signal, next, ptr::null_mut());
         if !is_fault {
             libc::raise(signal);

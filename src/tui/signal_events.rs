@@ -23,9 +23,10 @@ impl SignalEvents {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,
-            stop: match signal_actions::ignores_stops() {
-                true => None,
-                false => Some(signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?),
+            stop: if signal_actions::ignores_stops() {
+                None
+            } else {
+                Some(signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?)
             },
             resize: signal(SignalKind::window_change())?,
         })

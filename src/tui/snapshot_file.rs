@@ -24,10 +24,7 @@ pub fn stem(host: &str, date: &str) -> String {
     let host = host.split('.').next().unwrap_or_default();
     let host: String = host.chars().take(40).map(plain).collect();
     let date: String = date.chars().take(20).map(plain).collect();
-    match host.is_empty() {
-        true => format!("gputop-{date}"),
-        false => format!("gputop-{host}-{date}"),
-    }
+    if host.is_empty() { format!("gputop-{date}") } else { format!("gputop-{host}-{date}") }
 }
 
 /// Writes the file and returns a message for the user: the file name, or the error.

@@ -161,10 +161,7 @@ impl Theme {
     /// Returns the glyph for a part of a chart: a solid block if colours distinguish the parts, or `shape` if they do
     /// not.
     pub fn chart_glyph(&self, shape: &'static str) -> &'static str {
-        match self.has_solid_charts() {
-            true => self.glyphs.levels[8],
-            false => shape,
-        }
+        if self.has_solid_charts() { self.glyphs.levels[8] } else { shape }
     }
 
     /// Returns the style of the part of a chart between its means and its peaks: the chart's own colour, as much lighter
@@ -177,10 +174,7 @@ impl Theme {
         };
         let brightness = |colour: [f32; 3]| colour.iter().sum::<f32>().max(1.0);
         let factor = brightness(to) / brightness(from);
-        let [r, g, b] = own.map(|part| match factor <= 1.0 {
-            true => part * factor,
-            false => 255.0 - (255.0 - part) / factor,
-        } as u8);
+        let [r, g, b] = own.map(|part| if factor <= 1.0 { part * factor } else { 255.0 - (255.0 - part) / factor } as u8);
         range.fg(Color::Rgb(r, g, b))
     }
 

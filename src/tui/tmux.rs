@@ -32,9 +32,10 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
     }
     let message = read(child.stderr.take());
     let message = visible(message.trim().as_bytes(), 100);
-    Err(match message.is_empty() {
-        true => format!("`{command}`: {status}"),
-        false => format!("`{command}`: {message}"),
+    Err(if message.is_empty() {
+        format!("`{command}`: {status}")
+    } else {
+        format!("`{command}`: {message}")
     })
 }
 

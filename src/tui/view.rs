@@ -596,9 +596,10 @@ impl View {
 
     /// Returns the combined height of the header and the notice.
     fn rows_above(&self, app: &App, area: Rect) -> u16 {
-        let notice = match is_small(area) {
-            true => 0,
-            false => chrome::notice_lines(app, self.top().def().id, area.width).len(),
+        let notice = if is_small(area) {
+            0
+        } else {
+            chrome::notice_lines(app, self.top().def().id, area.width).len()
         };
         self.header_rows(area) + u16::try_from(notice).unwrap_or(0)
     }
@@ -614,20 +615,15 @@ impl View {
         if area.height < 3 || is_empty {
             return None;
         }
-        let y = match is_small(area) {
-            true => area.bottom() - 1,
-            false => area.y + self.rows_above(app, area),
-        };
+        let y =
+            if is_small(area) { area.bottom() - 1 } else { area.y + self.rows_above(app, area) };
         Some(row(area, y))
     }
 
     /// Returns the body area: `area` without the header lines and the footer.
     fn body(&self, app: &App, area: Rect) -> Rect {
         let news = u16::from(self.news_line(app, area).is_some());
-        let (above, below) = match is_small(area) {
-            true => (0, news),
-            false => (news, 1),
-        };
+        let (above, below) = if is_small(area) { (0, news) } else { (news, 1) };
         let [_, rest] = split_top(area, above + self.rows_above(app, area));
         let [body, _] = split_bottom(rest, below);
         body

@@ -185,10 +185,11 @@ fn memory_is_bounded_at_any_rate_and_duration() {
 fn merging_samples_loses_no_extreme_and_no_increase() {
     for seconds in [30_u64, 63, 64, 65, 127, 128, 200, 319, 321, 599] {
         let spike = seconds / 3;
-        let mut samples = series(seconds, |second| match second == spike {
-            true => (2.0, 22.0, 23.0),
-            false => training(second),
-        });
+        let mut samples =
+            series(
+                seconds,
+                |second| if second == spike { (2.0, 22.0, 23.0) } else { training(second) },
+            );
         samples[(seconds / 2) as usize..].iter_mut().for_each(|sample| sample.retries = 3);
         let merged = watched(samples.iter().copied()).samples();
         let extremes = |samples: &[Sample]| {

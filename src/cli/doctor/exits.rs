@@ -30,9 +30,10 @@ pub fn check_exits() -> Check {
             (false, format!("detected within 2 s, but without an exit code: {why}"))
         }
     };
-    let fix = match works {
-        true => "",
-        false => "gputop run COMMAND    (reports the exit code on any Linux kernel)",
+    let fix = if works {
+        ""
+    } else {
+        "gputop run COMMAND    (reports the exit code on any Linux kernel)"
     };
     Check::new("process exits", works, found, fix)
 }

@@ -9,9 +9,10 @@ use crate::collect::probe::{ProbeReadiness, readiness};
 use crate::model::{Bytes, Frame};
 
 pub fn check_probe(has_driver: bool) -> Check {
-    let frame = match has_driver {
-        true => frame(None).map_err(|why| why.to_string()),
-        false => Err("requires the NVIDIA driver".to_owned()),
+    let frame = if has_driver {
+        frame(None).map_err(|why| why.to_string())
+    } else {
+        Err("requires the NVIDIA driver".to_owned())
     };
     let (works, found) = match frame {
         Ok(frame) => summary(&readiness_by_gpu(&frame)),

@@ -58,14 +58,16 @@ const MIN_OPEN_FILES: u64 = 1_024;
 
 pub fn check_open_files() -> Check {
     let Limit { original, now } = limit();
-    let raised = match original < now {
-        true => format!(", raised from {original} (child processes keep {original})"),
-        false => String::new(),
+    let raised = if original < now {
+        format!(", raised from {original} (child processes keep {original})")
+    } else {
+        String::new()
     };
     let works = now >= MIN_OPEN_FILES;
-    let effect = match works {
-        true => "",
-        false => ". At the limit, exits are detected up to 2 s late and some logs are not followed",
+    let effect = if works {
+        ""
+    } else {
+        ". At the limit, exits are detected up to 2 s late and some logs are not followed"
     };
     let fix = if works { "" } else { "ulimit -Hn 65536    (as root, before starting gputop)" };
     Check::new("open files", works, format!("limit {now}{raised}{effect}"), fix)

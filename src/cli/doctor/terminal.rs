@@ -66,14 +66,15 @@ fn check_colours(environment: &TerminalEnvironment) -> Check {
 }
 
 fn check_characters(is_utf8: bool) -> Check {
-    match is_utf8 {
-        true => Check::new("characters", true, "UTF-8", ""),
-        false => Check::new(
+    if is_utf8 {
+        Check::new("characters", true, "UTF-8", "")
+    } else {
+        Check::new(
             "characters",
             false,
             "ASCII, because the locale is not UTF-8",
             "export LC_ALL=C.UTF-8",
-        ),
+        )
     }
 }
 

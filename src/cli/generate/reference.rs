@@ -59,9 +59,10 @@ fn arg_usage(arg: &Arg) -> String {
         return arg.to_string();
     }
     let value = arg.get_value_names().filter(|_| arg.get_action().takes_values()).map(|names| {
-        match arg.is_require_equals_set() {
-            true => format!("[={}]", names.join(" ")),
-            false => format!(" {}", names.join(" ")),
+        if arg.is_require_equals_set() {
+            format!("[={}]", names.join(" "))
+        } else {
+            format!(" {}", names.join(" "))
         }
     });
     flags.join(", ") + &value.unwrap_or_default()

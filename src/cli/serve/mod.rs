@@ -108,10 +108,8 @@ async fn serve(targets: Vec<Target>, args: &Args, settings: &Settings) -> Result
     let mut followers = JoinSet::new();
     let mut hosts = Vec::new();
     for (name, source) in sources(targets, interval, &args.push)? {
-        let watcher = match args.once {
-            true => Watcher::none(),
-            false => Watcher::start(settings.incident_sink())?,
-        };
+        let watcher =
+            if args.once { Watcher::none() } else { Watcher::start(settings.incident_sink())? };
         let (status, latest) = watch::channel(HostStatus::default());
         followers.spawn(page::follow(source, watcher, status, stopped.clone()));
         hosts.push((name, latest));

@@ -190,9 +190,10 @@ fn unclaimed(gpu: &Gpu, context: &GpuContext<'_>) -> Option<Unattributed> {
     let found = zombie_holder(gpu, context, leftovers, bytes);
     let found = found.or_else(|| running_holder(gpu, leftovers, bytes));
     Some(found.unwrap_or_else(|| {
-        let hint = match nix::unistd::geteuid().is_root() {
-            true => "gputop found no other holder",
-            false => "run gputop as root to see more of other users' processes",
+        let hint = if nix::unistd::geteuid().is_root() {
+            "gputop found no other holder"
+        } else {
+            "run gputop as root to see more of other users' processes"
         };
         let sentence = format!("{bytes} is not used by any process that the driver lists; {hint}.");
         part(bytes, UnattributedCause::Unknown, Vec::new(), sentence)

@@ -105,9 +105,10 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundL
     process.check(key)?;
     let location = LogLocation::Path {
         path: path.clone(),
-        owners: match settings.is_remote {
-            true => vec![owner.user],
-            false => vec![settings.user, owner.user, 0],
+        owners: if settings.is_remote {
+            vec![owner.user]
+        } else {
+            vec![settings.user, owner.user, 0]
         },
         reader: settings.is_remote.then_some(owner),
     };

@@ -133,9 +133,8 @@ impl Memory for Dump {
     /// Returns the recorded mappings. Of a heap, returns only the parts that were read, so that a replayed scan reads
     /// only these parts.
     fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
-        let parts = |map: &Mapping| match map.is_heap {
-            true => recorded_parts(map, &self.ranges),
-            false => vec![map.clone()],
+        let parts = |map: &Mapping| {
+            if map.is_heap { recorded_parts(map, &self.ranges) } else { vec![map.clone()] }
         };
         Ok(self.maps.iter().flat_map(parts).collect())
     }
@@ -163,9 +162,8 @@ impl<M: Memory> Recorder<M> {
             before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
         };
         let is_used = |file: &str| dump.maps.iter().any(|map| map.file == file && is_read(map));
-        let is_kept = |map: &&Mapping| match map.is_heap {
-            true => is_read(map),
-            false => !map.file.is_empty() && is_used(&map.file),
+        let is_kept = |map: &&Mapping| {
+            if map.is_heap { is_read(map) } else { !map.file.is_empty() && is_used(&map.file) }
         };
         let used = dump.maps.iter().filter(is_kept);
         // Remove directories from file names, because the directories of the user's programs are private.

@@ -102,9 +102,10 @@ impl ReportLimiter {
     pub fn allows(&mut self, spike: &AllocationSpike, now: Mono) -> bool {
         // Limit reports of failures separately, so that a reported maximum does not delay them: memory is at its
         // maximum immediately before an allocation fails, and the program may exit soon.
-        let (last, interval) = match spike.is_oom() {
-            true => (self.oom, OOM_REPORT_INTERVAL),
-            false => (self.any, REPORT_INTERVAL),
+        let (last, interval) = if spike.is_oom() {
+            (self.oom, OOM_REPORT_INTERVAL)
+        } else {
+            (self.any, REPORT_INTERVAL)
         };
         if last.is_some_and(|last| now.since(last) < interval) {
             return false;

@@ -257,9 +257,10 @@ impl<M: Memory> Attached<M> {
             before.clone_from(&self.buffer);
             // Pause after some attempts, because the thread that holds the lock may be descheduled, so immediate attempts
             // would also fail.
-            match attempt < QUICK_TRIES {
-                true => std::hint::spin_loop(),
-                false => std::thread::sleep(STATS_RETRY_INTERVAL),
+            if attempt < QUICK_TRIES {
+                std::hint::spin_loop()
+            } else {
+                std::thread::sleep(STATS_RETRY_INTERVAL)
             }
         }
         Ok(stats.into_iter().flatten().collect())

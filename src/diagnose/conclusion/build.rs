@@ -169,9 +169,10 @@ fn engine_error(traceback: &Traceback) -> String {
         return format!("{name}: {message}");
     };
     let place = format!("{}:{}", base_name(&frame.file), frame.line);
-    match message.is_empty() {
-        true => format!("{name} at {place}, in {}", frame.function),
-        false => format!("{name}: {message} ({place})"),
+    if message.is_empty() {
+        format!("{name} at {place}, in {}", frame.function)
+    } else {
+        format!("{name}: {message} ({place})")
     }
 }
 

@@ -201,9 +201,10 @@ impl LogTime {
     /// Returns true if both times may belong to the last failures of one job.
     fn is_near(self, other: Self) -> bool {
         // Times in different formats may be in different time zones.
-        let minutes = match self.has_year == other.has_year {
-            true => MAX_MINUTES_APART,
-            false => MAX_MINUTES_APART + MAX_ZONES_APART,
+        let minutes = if self.has_year == other.has_year {
+            MAX_MINUTES_APART
+        } else {
+            MAX_MINUTES_APART + MAX_ZONES_APART
         };
         let seconds = |time: Self| {
             let year =

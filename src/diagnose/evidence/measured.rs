@@ -65,9 +65,10 @@ fn spike(case: &Case<'_>) -> Finding {
         }
         None => format!("the last peak was {peak:.2} times the highest earlier peak"),
     };
-    match attempted.unwrap_or(peak) > MIN_SPIKE {
-        true => Finding::For(clause),
-        false => Finding::Against(clause),
+    if attempted.unwrap_or(peak) > MIN_SPIKE {
+        Finding::For(clause)
+    } else {
+        Finding::Against(clause)
     }
 }
 
@@ -185,9 +186,10 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
         let rounding = rounding(largest, request);
         let clause = format!("the largest free block was {largest}, {how}{rounding}");
         // If the request is larger than the entire cache, even an unfragmented cache could not have served it.
-        match Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
-            true => Finding::Hint(clause),
-            false => Finding::For(clause),
+        if Oom::of(case).cached.is_some_and(|cached| cached < request.0) {
+            Finding::Hint(clause)
+        } else {
+            Finding::For(clause)
         }
     } else if case.measured.free_block_lag.is_some() {
         // This is not evidence, because the exception may have freed the block.
@@ -199,9 +201,10 @@ fn free_block_too_small(case: &Case<'_>) -> Finding {
 
 /// Returns an explanation if a free block is printed with the same size as the request that it could not serve.
 fn rounding(largest: Bytes, request: Bytes) -> &'static str {
-    match largest.to_string() == request.to_string() {
-        true => "; PyTorch rounds the size in its message, so the request can be slightly larger",
-        false => "",
+    if largest.to_string() == request.to_string() {
+        "; PyTorch rounds the size in its message, so the request can be slightly larger"
+    } else {
+        ""
     }
 }
 
@@ -222,9 +225,10 @@ fn pinned_segments(case: &Case<'_>) -> Finding {
         pinned.live, pinned.held
     );
     let request = requested(case).or(case.measured.request_over);
-    match request.is_some_and(|request| pinned.held >= request) {
-        true => Finding::For(clause),
-        false => Finding::Hint(clause),
+    if request.is_some_and(|request| pinned.held >= request) {
+        Finding::For(clause)
+    } else {
+        Finding::Hint(clause)
     }
 }
 
@@ -233,11 +237,12 @@ fn free_block_on_other_stream(case: &Case<'_>) -> Finding {
         && let Some(largest) = blocks.other_streams
         && case.measured.largest_free_block_other_streams.is_none()
     {
-        return match largest >= request && blocks.largest < request {
-            true => Finding::For(format!(
+        return if largest >= request && blocks.largest < request {
+            Finding::For(format!(
                 "a free block of {largest} belonged to a different stream than most tensors"
-            )),
-            false => Finding::Against(no_larger_block(largest)),
+            ))
+        } else {
+            Finding::Against(no_larger_block(largest))
         };
     }
     let largest = case.measured.largest_free_block_other_streams;

@@ -237,13 +237,10 @@ fn unknown_request_fits(oom: &Oom) -> Finding {
     else {
         return Finding::Silent;
     };
-    match cached >= over && cached.saturating_mul(4) >= reserved {
-        true => Finding::For(format!(
-            "{} cached in fragments, more than {} requested",
-            b(cached),
-            b(over)
-        )),
-        false => Finding::Silent,
+    if cached >= over && cached.saturating_mul(4) >= reserved {
+        Finding::For(format!("{} cached in fragments, more than {} requested", b(cached), b(over)))
+    } else {
+        Finding::Silent
     }
 }
 
@@ -473,9 +470,10 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
     }
     let clause = format!("live tensors hold {} of {}", b(allocated), b(total));
     // The message alone does not show whether these are activations, weights or a leak.
-    match case.frames.is_empty() && case.context.trim().lines().count() <= 1 {
-        true => Finding::Hint(clause),
-        false => Finding::For(clause),
+    if case.frames.is_empty() && case.context.trim().lines().count() <= 1 {
+        Finding::Hint(clause)
+    } else {
+        Finding::For(clause)
     }
 }
 

@@ -45,9 +45,10 @@ fn batch_is_one(case: &Case<'_>) -> Finding {
             r#"(?: per device)?[^\d\n=:,]{0,30}['"]?[=: ]{1,3}1(?:[\s,'")\]}]|$)"#
         ))
     });
-    match ONE.is_in(case.context) {
-        true => Finding::For("the batch size is 1".into()),
-        false => Finding::Silent,
+    if ONE.is_in(case.context) {
+        Finding::For("the batch size is 1".into())
+    } else {
+        Finding::Silent
     }
 }
 
@@ -93,9 +94,10 @@ fn driver_parts(case: &Case<'_>) -> Finding {
     let (Some(module), Some(library)) = (field("module_version"), field("libcuda_version")) else {
         return Finding::Silent;
     };
-    match module.split('.').next() == library.split('.').next() {
-        true => Finding::Silent,
-        false => Finding::For(format!("the kernel module is {module}, libcuda is {library}")),
+    if module.split('.').next() == library.split('.').next() {
+        Finding::Silent
+    } else {
+        Finding::For(format!("the kernel module is {module}, libcuda is {library}"))
     }
 }
 

@@ -215,9 +215,10 @@ impl Observer {
         let Some(index) = self.case_of_oom(failed.map.process, failed.map.at) else {
             return Vec::new();
         };
-        match self.cases[index].take_map(failed) {
-            true => self.conclude(index).into_iter().collect(),
-            false => Vec::new(),
+        if self.cases[index].take_map(failed) {
+            self.conclude(index).into_iter().collect()
+        } else {
+            Vec::new()
         }
     }
 

@@ -208,10 +208,7 @@ impl RecentHistory {
                 .filter(|(_, max_allocated)| max_allocated.0 > 0 && before.has_fallen)
                 .map(|(peak, max_allocated)| peak.0 as f64 / max_allocated.0 as f64),
             highest_peak: before.max_allocated.filter(|_| before.has_fallen),
-            has_fallen: match before.has_fallen {
-                true => Some(true),
-                false => from_start.then_some(false),
-            },
+            has_fallen: if before.has_fallen { Some(true) } else { from_start.then_some(false) },
             retries: Some(before.retries),
             ..Measured::default()
         }

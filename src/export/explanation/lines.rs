@@ -141,9 +141,10 @@ pub fn wrap_lines(
                 };
                 for part in parts {
                     let part = StyledLine(vec![(Tone::Change, part)]);
-                    match is_command || wrapped == Wrapped::All {
-                        true => out.extend(wrap_line(part, width, is_command)),
-                        false => out.push(part),
+                    if is_command || wrapped == Wrapped::All {
+                        out.extend(wrap_line(part, width, is_command))
+                    } else {
+                        out.push(part)
                     }
                 }
             }

@@ -194,12 +194,13 @@ fn histogram(map: &SceneMap) -> Vec<String> {
 /// Returns a heading, and a line for each class of holder with its memory, largest first. Lists the largest groups by
 /// name, unless the text may be shared with other users.
 fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String, Vec<String>) {
-    let when = match holders.at < failed {
-        true => match failed.since(holders.at) {
+    let when = if holders.at < failed {
+        match failed.since(holders.at) {
             Millis(span @ 120_000..) => format!("read {} min before the failure", span / 60_000),
             span => format!("read {} before the failure", seconds(span)),
-        },
-        false => format!("read {} after the failure", seconds(holders.at.since(failed))),
+        }
+    } else {
+        format!("read {} after the failure", seconds(holders.at.since(failed)))
     };
     let doubt = match holders.quality {
         Quality::Exact => "",
@@ -239,10 +240,8 @@ fn held_lines(holders: &HolderSummary, failed: Mono, others: Others) -> (String,
 }
 
 fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> {
-    let owner = match is_one_of_several {
-        true => format!(" of PID {}", stack.process.pid),
-        false => String::new(),
-    };
+    let owner =
+        if is_one_of_several { format!(" of PID {}", stack.process.pid) } else { String::new() };
     let head = format!("{:<INDENT$}{}{owner}", "STACK", lag(stack.lag));
     let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
     let mut lines = vec![head];

@@ -116,10 +116,7 @@ fn others(rest: &[Incident], all: &[Incident], max: usize) -> Vec<StyledLine> {
         1 => "1 incident".to_owned(),
         n => format!("{n} incidents"),
     };
-    let listed = match max < rest.len() {
-        true => format!(", {max} listed"),
-        false => String::new(),
-    };
+    let listed = if max < rest.len() { format!(", {max} listed") } else { String::new() };
     let heading = format!("{word}  {number}{listed} (use --all to explain them)");
     let mut lines = vec![StyledLine::default(), StyledLine::plain(heading)];
     lines.extend(rest.iter().take(max).map(one_line));
@@ -170,9 +167,10 @@ fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLin
         label(&mut out, "", why, 0, width);
     }
     if let Some(at) = &incident.at {
-        match INDENT + at.width() <= width {
-            true => out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE"))),
-            false => label(&mut out, "WHERE", at, INDENT, width),
+        if INDENT + at.width() <= width {
+            out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")))
+        } else {
+            label(&mut out, "WHERE", at, INDENT, width)
         }
     }
     out.push(StyledLine::default());

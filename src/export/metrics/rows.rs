@@ -119,10 +119,8 @@ pub(super) fn write_rows<'a, const N: usize>(
 ) -> fmt::Result {
     for (at, figure) in figures.iter().enumerate() {
         let values = rows.clone().filter_map(|row| {
-            let pid = match row.is_other {
-                true => Cow::Borrowed(OTHER),
-                false => Cow::Owned(row.pid.to_string()),
-            };
+            let pid =
+                if row.is_other { Cow::Borrowed(OTHER) } else { Cow::Owned(row.pid.to_string()) };
             Some((with(&row.place, [("pid", pid)]), row.values[at]?))
         });
         out.write(figure.name, figure.kind, figure.help, values)?;

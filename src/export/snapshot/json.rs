@@ -118,9 +118,10 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
         blocks: segment.blocks.len(),
     });
     let fits = Fits::of_map(&device.map, &FitConditions::with_free(None)).cache;
-    let trace = match device.events.is_empty() {
-        true => Reading::missing(Reason::NotRead, NO_TRACE),
-        false => Reading::Value(trace(snapshot, studied)),
+    let trace = if device.events.is_empty() {
+        Reading::missing(Reason::NotRead, NO_TRACE)
+    } else {
+        Reading::Value(trace(snapshot, studied))
     };
     Device {
         ordinal: device.ordinal,

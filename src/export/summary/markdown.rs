@@ -14,10 +14,10 @@ pub fn markdown(report: &Report) -> String {
         }
         if !section.rows.is_empty() {
             let names = section.columns.iter().map(|column| column.name.to_owned());
-            let rules = section.columns.iter().map(|column| match column.is_text {
-                true => "---".to_owned(),
-                false => "---:".to_owned(),
-            });
+            let rules = section
+                .columns
+                .iter()
+                .map(|column| if column.is_text { "---".to_owned() } else { "---:".to_owned() });
             out.push('\n');
             write_row(&mut out, names);
             write_row(&mut out, rules);

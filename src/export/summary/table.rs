@@ -52,9 +52,10 @@ pub fn sections(run: &RunSummary) -> Vec<Section> {
     }
     sections.push(Section {
         title: "Incidents".into(),
-        notes: match run.incidents.is_empty() {
-            true => vec!["No incidents were found.".into()],
-            false => run.incidents.iter().flat_map(incident).collect(),
+        notes: if run.incidents.is_empty() {
+            vec!["No incidents were found.".into()]
+        } else {
+            run.incidents.iter().flat_map(incident).collect()
         },
         ..Section::default()
     });

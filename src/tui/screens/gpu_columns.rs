@@ -127,9 +127,10 @@ pub fn share(memory: &Memory, theme: &Theme) -> Cell {
         return Cell::absent(theme);
     };
     let percent = used.0 as f64 * 100.0 / total.0.max(1) as f64;
-    match is_nearly_full(memory) {
-        true => Cell::new(format!("!{percent:.0}"), Role::Bad),
-        false => Cell::text(format!("{percent:.0}")),
+    if is_nearly_full(memory) {
+        Cell::new(format!("!{percent:.0}"), Role::Bad)
+    } else {
+        Cell::text(format!("{percent:.0}"))
     }
 }
 

@@ -67,10 +67,7 @@ impl<R: HolderList> Screen for HolderScreen<R> {
 
     fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
         let table = R::table_area(self, app, body);
-        match table.contains(at) {
-            true => self.list.click(app, at, table),
-            false => Hit::Nothing,
-        }
+        if table.contains(at) { self.list.click(app, at, table) } else { Hit::Nothing }
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {

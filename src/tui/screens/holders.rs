@@ -143,9 +143,10 @@ fn change(row: &HolderRow, _: &Theme) -> Cell {
 /// Formats a change in MiB: `+120.0`, or `+17057` if it is large. Returns an empty string for 0.
 fn signed_mib(bytes: i64) -> String {
     let size = Bytes(bytes.unsigned_abs());
-    let text = match size >= Bytes::mib(1_000) {
-        true => format!("{:.0}", size.0 as f64 / Bytes::mib(1).0 as f64),
-        false => mib(size),
+    let text = if size >= Bytes::mib(1_000) {
+        format!("{:.0}", size.0 as f64 / Bytes::mib(1).0 as f64)
+    } else {
+        mib(size)
     };
     match bytes.signum() {
         0 => String::new(),

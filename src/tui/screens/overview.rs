@@ -162,9 +162,10 @@ const PEAK_LEGEND: &str = "  ^peak";
 /// Returns the line between the tables. Parts that do not fit are omitted.
 fn legend_text(app: &App, width: u16) -> String {
     let is_shown = |title: &str| pools::any(&app.frame) && shows(app, title, width);
-    let mut legend = match is_shown("ALLOC") {
-        true => LEGEND.iter().filter(|(title, _)| is_shown(title)).map(|(_, text)| *text).collect(),
-        false => DRIVER_LEGEND.to_owned(),
+    let mut legend = if is_shown("ALLOC") {
+        LEGEND.iter().filter(|(title, _)| is_shown(title)).map(|(_, text)| *text).collect()
+    } else {
+        DRIVER_LEGEND.to_owned()
     };
     let is_minimum = |row: &ProcessRow| row.fits_text().is_some_and(|text| text.ends_with('+'));
     let gpus = app.frame.gpus.iter();

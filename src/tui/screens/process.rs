@@ -150,9 +150,10 @@ fn areas(area: Rect) -> [Rect; 3] {
 
 /// Returns the names of the sources for VRAM, utilization and context type.
 fn gpu_sources(is_nvidia_smi: bool) -> (&'static str, &'static str, &'static str) {
-    match is_nvidia_smi {
-        true => ("nvidia-smi, every sample", "nvidia-smi, 5 s", "nvidia-smi"),
-        false => ("NVML, on change", "NVML, 5 s", "NVML"),
+    if is_nvidia_smi {
+        ("nvidia-smi, every sample", "nvidia-smi, 5 s", "nvidia-smi")
+    } else {
+        ("NVML, on change", "NVML, 5 s", "NVML")
     }
 }
 
@@ -408,9 +409,8 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
     let user = facts.and_then(|f| f.user.value()).map_or("", String::as_str);
     let rank =
         facts.and_then(|f| f.rank.get()).map_or(String::new(), |rank| format!("  rank {rank}"));
-    let size = |vram: Bytes| match vram < Bytes::mib(52) {
-        true => vram.to_string(),
-        false => format!("{} GiB", gib(vram)),
+    let size = |vram: Bytes| {
+        if vram < Bytes::mib(52) { vram.to_string() } else { format!("{} GiB", gib(vram)) }
     };
     let vram: Vec<String> = rows
         .iter()

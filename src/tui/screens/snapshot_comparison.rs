@@ -239,9 +239,10 @@ impl Screen for SnapshotComparisonScreen {
 
     fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
         let [_, list] = self.areas(body);
-        match self.frames.is_none() && list.contains(at) {
-            true => self.list.click(app, at, list),
-            false => Hit::Nothing,
+        if self.frames.is_none() && list.contains(at) {
+            self.list.click(app, at, list)
+        } else {
+            Hit::Nothing
         }
     }
 

@@ -234,9 +234,10 @@ impl WhatifScreen {
                 continue;
             };
             let x = plot.x + x;
-            let y = match n == self.selected {
-                true => plot.bottom(),
-                false => row_of(played.outlook.peak_reserved, top, plot),
+            let y = if n == self.selected {
+                plot.bottom()
+            } else {
+                row_of(played.outlook.peak_reserved, top, plot)
             };
             put_glyph(buffer, x, y, theme.glyphs.oom, theme.style(Role::Bad));
         }

@@ -19,10 +19,7 @@ const SIZE: u16 = 7;
 /// Returns the unit of the size column, which suits the sum of all sizes.
 fn unit(sizes: &[Bytes]) -> (Bytes, &'static str) {
     let sum = sizes.iter().map(|size| size.0).fold(0, u64::saturating_add);
-    match sum < Bytes::gib(1).0 {
-        true => (Bytes::mib(1), "MiB"),
-        false => (Bytes::gib(1), "GiB"),
-    }
+    if sum < Bytes::gib(1).0 { (Bytes::mib(1), "MiB") } else { (Bytes::gib(1), "GiB") }
 }
 
 /// Merges neighbouring powers of two until all groups fit into `rows`. The last group ends with the largest power.

@@ -37,10 +37,8 @@ pub fn panel(
         return rect;
     }
     // A box that spans the full width needs no borders on its left and right.
-    let borders = match rect.width < area.width {
-        true => Borders::ALL,
-        false => Borders::TOP | Borders::BOTTOM,
-    };
+    let borders =
+        if rect.width < area.width { Borders::ALL } else { Borders::TOP | Borders::BOTTOM };
     let title = Line::styled(format!(" {title} "), theme.style(Role::Title));
     let block = Block::new().borders(borders).border_set(theme.glyphs.border);
     block.border_style(theme.style(Role::Dim)).title(title).render(rect, buffer);

@@ -266,9 +266,10 @@ fn scan_heaps(target: &Target<'_>, reader: &Reader<'_>, maps: &[Mapping]) -> Hea
     let (present, threads) = (&target.present, target.scan_threads);
     let hits = scan(target.heaps, maps, present, &wanted, budget, SCAN_PERCENT, threads);
     if hits.is_incomplete {
-        let limit = match hits.found.len() >= budget.options.maximums.candidates {
-            true => "maximum number of candidates",
-            false => "time limit",
+        let limit = if hits.found.len() >= budget.options.maximums.candidates {
+            "maximum number of candidates"
+        } else {
+            "time limit"
         };
         limits.add_end(format!(
             "The {limit} ended the search for tensors, so some tensors are missing."

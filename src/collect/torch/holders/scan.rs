@@ -260,12 +260,11 @@ mod tests {
     impl Memory for WithHole {
         fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
             let hole = 0x1_0000..0x1_1000;
-            match ranges
-                .iter()
-                .any(|r| r.address < hole.end && r.address + r.len as u64 > hole.start)
+            if ranges.iter().any(|r| r.address < hole.end && r.address + r.len as u64 > hole.start)
             {
-                true => Err(MemoryError::Unreadable { what: "a page", address: hole.start }),
-                false => self.0.read(ranges, into),
+                Err(MemoryError::Unreadable { what: "a page", address: hole.start })
+            } else {
+                self.0.read(ranges, into)
             }
         }
 

@@ -85,10 +85,7 @@ pub struct Metric {
 
 /// Heading of the metrics. They come from the map, so they may not add up with the statistics.
 fn metrics_title(figures: &Figures, of: &Fragmentation) -> &'static str {
-    match figures.differ(of) {
-        true => "METRICS (from the map, read at another time)",
-        false => "METRICS",
-    }
+    if figures.differ(of) { "METRICS (from the map, read at another time)" } else { "METRICS" }
 }
 
 /// Returns all metrics, with headings.

@@ -24,10 +24,7 @@ impl SnapshotScreen {
             return;
         }
         let beside = !is_cramped(area) && area.width >= 76;
-        let right = match beside {
-            true => (area.width * 2 / 5).clamp(32, 60),
-            false => 0,
-        };
+        let right = if beside { (area.width * 2 / 5).clamp(32, 60) } else { 0 };
         let [panes, below] = split_bottom(area, 2);
         let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(right)])
             .spacing(u16::from(beside) * 2)

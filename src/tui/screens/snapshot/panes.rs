@@ -46,10 +46,7 @@ impl SnapshotScreen {
                 format!("GROWTH from {} to {}", when(device, from), when(device, to))
             }
         };
-        let empty = match device.events.is_empty() {
-            true => NO_TRACE,
-            false => "Nothing grew",
-        };
+        let empty = if device.events.is_empty() { NO_TRACE } else { "Nothing grew" };
         let list =
             ListContext { title, stacks: &self.opened.snapshot.stacks, empty, unknown: BEFORE };
         self.growth.draw(&list, area, buffer, theme);
@@ -82,9 +79,10 @@ impl SnapshotScreen {
         let position = self.time.position();
         let span = study.history.span(device, position, position);
         let (from, to) = self.time.column(0, 1);
-        let shown = match to - from == device.events.len() {
-            true => String::new(),
-            false => format!("  (shown: {} of {} events)", to - from, device.events.len()),
+        let shown = if to - from == device.events.len() {
+            String::new()
+        } else {
+            format!("  (shown: {} of {} events)", to - from, device.events.len())
         };
         let mut lines = vec![(
             format!(

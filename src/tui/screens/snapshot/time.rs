@@ -184,9 +184,10 @@ impl Window {
         }
         let begin = format!("event {}", self.from);
         put(buffer, plot.x, y, &begin, plot.width, dim);
-        let end = match self.to == device.events.len() {
-            true => "snapshot".to_owned(),
-            false => self.to.to_string(),
+        let end = if self.to == device.events.len() {
+            "snapshot".to_owned()
+        } else {
+            self.to.to_string()
         };
         // Snapshots are often taken after a failure, so leave room for the failure mark beside the label.
         let right = plot.right().saturating_sub(2).max(plot.x);

@@ -236,9 +236,10 @@ impl<'a> Names<'a> {
                 *bucket = Vec::new();
             }
         }
-        match self.graph.is_full {
-            true => Some("memory"),
-            false => budget.is_beyond(percent).then_some("time"),
+        if self.graph.is_full {
+            Some("memory")
+        } else {
+            budget.is_beyond(percent).then_some("time")
         }
     }
 

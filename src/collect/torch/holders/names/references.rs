@@ -214,9 +214,10 @@ impl Names<'_> {
                 continue;
             }
             let is_state = is_optimizer && text.as_deref() == Some("state");
-            let edge = match is_state {
-                true => parent.edge_to(HolderClass::OptimizerState, 1, step),
-                false => parent.edge(extra, step),
+            let edge = if is_state {
+                parent.edge_to(HolderClass::OptimizerState, 1, step)
+            } else {
+                parent.edge(extra, step)
             };
             self.push(value, parent, edge);
         }
