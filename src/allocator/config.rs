@@ -6,7 +6,7 @@
 //! on.
 
 use super::LARGE_SEGMENT;
-use super::rules::{NEWEST, Roundup, Rules, Torch};
+use super::rules::{NEWEST, Roundup, Rules, TorchVersion};
 use crate::model::nearest_name::instead_of;
 use crate::model::units::Bytes;
 
@@ -24,7 +24,7 @@ pub struct Config {
 }
 
 /// All allocator options of all torch releases, each with the first release that supports it.
-const OPTIONS: &[(&str, Torch)] = &[
+const OPTIONS: &[(&str, TorchVersion)] = &[
     ("max_split_size_mb", (1, 10)),
     ("garbage_collection_threshold", (1, 12)),
     ("roundup_power2_divisions", (1, 12)),
@@ -57,7 +57,7 @@ impl Config {
     }
 
     /// Returns the allocator rules of a torch release with these options applied.
-    pub fn rules(&self, torch: Torch) -> Rules {
+    pub fn rules(&self, torch: TorchVersion) -> Rules {
         Rules {
             torch,
             expandable: self.expandable.unwrap_or(false) && torch >= (2, 1),
@@ -71,7 +71,7 @@ impl Config {
     }
 
     /// Parses a setting given by the user. Returns an error message if the torch release does not support it.
-    pub fn read(text: &str, torch: Torch) -> Result<Self, String> {
+    pub fn read(text: &str, torch: TorchVersion) -> Result<Self, String> {
         let mut config = Self::default();
         for (part, option) in options(text) {
             let Some((key, value)) = option else {
@@ -104,7 +104,7 @@ impl Config {
 
     /// Applies one option. Returns false if the value is invalid. Options that do not affect memory use are always
     /// valid.
-    fn take(&mut self, key: &str, value: &str, torch: Torch) -> bool {
+    fn take(&mut self, key: &str, value: &str, torch: TorchVersion) -> bool {
         fn put<T>(into: &mut Option<T>, value: Option<T>) -> bool {
             *into = value;
             into.is_some()
@@ -170,7 +170,7 @@ fn fraction(value: &str) -> Option<f64> {
 
 /// Parses `roundup_power2_divisions`: one number for all sizes, or `[256:1,512:2,>:4]` (1 from 256 MiB, 2 from 512 MiB,
 /// 4 above).
-fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
+fn roundup(value: &str, torch: TorchVersion) -> Option<Roundup> {
     let divisions = |text: &str| {
         let divisions = text.trim().parse::<u32>().ok()?;
         let off = divisions == 0 && torch >= (2, 4);

@@ -20,7 +20,7 @@ const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
 /// Source of GPU memory for the allocator model.
-pub trait Driver {
+pub trait MemorySource {
     fn free(&self) -> u64;
     /// Equivalent of `cudaMalloc`: returns an address, or `None` if too little memory is free.
     fn alloc(&mut self, size: u64) -> Option<u64>;
@@ -72,7 +72,7 @@ impl Simulated {
     }
 }
 
-impl Driver for Simulated {
+impl MemorySource for Simulated {
     fn free(&self) -> u64 {
         self.available.saturating_sub(self.used)
     }

@@ -23,7 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::driver::{Driver, Simulated};
+use super::driver::{MemorySource, Simulated};
 use super::rules::{Rules, TieBreak};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
@@ -43,14 +43,14 @@ pub struct Model<D = Simulated> {
     /// Maximum reserved memory in bytes, if the program set a memory fraction.
     limit: Option<u64>,
     driver: D,
-    blocks: Vec<Block>,
+    blocks: Vec<ModelBlock>,
     /// Indices of unused entries in `blocks`.
     vacant: Vec<u32>,
     created: u64,
     /// Small and large pools in pairs: the shared pair first, then one pair for each private pool.
-    pools: Vec<Pool>,
+    pools: Vec<ModelPool>,
     private: BTreeMap<PoolId, Private>,
-    ranges: Vec<Range>,
+    ranges: Vec<AddressSpace>,
     live: HashMap<BlockId, u32>,
     /// Blocks that the program has freed but other streams still use, in the order in which they were freed.
     waiting: BTreeSet<(u64, u32)>,
@@ -92,13 +92,13 @@ impl Counted {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AllocationOutcome {
     Address(u64),
     OutOfMemory,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Block {
+struct ModelBlock {
     address: u64,
     size: u64,
     requested: u64,
@@ -131,7 +131,7 @@ enum State {
 type FreeKey = (u64, u64, u64, u64, u32);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pool {
+struct ModelPool {
     small: bool,
     owner: PoolId,
     free: BTreeSet<FreeKey>,
@@ -141,7 +141,7 @@ struct Pool {
     searches: u64,
 }
 
-impl Pool {
+impl ModelPool {
     fn new(small: bool, owner: PoolId) -> Self {
         Self { small, owner, free: BTreeSet::new(), unmapped: BTreeSet::new(), searches: 0 }
     }
@@ -158,7 +158,7 @@ struct Private {
 
 /// Address space of one stream and pool, slightly larger than the GPU's memory, to which pages are mapped on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
+struct AddressSpace {
     address: u64,
     page: u64,
 }
@@ -174,8 +174,8 @@ struct BlockRequest {
 
 impl BlockRequest {
     /// Returns a new block on the request's stream and in its pool, without an owner or neighbours.
-    fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> Block {
-        Block {
+    fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> ModelBlock {
+        ModelBlock {
             address,
             size,
             requested: 0,
@@ -204,7 +204,7 @@ impl Model {
     }
 }
 
-impl<D: Driver> Model<D> {
+impl<D: MemorySource> Model<D> {
     pub fn on(driver: D, rules: Rules) -> Self {
         Self {
             limit: None,
@@ -213,7 +213,10 @@ impl<D: Driver> Model<D> {
             blocks: Vec::new(),
             vacant: Vec::new(),
             created: 0,
-            pools: vec![Pool::new(true, PoolId::SHARED), Pool::new(false, PoolId::SHARED)],
+            pools: vec![
+                ModelPool::new(true, PoolId::SHARED),
+                ModelPool::new(false, PoolId::SHARED),
+            ],
             private: BTreeMap::new(),
             ranges: Vec::new(),
             live: HashMap::new(),
@@ -241,7 +244,7 @@ impl<D: Driver> Model<D> {
     }
 
     /// Executes one operation. Returns the outcome if it is a request. Operations on unknown blocks have no effect.
-    pub fn play(&mut self, op: &Op) -> Option<Outcome> {
+    pub fn play(&mut self, op: &Op) -> Option<AllocationOutcome> {
         match *op {
             Op::Alloc { block, requested, stream, pool } => {
                 return Some(self.alloc(block, requested, stream, pool));
@@ -254,9 +257,9 @@ impl<D: Driver> Model<D> {
                         let address = self.blocks[block as usize].address;
                         self.mark_freed(block);
                         self.complete(block);
-                        Outcome::Address(address)
+                        AllocationOutcome::Address(address)
                     }
-                    None => Outcome::OutOfMemory,
+                    None => AllocationOutcome::OutOfMemory,
                 });
             }
             Op::Free { block } => {
@@ -289,9 +292,15 @@ impl<D: Driver> Model<D> {
 
     /// Allocates a block with ID `id`. If a live block already has this ID, the trace is missing the operation that
     /// freed it, so that block is freed first.
-    pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
+    pub fn alloc(
+        &mut self,
+        id: BlockId,
+        requested: Bytes,
+        stream: u64,
+        pool: PoolId,
+    ) -> AllocationOutcome {
         let Some(block) = self.request(id, requested.0, stream, pool) else {
-            return Outcome::OutOfMemory;
+            return AllocationOutcome::OutOfMemory;
         };
         if let Some(lost) = self.live.insert(id, block) {
             if !self.waiting.remove(&(self.block(lost).since, lost)) {
@@ -299,7 +308,7 @@ impl<D: Driver> Model<D> {
             }
             self.complete_unnamed(lost);
         }
-        Outcome::Address(self.blocks[block as usize].address)
+        AllocationOutcome::Address(self.blocks[block as usize].address)
     }
 
     fn request(&mut self, id: BlockId, requested: u64, stream: u64, owner: PoolId) -> Option<u32> {
@@ -329,8 +338,8 @@ impl<D: Driver> Model<D> {
             // A new allocation makes a released pool usable again.
             private.released = false;
             if private.at == next {
-                self.pools.push(Pool::new(true, owner));
-                self.pools.push(Pool::new(false, owner));
+                self.pools.push(ModelPool::new(true, owner));
+                self.pools.push(ModelPool::new(false, owner));
             }
             private.at
         } else {
@@ -436,7 +445,7 @@ impl<D: Driver> Model<D> {
 
     // --- blocks and their neighbours
 
-    fn new_block(&mut self, mut block: Block) -> u32 {
+    fn new_block(&mut self, mut block: ModelBlock) -> u32 {
         if block.created == 0 || self.rules.tie_break() == TieBreak::Block {
             self.created += 1;
             block.created = self.created;
@@ -454,7 +463,7 @@ impl<D: Driver> Model<D> {
         self.vacant.push(at);
     }
 
-    fn block(&self, at: u32) -> &Block {
+    fn block(&self, at: u32) -> &ModelBlock {
         &self.blocks[at as usize]
     }
 
@@ -506,7 +515,7 @@ impl<D: Driver> Model<D> {
         let counted = whole.range == NONE;
         let rest = whole.size - wanted.size;
         let at = if self.should_split(&whole, wanted.size) {
-            let at = self.new_block(Block { size: wanted.size, ..whole });
+            let at = self.new_block(ModelBlock { size: wanted.size, ..whole });
             self.link(whole.prev, at, found);
             let remaining = &mut self.blocks[found as usize];
             remaining.address += wanted.size;
@@ -535,7 +544,7 @@ impl<D: Driver> Model<D> {
         at
     }
 
-    fn should_split(&self, block: &Block, size: u64) -> bool {
+    fn should_split(&self, block: &ModelBlock, size: u64) -> bool {
         let rest = block.size - size;
         if self.pools[block.pool as usize].small || self.rules.expandable {
             rest >= MIN_BLOCK.0
@@ -666,7 +675,7 @@ impl<D: Driver> Model<D> {
             return None;
         }
         let range = u32::try_from(self.ranges.len()).ok()?;
-        self.ranges.push(Range { address, page });
+        self.ranges.push(AddressSpace { address, page });
         let at = self.new_block(wanted.unsplit_block(address, size, range, State::Unmapped));
         self.put_unmapped(at);
         Some(at)
@@ -683,8 +692,11 @@ impl<D: Driver> Model<D> {
         }
         self.take_unmapped(at);
         if size < gap.size {
-            let rest =
-                self.new_block(Block { address: gap.address + size, size: gap.size - size, ..gap });
+            let rest = self.new_block(ModelBlock {
+                address: gap.address + size,
+                size: gap.size - size,
+                ..gap
+            });
             self.link(at, rest, gap.next);
             self.put_unmapped(rest);
             self.blocks[at as usize].size = size;
@@ -754,13 +766,13 @@ impl<D: Driver> Model<D> {
         self.take_free(at);
         let before = start - block.address;
         if before > 0 {
-            let piece = self.new_block(Block { size: before, ..block });
+            let piece = self.new_block(ModelBlock { size: before, ..block });
             self.link(block.prev, piece, at);
             self.put_free(piece);
         }
         let after = block.address + block.size - end;
         if after > 0 {
-            let piece = self.new_block(Block { address: end, size: after, ..block });
+            let piece = self.new_block(ModelBlock { address: end, size: after, ..block });
             self.link(at, piece, block.next);
             self.put_free(piece);
         }

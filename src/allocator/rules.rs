@@ -4,20 +4,20 @@ use super::MIN_BLOCK;
 use crate::model::units::Bytes;
 
 /// Major and minor version of a torch release: `(2, 8)` for torch 2.8.
-pub type Torch = (u16, u16);
+pub type TorchVersion = (u16, u16);
 
 /// Parses a torch version: returns `(2, 8)` for `2.8.0+cu126`.
-pub fn torch_of(version: &str) -> Option<Torch> {
+pub fn torch_of(version: &str) -> Option<TorchVersion> {
     let mut numbers = version.split(['.', '+']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Release whose rules apply if the program's torch release is unknown.
-pub const NEWEST: Torch = (2, 15);
+pub const NEWEST: TorchVersion = (2, 15);
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    pub torch: Torch,
+    pub torch: TorchVersion,
     pub expandable: bool,
     /// `max_split_size_mb`; `None` if all blocks may be split.
     pub max_split: Option<Bytes>,

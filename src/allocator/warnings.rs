@@ -156,26 +156,26 @@ impl PoolSamples {
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     at: Mono,
-    allocated: (Blocks, Blocks),
-    reserved: Blocks,
+    allocated: (BlockCount, BlockCount),
+    reserved: BlockCount,
     retries: u32,
     ooms: u32,
-    driver_free: Option<Blocks>,
+    driver_free: Option<BlockCount>,
 }
 
 /// A size in PyTorch's 512-byte blocks, plus 1 so that the value is never 0; at most 2 TiB.
 #[derive(Debug, Clone, Copy)]
-struct Blocks(NonZeroU32);
+struct BlockCount(NonZeroU32);
 
-impl From<Bytes> for Blocks {
+impl From<Bytes> for BlockCount {
     fn from(bytes: Bytes) -> Self {
         let blocks = u32::try_from(bytes.0 / 512).unwrap_or(u32::MAX);
         Self(NonZeroU32::MIN.saturating_add(blocks))
     }
 }
 
-impl From<Blocks> for Bytes {
-    fn from(blocks: Blocks) -> Self {
+impl From<BlockCount> for Bytes {
+    fn from(blocks: BlockCount) -> Self {
         Self((u64::from(blocks.0.get()) - 1) * 512)
     }
 }
@@ -190,7 +190,7 @@ impl From<Sample> for Packed {
             reserved: sample.reserved.into(),
             retries: count(sample.retries),
             ooms: count(sample.ooms),
-            driver_free: sample.driver_free.map(Blocks::from),
+            driver_free: sample.driver_free.map(BlockCount::from),
         }
     }
 }

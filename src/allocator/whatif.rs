@@ -8,7 +8,7 @@
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-use super::model::{Model, Outcome};
+use super::model::{AllocationOutcome, Model};
 use super::rules::Rules;
 use super::trace::{Op, PoolId, RecordedAction, Trace};
 use super::{GRANULE, MIN_BLOCK};
@@ -84,7 +84,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     let (mut oom, mut last_oom) = (None, None);
     for live in &trace.start {
         let outcome = model.alloc(live.block, live.requested, live.stream, live.pool);
-        if outcome == Outcome::OutOfMemory {
+        if outcome == AllocationOutcome::OutOfMemory {
             oom = Some(Oom { operation: 0, requested: live.requested, recorded: false });
             last_oom = oom;
             break;
@@ -99,7 +99,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
             break;
         }
         played = at + 1;
-        if model.play(op) == Some(Outcome::OutOfMemory) {
+        if model.play(op) == Some(AllocationOutcome::OutOfMemory) {
             let failed = failed(op, played);
             oom = oom.or(failed);
             last_oom = failed;
@@ -165,7 +165,7 @@ pub fn largest_fit(model: &Model) -> Bytes {
 pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     let mut model = model.clone();
     let refused = Op::Refused { requested, stream: 0, pool: PoolId::SHARED, driver_free: None };
-    matches!(model.play(&refused), Some(Outcome::Address(_)))
+    matches!(model.play(&refused), Some(AllocationOutcome::Address(_)))
 }
 
 /// Maximum number of bytes by which a segment can exceed the request for which it is allocated.

@@ -23,10 +23,10 @@ use crate::allocator::fits::{FitConditions, Fits};
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::collect::hook::reported_by;
 use crate::collect::memory::MemoryError;
-use crate::collect::memory::dump::Recorder;
+use crate::collect::memory::dump::DumpRecorder;
 use crate::collect::memory::live::Live;
 use crate::collect::memory::pause::{PauseError, PauseStats, ThreadPause};
-use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
+use crate::collect::torch::{AllocatorStat, Attached, DeviceStats, Failure};
 use crate::model::frame::SCHEMA;
 use crate::model::{
     Allocator, Bytes, GpuUuid, Missing, Pid, PoolKind, PoolMap, Reading, ReportedPool, Segment,
@@ -52,13 +52,13 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Document {
+struct AllocatorDocument {
     schema: u32,
     pid: Pid,
     allocator: Allocator,
     #[serde(skip)]
     library: &'static str,
-    devices: Reading<Vec<Device>>,
+    devices: Reading<Vec<DeviceDocument>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[serde(serialize_with = "reported_pools")]
     reported_pools: Vec<ReportedPool>,
@@ -79,7 +79,7 @@ struct Pause {
 }
 
 #[derive(Serialize)]
-struct Device {
+struct DeviceDocument {
     ordinal: u32,
     gpu: Reading<GpuUuid>,
     /// True if the memory map shows the state at a single point in time.
@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(if has_reported_pools { 0 } else { code })
 }
 
-fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
+fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<AllocatorDocument, Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
     let (readouts, pause) = if args.pause {
         match read_paused(proc_root, pid, &mut attached)? {
@@ -167,7 +167,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
         let largest = attached.largest_free_block(stats.ordinal);
         devices.push(device(&stats, largest, map, args.blocks));
     }
-    Ok(Document {
+    Ok(AllocatorDocument {
         schema: SCHEMA,
         pid,
         allocator: Allocator::Native,
@@ -269,7 +269,7 @@ fn device(
     largest: Reading<Bytes>,
     map: Result<PoolMap, Failure>,
     blocks: bool,
-) -> Device {
+) -> DeviceDocument {
     let exact = map.as_ref().is_ok_and(|map| map.exact);
     let (fragmentation, fits) = match &map {
         Ok(map) => {
@@ -293,7 +293,7 @@ fn device(
     };
     // The free memory of the GPU is not known here, so `fits` counts only what the cache can serve.
     let fits = fits.filter(|_| exact).map_or_else(|| largest.clone(), Reading::Value);
-    Device {
+    DeviceDocument {
         ordinal: stats.ordinal,
         gpu: Reading::default(),
         exact,
@@ -329,8 +329,8 @@ impl Pause {
     }
 }
 
-fn unreadable(pid: Pid, failure: &Failure) -> Document {
-    Document {
+fn unreadable(pid: Pid, failure: &Failure) -> AllocatorDocument {
+    AllocatorDocument {
         schema: SCHEMA,
         pid,
         allocator: failure.allocator(),
@@ -348,7 +348,7 @@ pub(super) fn exit_code(failure: &Failure) -> u8 {
     }
 }
 
-fn text(document: &Document) -> String {
+fn text(document: &AllocatorDocument) -> String {
     let mut text = format!("PID {}  {}\n", document.pid, document.library);
     let _ = match &document.pause {
         Some(Reading::Value(pause)) => writeln!(text, "{}", pause.text()),
@@ -385,7 +385,7 @@ fn size_or_reason(size: &Reading<Bytes>) -> String {
     }
 }
 
-fn write_device(text: &mut String, device: &Device) {
+fn write_device(text: &mut String, device: &DeviceDocument) {
     let stats = &device.stats;
     let idle = stats.reserved_bytes.all.current - stats.allocated_bytes.all.current;
     let _ = writeln!(text, "\ndevice {}", device.ordinal);
@@ -410,7 +410,7 @@ fn write_device(text: &mut String, device: &Device) {
     write_segments(text, device);
 }
 
-fn write_line(text: &mut String, name: &str, stat: Stat) {
+fn write_line(text: &mut String, name: &str, stat: AllocatorStat) {
     let (current, peak) = (bytes(stat.current), bytes(stat.peak));
     let _ = writeln!(text, "  {name:<22}{current:>12}   peak {peak:>12}");
 }
@@ -425,7 +425,7 @@ fn bytes(number: i64) -> String {
     Bytes(u64::try_from(number).unwrap_or_default()).to_string()
 }
 
-fn write_segments(text: &mut String, device: &Device) {
+fn write_segments(text: &mut String, device: &DeviceDocument) {
     let segments = match &device.segments {
         Reading::Value(segments) => segments,
         Reading::Missing(why) => {
@@ -457,7 +457,7 @@ fn write_segments(text: &mut String, device: &Device) {
 }
 
 fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
-    let recorder = Recorder::new(Live::new(proc_root, pid));
+    let recorder = DumpRecorder::new(Live::new(proc_root, pid));
     if let Err(failure) = read_all(&recorder) {
         say(&format!("gputop: cannot read the allocator of PID {pid}: {failure}\n"));
     }
@@ -465,7 +465,7 @@ fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
 }
 
 /// Writes the recorded memory to a file that only this user can read, because the memory belongs to the process.
-pub(super) fn save_dump(recorder: Recorder<Live>, file: &Path) -> Result<u8> {
+pub(super) fn save_dump(recorder: DumpRecorder<Live>, file: &Path) -> Result<u8> {
     let dump = recorder.into_dump().to_bytes()?;
     // Make the file readable only by this user, because it contains memory of the process.
     let mut options = OpenOptions::new();
@@ -475,7 +475,7 @@ pub(super) fn save_dump(recorder: Recorder<Live>, file: &Path) -> Result<u8> {
     Ok(0)
 }
 
-fn read_all(recorder: &Recorder<Live>) -> Result<(), Failure> {
+fn read_all(recorder: &DumpRecorder<Live>) -> Result<(), Failure> {
     let mut attached = Attached::attach(recorder)?;
     for stats in attached.stats()? {
         attached.map(stats.ordinal)?;
@@ -527,7 +527,7 @@ mod tests {
         let stats =
             DeviceStats { requested_bytes: Some(StatArray::default()), ..DeviceStats::default() };
         let size = || Reading::Value(Bytes(1));
-        let document = Document {
+        let document = AllocatorDocument {
             schema: SCHEMA,
             pid: Pid(1),
             allocator: Allocator::Native,

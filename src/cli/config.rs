@@ -14,11 +14,11 @@ use crate::tui::action::ACTIONS;
 #[group(skip)]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum Command {
+enum ConfigCommand {
     /// Print the resolved settings as TOML, with the origin of each
     #[command(after_help = "Example:\n  gputop config print --theme light")]
     Print(SettingsArgs),
@@ -33,14 +33,14 @@ enum Command {
 pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
     let path = || ConfigPath::find(flags.config.as_deref());
     match &args.command {
-        Command::Print(_) => {
+        ConfigCommand::Print(_) => {
             let settings = Settings::read(flags)?;
             print(&resolved(&settings))?;
             if let Some(why) = settings.unread {
                 return Err(why.into());
             }
         }
-        Command::Check(_) => {
+        ConfigCommand::Check(_) => {
             Settings::read(flags)?;
             let config = path()?;
             let themes = Themes::beside(&config.path);
@@ -49,7 +49,7 @@ pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
             }
             print(&valid(&config))?;
         }
-        Command::Path(_) => print(&format!("{}\n", path()?.path.display()))?,
+        ConfigCommand::Path(_) => print(&format!("{}\n", path()?.path.display()))?,
     }
     Ok(0)
 }

@@ -31,7 +31,7 @@ use crate::model::{Frame, Hello, Link, Reason};
 use crate::protocol::{Update, backlog};
 use crate::source::remote::{self, Connection, Target};
 use crate::tui::screen::Screen;
-use crate::tui::{self, Host};
+use crate::tui::{self, MonitoredHost};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -74,7 +74,7 @@ fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
         permissions: Permissions::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
-    let mut host = Host::new(settings.app(None), source);
+    let mut host = MonitoredHost::new(settings.app(None), source);
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
         if !has_terminal() {
@@ -98,7 +98,7 @@ fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runti
     show_one(host, settings, runtime)
 }
 
-fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
+fn show_one(host: MonitoredHost, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
     let (inbox, service) = incident_inbox::serve(settings.incident_sink());
     let left = runtime.block_on(tui::run_host(host, settings.environment(), inbox));
@@ -116,7 +116,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
         host.app.name = Some(host.app.hello.host.clone());
         Ok(host)
     });
-    let hosts = hosts.collect::<Result<Vec<Host>>>()?;
+    let hosts = hosts.collect::<Result<Vec<MonitoredHost>>>()?;
     let (inbox, service) = incident_inbox::serve(settings.incident_sink());
     let fleet = settings.app(None);
     let left =
@@ -127,7 +127,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     Ok(left.exit_code())
 }
 
-fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
+fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<MonitoredHost> {
     let mut app = settings.app(None);
     app.permissions = app.permissions.and(args.allowed.permissions([
         "signals on a remote host require --allow-signals",
@@ -136,7 +136,7 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
     ]));
     app.hello = Arc::new(pending_hello(&connection.target));
     let way_in = interactive_login(&connection);
-    Ok(Host { login: way_in, ..Host::new(app, remote::start(connection)?) })
+    Ok(MonitoredHost { login: way_in, ..MonitoredHost::new(app, remote::start(connection)?) })
 }
 
 fn expect_terminal() -> Result<()> {
@@ -158,7 +158,7 @@ fn pending_hello(target: &Target) -> Hello {
 
 /// Updates the app until the first frame arrives, and returns that frame. Returns `None` after the timeout, if the
 /// connection is lost, or after too many other updates. The screen shows the reason, or the frame when it arrives.
-async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
+async fn first_frame(host: &mut MonitoredHost) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     let mut bytes = 0;
     while bytes < backlog::MAX_BYTES {

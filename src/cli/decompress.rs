@@ -20,12 +20,12 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 /// Reader that counts the bytes read from the input.
-struct Counted<R> {
+struct CountingReader<R> {
     input: R,
     count: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(into)?;
         self.count.set(self.count.get() + read as u64);
@@ -51,7 +51,7 @@ pub fn decompressed<'a>(mut input: impl Read + 'a) -> io::Result<Decompressed<'a
     let mut head = Vec::new();
     input.by_ref().take(4).read_to_end(&mut head)?;
     let count = Rc::new(Cell::new(0));
-    let input = Counted { input, count: Rc::clone(&count) };
+    let input = CountingReader { input, count: Rc::clone(&count) };
     let whole = io::Cursor::new(head.clone()).chain(input);
     let is_packed = head.starts_with(&GZIP) || head.starts_with(&ZSTD);
     let content: Box<dyn Read + 'a> = if head.starts_with(&GZIP) {

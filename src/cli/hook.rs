@@ -11,11 +11,11 @@ use crate::collect::hook::install;
 #[group(skip)]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: HookCommand,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
-enum Command {
+enum HookCommand {
     /// Install the hook if it is missing, and print the directory to add to PYTHONPATH
     #[command(
         after_help = "Example:\n  PYTHONPATH=$(gputop hook path):$PYTHONPATH python train.py"
@@ -25,7 +25,7 @@ enum Command {
 
 pub fn run(args: &Args) -> Result<u8> {
     match args.command {
-        Command::Path => {
+        HookCommand::Path => {
             let path = install().map_err(|error| {
                 eyre!(
                     "cannot install the hook in the cache or state directory: {error}. Set XDG_CACHE_HOME to a directory \

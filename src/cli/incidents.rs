@@ -24,7 +24,7 @@ use crate::model::{Incident, Record};
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<IncidentsCommand>,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -37,7 +37,7 @@ struct ListArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum IncidentsCommand {
     /// List saved incidents, newest first; `*` marks unread ones
     #[command(after_help = "Example:\n  gputop incidents list")]
     List(ListArgs),
@@ -77,33 +77,37 @@ pub fn run(args: &Args) -> Result<u8> {
     let store = Store::of_this_user()?;
     match &args.command {
         None => list(&store, args.list.json),
-        Some(Command::List(list_args)) => list(&store, list_args.json),
-        Some(Command::Show { uid, json }) => {
+        Some(IncidentsCommand::List(list_args)) => list(&store, list_args.json),
+        Some(IncidentsCommand::Show { uid, json }) => {
             with_incident(&store, uid, |uid, record| show(&store, uid, record, *json))
         }
-        Some(Command::Export { uid, json, .. }) => with_incident(&store, uid, |_, record| {
-            if *json {
-                print_json(&document(record)?)?;
-            } else {
-                let incident = std::slice::from_ref(&record.incident);
-                print(&(explanation::markdown(incident, true) + &anonymous_scene(record)))?;
-            }
-            Ok(0)
-        }),
-        Some(Command::Report { uid, output }) => with_incident(&store, uid, |uid, record| {
-            let text = report::text(record);
-            match output {
-                Some(path) => report::write(path, &text)?,
-                None => {
-                    print(&text)?;
-                    say(&format!(
-                        "gputop: this is the complete report; nothing was written or sent. To write it to a file:\n\
-                         gputop incidents report {uid} -o report.md\n"
-                    ));
+        Some(IncidentsCommand::Export { uid, json, .. }) => {
+            with_incident(&store, uid, |_, record| {
+                if *json {
+                    print_json(&document(record)?)?;
+                } else {
+                    let incident = std::slice::from_ref(&record.incident);
+                    print(&(explanation::markdown(incident, true) + &anonymous_scene(record)))?;
                 }
-            }
-            Ok(0)
-        }),
+                Ok(0)
+            })
+        }
+        Some(IncidentsCommand::Report { uid, output }) => {
+            with_incident(&store, uid, |uid, record| {
+                let text = report::text(record);
+                match output {
+                    Some(path) => report::write(path, &text)?,
+                    None => {
+                        print(&text)?;
+                        say(&format!(
+                            "gputop: this is the complete report; nothing was written or sent. To write it to a file:\n\
+                         gputop incidents report {uid} -o report.md\n"
+                        ));
+                    }
+                }
+                Ok(0)
+            })
+        }
     }
 }
 
@@ -131,7 +135,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
             .iter()
             .rev()
             .map(|entry| IncidentRow { incident: &entry.record.incident, read: entry.is_read });
-        let document = Document { schema: SCHEMA, incidents: incidents.collect() };
+        let document = IncidentsDocument { schema: SCHEMA, incidents: incidents.collect() };
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else if !entries.is_empty() {
         let width = std::io::stdout().is_terminal().then(super::print::width);
@@ -209,7 +213,7 @@ fn anonymous_scene(record: &Record) -> String {
 const SCHEMA: u32 = 1;
 
 #[derive(Serialize)]
-struct Document<T> {
+struct IncidentsDocument<T> {
     schema: u32,
     incidents: Vec<T>,
 }
@@ -223,6 +227,6 @@ struct IncidentRow<'a> {
 
 /// Returns the complete incident record as JSON, in the format of `explain --json`.
 fn document(record: &Record) -> Result<String> {
-    let document = Document { schema: SCHEMA, incidents: vec![record] };
+    let document = IncidentsDocument { schema: SCHEMA, incidents: vec![record] };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

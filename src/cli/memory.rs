@@ -20,7 +20,7 @@ use super::print::{say, width, write_out};
 use super::settings::watch_argument;
 use crate::collect::cpython::limits::Options;
 use crate::collect::holders::read;
-use crate::collect::memory::dump::Recorder;
+use crate::collect::memory::dump::DumpRecorder;
 use crate::collect::memory::live::Live;
 use crate::collect::torch::Failure;
 use crate::collect::torch::holders::read_recorded;
@@ -74,7 +74,7 @@ const MAX_SAVED_BYTES: usize = 64 << 20;
 
 /// JSON document for one memory reading.
 #[derive(Serialize)]
-struct Document<'a> {
+struct MemoryDocument<'a> {
     schema: u32,
     pid: Pid,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ fn check_process(earlier: Option<ProcessKey>, process: ProcessKey) -> Result<()>
 
 /// Reads the holders once, and saves the memory that this needed.
 fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
-    let recorder = Recorder::new(Live::new(proc_root, pid));
+    let recorder = DumpRecorder::new(Live::new(proc_root, pid));
     // Scans the heaps without the recorder, so that the dump contains only the objects found by the scan.
     let heaps = Live::new(proc_root, pid);
     let options = Options { time_limit: DUMP_TIME_LIMIT, ..Options::default() };
@@ -287,7 +287,7 @@ impl Args {
                 growth: growth.of(group)?,
             })
         });
-        let document = Document {
+        let document = MemoryDocument {
             schema: SCHEMA,
             pid: holders.process.pid,
             summary: Some(sentence(holders, growth)),
@@ -300,7 +300,7 @@ impl Args {
         self.document_text(&document)
     }
 
-    fn document_text(&self, document: &Document<'_>) -> Result<String> {
+    fn document_text(&self, document: &MemoryDocument<'_>) -> Result<String> {
         let text = match self.watch {
             Some(_) => serde_json::to_string(document)?,
             None => serde_json::to_string_pretty(document)?,
@@ -311,7 +311,7 @@ impl Args {
     /// Returns the failure as JSON for standard output, or prints a message to standard error.
     fn failure_output(&self, pid: Pid, failure: &Failure) -> Result<String> {
         if self.json {
-            return self.document_text(&Document {
+            return self.document_text(&MemoryDocument {
                 schema: SCHEMA,
                 pid,
                 summary: None,

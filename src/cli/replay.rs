@@ -14,7 +14,7 @@ use crate::protocol::Position;
 use crate::source::layout::FILE_EXTENSION;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
-use crate::tui::{self, Host};
+use crate::tui::{self, MonitoredHost};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -73,7 +73,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let hosts = sources.into_iter().zip(names).map(|(source, name)| {
                 let mut app = app(settings, options, name.clone());
                 app.name = Some(name);
-                Host::new(app, source)
+                MonitoredHost::new(app, source)
             });
             runtime()?.block_on(tui::run_fleet(
                 hosts.collect(),

@@ -25,7 +25,7 @@ use super::print::{print, print_json, say};
 use super::settings::{ScreenArgs, Settings, has_terminal, size_argument};
 use super::{dashboard, snapshot};
 use crate::allocator::config::Config;
-use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
+use crate::allocator::rules::{NEWEST, Rules, TorchVersion, torch_of};
 use crate::allocator::trace::Trace;
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::export::whatif::{Device, Document, Played, Recording};
@@ -57,7 +57,7 @@ pub struct Args {
     /// Use the allocator rules of this PyTorch release, such as 2.8 [default: the recorded release, or else the newest
     /// known]
     #[arg(long, value_name = "VERSION", value_parser = torch_argument)]
-    torch: Option<Torch>,
+    torch: Option<TorchVersion>,
     /// Show only the device with this index in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
@@ -82,7 +82,7 @@ const COMMON_FIXES: &[&str] = &[
 const MAX_OUTSIDE_FRACTION: u64 = 10;
 
 /// Allocator setting to replay.
-struct Setting {
+struct ReplaySetting {
     /// Name of the setting: `present`, `default`, or empty for all other settings.
     name: &'static str,
     conf: String,
@@ -189,7 +189,7 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     Ok(Some(Room { card, outside }))
 }
 
-impl Setting {
+impl ReplaySetting {
     /// Returns the reason why an option in the setting has no effect, if there is such an option.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
@@ -197,18 +197,18 @@ impl Setting {
     }
 }
 
-fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Setting>> {
+fn settings(args: &Args, present: Option<&str>, torch: TorchVersion) -> Result<Vec<ReplaySetting>> {
     let fraction = present.and_then(|conf| Config::parse(conf).memory_fraction);
-    let setting = |name, conf: &str| -> Result<Setting> {
+    let setting = |name, conf: &str| -> Result<ReplaySetting> {
         let mut config = config(conf, torch)?;
         // Apply the memory fraction to every setting, because it is a limit set by the program.
         config.memory_fraction = config.memory_fraction.or(fraction);
-        Ok(Setting { name, conf: conf.trim().to_owned(), rules: config.rules(torch) })
+        Ok(ReplaySetting { name, conf: conf.trim().to_owned(), rules: config.rules(torch) })
     };
     let mut all = Vec::new();
     // Accept the present setting even if it seems invalid, because the program ran with it.
     if let Some(conf) = present {
-        all.push(Setting {
+        all.push(ReplaySetting {
             name: "present",
             conf: visible(conf.as_bytes(), 200),
             rules: Config::parse(conf).rules(torch),
@@ -231,7 +231,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     Ok(all)
 }
 
-fn config(conf: &str, torch: Torch) -> Result<Config> {
+fn config(conf: &str, torch: TorchVersion) -> Result<Config> {
     Config::read(conf, torch)
         .map_err(|why| eyre!("--conf {}: {why}", visible(conf.as_bytes(), 200)))
 }
@@ -247,7 +247,7 @@ fn of_process(_: Pid, _: bool) -> Result<(Vec<Trace>, Option<Missing>), (String,
     Err((super::unavailable::NO_COLLECTORS.to_owned(), 2))
 }
 
-fn torch_argument(text: &str) -> Result<Torch, String> {
+fn torch_argument(text: &str) -> Result<TorchVersion, String> {
     torch_of(text).ok_or_else(|| "not a PyTorch release; use 2.8".to_owned())
 }
 

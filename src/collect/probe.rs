@@ -16,7 +16,7 @@ use crate::model::{
     Bytes, Frame, Gpu, GpuUuid, Memory, MigInstance, Millis, Policy, Probe, ProbeRequest,
     ProcessKey, Reading,
 };
-use crate::probe::pattern::{self, Pattern, TimedMap};
+use crate::probe::pattern::{self, AllocationPattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
 use crate::user_files::{Base, directory};
 
@@ -101,9 +101,9 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(40);
 
 /// Returns the process's allocation pattern from the best available source: the allocation trace, the samples, or the
 /// current blocks, in this order.
-fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
+fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> AllocationPattern {
     let source = format!("PID {}", process.pid);
-    let Some(last) = seen.last() else { return Pattern::default() };
+    let Some(last) = seen.last() else { return AllocationPattern::default() };
     if let Some(trace) = last_history(process, last.map.ordinal) {
         return pattern::of_trace(&trace, &format!("{source}, allocation trace"), arena);
     }
@@ -189,7 +189,7 @@ fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, S
         },
         look: false,
         arena: DEFAULT_ARENA,
-        pattern: Pattern::default(),
+        pattern: AllocationPattern::default(),
         locks: directory(Base::Runtime, "probe").ok(),
         parent: std::process::id(),
     };

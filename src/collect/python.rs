@@ -166,7 +166,7 @@ struct StableThreads {
     left_out: usize,
 }
 
-struct Failure {
+struct StackFailure {
     why: Missing,
     /// True if the reads of the stack succeeded but differed.
     is_changing: bool,
@@ -174,11 +174,11 @@ struct Failure {
 
 /// Reads stacks until two consecutive reads agree on every thread. If they never do, returns the threads that agreed in
 /// the last try, provided that the main thread is among them.
-fn read_stable(python: &PythonProcess) -> Result<StableThreads, Failure> {
+fn read_stable(python: &PythonProcess) -> Result<StableThreads, StackFailure> {
     let mut partial = None;
     let mut before = Threads::default();
     for _ in 0..=MAX_TRIES {
-        let now = python.threads().map_err(|why| Failure { why, is_changing: false })?;
+        let now = python.threads().map_err(|why| StackFailure { why, is_changing: false })?;
         let stable: Vec<&Thread> =
             now.threads.iter().filter(|thread| before.threads.contains(thread)).collect();
         let changing = now.threads.len() - stable.len() + now.failed;
@@ -202,7 +202,7 @@ fn read_stable(python: &PythonProcess) -> Result<StableThreads, Failure> {
     } else {
         Missing::new(Reason::Unknown, "no part of the Python stack could be read")
     };
-    partial.ok_or(Failure { why, is_changing })
+    partial.ok_or(StackFailure { why, is_changing })
 }
 
 /// Removes the hook's frames from a stack. Returns `None` for the hook's own thread.

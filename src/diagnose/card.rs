@@ -178,7 +178,7 @@ pub struct Signature {
 pub struct Extract {
     pub r#match: String,
     #[serde(default)]
-    pub reach: Reach,
+    pub reach: FieldReach,
 }
 
 /// A line for the CHECK section, omitted if the evidence named in `unless` was found.
@@ -209,7 +209,7 @@ impl CheckHint {
 /// Part of the log in which an extraction rule searches for fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reach {
+pub enum FieldReach {
     /// From the start of the signature's line to 2 KiB after the match.
     #[default]
     Message,

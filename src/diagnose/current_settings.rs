@@ -10,17 +10,17 @@ const COMMANDS: &str = r"(?:\$ |\bcommand:|\barguments:|COMMANDLINE_ARGS|\bdocke
 #[must_use]
 pub(super) fn are_shown(change: &str, texts: &[&str]) -> bool {
     let settings = settings(change);
-    let is_shown = |setting: &Setting<'_>| texts.iter().any(|text| setting.is_in(text));
+    let is_shown = |setting: &CurrentSetting<'_>| texts.iter().any(|text| setting.is_in(text));
     !settings.is_empty() && settings.iter().all(is_shown)
 }
 
-enum Setting<'a> {
+enum CurrentSetting<'a> {
     Variable(&'a str, &'a str),
     Option(&'a str, Option<&'a str>),
 }
 
 /// Returns the variables before a command and its options.
-fn settings(change: &str) -> Vec<Setting<'_>> {
+fn settings(change: &str) -> Vec<CurrentSetting<'_>> {
     let mut settings = Vec::new();
     let mut words = change.split_whitespace().peekable();
     while let Some(word) = words.next() {
@@ -28,9 +28,9 @@ fn settings(change: &str) -> Vec<Setting<'_>> {
             let value = option.split_once('=');
             let next = words.next_if(|next| value.is_none() && !next.starts_with('-'));
             let (name, value) = value.map_or((option, next), |(name, value)| (name, Some(value)));
-            settings.push(Setting::Option(name, value));
+            settings.push(CurrentSetting::Option(name, value));
         } else if let Some((name, value)) = word.split_once('=').filter(|(name, _)| is_name(name)) {
-            settings.push(Setting::Variable(name, value));
+            settings.push(CurrentSetting::Variable(name, value));
         }
     }
     settings
@@ -41,7 +41,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(is_part)
 }
 
-impl Setting<'_> {
+impl CurrentSetting<'_> {
     fn is_in(&self, text: &str) -> bool {
         match *self {
             Self::Variable(name, value) => {

@@ -14,7 +14,7 @@ mod printed_values;
 pub(super) mod smi;
 mod stack;
 
-pub use self::case::{Case, Evidence, Finding};
+pub use self::case::{Case, EvidenceRule, Finding};
 
 pub use measurements::{FreeBlockSummary, Measured, PinnedSegments};
 pub(super) use oom::fragmentation;
@@ -25,7 +25,7 @@ use super::catalogue::Catalogue;
 use super::signature::Pattern;
 
 /// All evidence predicates, with the names used in cards.
-pub const EVIDENCE: &[&[Evidence]] = &[
+pub const EVIDENCE: &[&[EvidenceRule]] = &[
     oom::EVIDENCE,
     printed_memory::EVIDENCE,
     printed_values::EVIDENCE,

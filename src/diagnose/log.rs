@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use super::catalogue::Catalogue;
 use super::fields::FieldMap;
 use super::recovery::recover;
-use super::scan::{Excerpt, Scanner};
+use super::scan::{LogChunk, Scanner};
 use super::signature::Match;
 use super::text::{self, Flow, LogLine};
-use super::traceback::{self, Frame, Traceback};
+use super::traceback::{self, Traceback, TracebackFrame};
 use super::{own_process, quote, smi_table};
 use crate::model::incident::Quote;
 use crate::model::text::{slice, visible};
@@ -66,7 +66,7 @@ pub struct Sighting {
     pub rank: Option<u32>,
     pub writer: String,
     pub time: Option<String>,
-    pub frames: Vec<Frame>,
+    pub frames: Vec<TracebackFrame>,
     pub quote: Quote,
     /// Text of the writer around the message, followed by nearby lines of others or of no writer that concern it.
     pub context: Arc<str>,
@@ -209,7 +209,7 @@ pub struct LogReader<'a> {
     read_bytes: u64,
     max_read_bytes: u64,
     /// Most recent excerpts found after the limit for sightings was reached.
-    tail: VecDeque<Excerpt>,
+    tail: VecDeque<LogChunk>,
     /// End of the last excerpt's text for each writer, at most [`CONTEXT`] bytes. It is the context of the next excerpt
     /// if that begins where this one ends: a flood of repeated errors is cut into several excerpts.
     carried: HashMap<String, String>,
@@ -299,7 +299,7 @@ impl<'a> LogReader<'a> {
 
     /// Reads an excerpt. If there are already too many sightings, stores the excerpt until the end of the log instead,
     /// because matching every signature in a flood of errors takes seconds per megabyte and yields nothing new.
-    fn add(&mut self, excerpt: Excerpt) {
+    fn add(&mut self, excerpt: LogChunk) {
         if !self.is_full() {
             return self.read(&excerpt);
         }
@@ -327,7 +327,7 @@ impl<'a> LogReader<'a> {
 
     /// Reads an excerpt. After a panic, reads its halves separately, so that one line that triggers a bug does not hide
     /// the others.
-    fn read(&mut self, excerpt: &Excerpt) {
+    fn read(&mut self, excerpt: &LogChunk) {
         let (sightings, tracebacks) =
             (self.findings.sightings.len(), self.findings.tracebacks.len());
         if recover(|| self.read_whole(excerpt)).is_some() {
@@ -341,7 +341,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    fn read_whole(&mut self, excerpt: &Excerpt) {
+    fn read_whole(&mut self, excerpt: &LogChunk) {
         self.read_bytes += excerpt.bytes.len() as u64;
         if excerpt.start != self.carried_to {
             self.carried.clear();
@@ -408,7 +408,7 @@ impl<'a> LogReader<'a> {
         let mut frames = traceback::frames_before(flow, lines, one.start);
         if frames.is_empty() {
             frames = traceback::frames_after(flow, lines, one.start);
-        } else if !frames.iter().any(Frame::is_users) {
+        } else if !frames.iter().any(TracebackFrame::is_users) {
             frames.splice(0..0, traceback::frames_of_next_exception(flow, lines, one.start));
         }
         let carried = |writer: &str| {

@@ -28,7 +28,7 @@ type Search = (&'static [u8], &'static [(usize, &'static [u8])]);
 
 /// Part of a log that consists of complete lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excerpt {
+pub struct LogChunk {
     pub bytes: Vec<u8>,
     /// Line number of the excerpt's first line in the log, counted from 1.
     pub first_line: u64,
@@ -36,7 +36,7 @@ pub struct Excerpt {
     pub start: u64,
 }
 
-impl Excerpt {
+impl LogChunk {
     /// Returns both halves of the excerpt, split between two lines, or `None` for a single line.
     #[must_use]
     pub fn halves(&self) -> Option<[Self; 2]> {
@@ -79,7 +79,7 @@ impl Default for Scanner {
 
 impl Scanner {
     /// Adds a piece of the log and returns the completed excerpts.
-    pub fn push(&mut self, piece: &[u8]) -> Vec<Excerpt> {
+    pub fn push(&mut self, piece: &[u8]) -> Vec<LogChunk> {
         self.bytes += piece.len() as u64;
         self.buffer.extend_from_slice(piece);
         let mut done = Vec::new();
@@ -103,7 +103,7 @@ impl Scanner {
     }
 
     /// Marks the end of the log and returns the last excerpt, if one is open.
-    pub fn finish(&mut self) -> Vec<Excerpt> {
+    pub fn finish(&mut self) -> Vec<LogChunk> {
         let mut done = Vec::new();
         if self.open.is_some() {
             self.close(&mut done);
@@ -118,7 +118,7 @@ impl Scanner {
 
     /// Returns the text of the open excerpt so far, for a log that is still being written. Text that arrives later
     /// becomes another excerpt. If `whole_lines` is true, an incomplete last line is not returned yet.
-    pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
+    pub fn flush(&mut self, whole_lines: bool) -> Option<LogChunk> {
         let (start, end) = self.open?;
         let available = end.min(self.buffer.len());
         let text = self.buffer.get(start..available).filter(|t| !t.is_empty())?;
@@ -136,7 +136,7 @@ impl Scanner {
         done.pop()
     }
 
-    fn search(&mut self, done: &mut Vec<Excerpt>) {
+    fn search(&mut self, done: &mut Vec<LogChunk>) {
         let from = self.searched.saturating_sub(MAX_ANCHOR);
         for anchor in find(&self.buffer[from..]) {
             self.add_anchor(from + anchor, done);
@@ -145,7 +145,7 @@ impl Scanner {
     }
 
     /// Opens or extends an excerpt around the anchor at offset `at`.
-    fn add_anchor(&mut self, at: usize, done: &mut Vec<Excerpt>) {
+    fn add_anchor(&mut self, at: usize, done: &mut Vec<LogChunk>) {
         let start = at.saturating_sub(CONTEXT_BEFORE).max(self.returned);
         let end = at + CONTEXT_AFTER;
         match self.open {
@@ -166,7 +166,7 @@ impl Scanner {
         }
     }
 
-    fn close(&mut self, done: &mut Vec<Excerpt>) {
+    fn close(&mut self, done: &mut Vec<LogChunk>) {
         let Some((start, end)) = self.open.take() else {
             return;
         };
@@ -176,7 +176,7 @@ impl Scanner {
             return;
         }
         let before = memchr_iter(b'\n', &self.buffer[..start]).count() as u64;
-        done.push(Excerpt {
+        done.push(LogChunk {
             bytes: self.buffer[start..end].to_vec(),
             first_line: self.line + before,
             start: self.bytes - (self.buffer.len() - start) as u64,

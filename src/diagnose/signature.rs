@@ -9,7 +9,7 @@ use memchr::memmem;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::card::{Card, Reach, Signature};
+use super::card::{Card, FieldReach, Signature};
 use super::expression::expanded;
 use super::fields::{self, FieldMap};
 use super::needle::{further_needles, needles};
@@ -110,7 +110,7 @@ impl Rule {
 #[derive(Debug)]
 pub struct Signatures {
     rules: Vec<Rule>,
-    extracts: Vec<Vec<(Pattern, Reach)>>,
+    extracts: Vec<Vec<(Pattern, FieldReach)>>,
     filter: OnceLock<Filter>,
 }
 
@@ -284,11 +284,11 @@ impl Signatures {
             let line = flow.line_start(one.start);
             for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
                 match reach {
-                    Reach::Message => {
+                    FieldReach::Message => {
                         let to = (one.end + MESSAGE_REACH).min(next_start.max(one.end));
                         one.add(&NearbyFields::read(pattern, slice(&flow.text, line, to), line));
                     }
-                    Reach::Around => {
+                    FieldReach::Around => {
                         let read = || {
                             let mut nearby = NearbyFields::read(pattern, &flow.text, 0);
                             let further = untagged.and_then(|flow| pattern.groups(&flow.text));

@@ -29,7 +29,7 @@ const PROCESS: &str = r"^\W{0,8}(?<gpu>\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s
 const VISIBLE: &str = r#"(?i)\bcuda[_ ]visible[_ ]devices["']?\s*(?:is\s*)?[:=]\s*["'\[]?(?<devices>\d+(?:,\s?\d+)*)\b"#;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Gpu {
+struct SmiGpu {
     index: u64,
     used: u64,
     total: u64,
@@ -38,7 +38,7 @@ struct Gpu {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct SmiProcess {
     gpu: u64,
     pid: u64,
     name: String,
@@ -49,8 +49,8 @@ struct Process {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Table {
-    gpus: Vec<Gpu>,
-    processes: Vec<Process>,
+    gpus: Vec<SmiGpu>,
+    processes: Vec<SmiProcess>,
     /// True if the log contains the table's list of processes.
     lists_processes: bool,
     visible: Vec<u64>,
@@ -72,7 +72,7 @@ impl Table {
                 index = None;
                 let known = table.gpus.iter().position(|gpu| gpu.index == at);
                 let mode = group(&row, "mode");
-                let gpu = Gpu {
+                let gpu = SmiGpu {
                     index: at,
                     used: number(&row, "used").unwrap_or(0).saturating_mul(MIB),
                     total: number(&row, "total").unwrap_or(0).saturating_mul(MIB),
@@ -94,7 +94,7 @@ impl Table {
                 let (Some(gpu), Some(pid)) = (number(&row, "gpu"), number(&row, "pid")) else {
                     continue;
                 };
-                table.processes.push(Process {
+                table.processes.push(SmiProcess {
                     gpu,
                     pid,
                     name: group(&row, "name").unwrap_or_default(),
@@ -131,7 +131,7 @@ impl Table {
     }
 
     /// Returns the processes on a GPU, without the process `own`.
-    fn others(&self, gpu: u64, own: Option<u64>) -> impl Iterator<Item = &Process> {
+    fn others(&self, gpu: u64, own: Option<u64>) -> impl Iterator<Item = &SmiProcess> {
         let all = self.processes.iter();
         all.filter(move |process| process.gpu == gpu && Some(process.pid) != own)
     }
@@ -139,7 +139,8 @@ impl Table {
     /// Returns the number of processes if the table shows one process of the same program on each of several GPUs, with
     /// PIDs that are close together. These are the ranks of one job.
     fn ranks(&self) -> Option<usize> {
-        let computing: Vec<&Process> = self.processes.iter().filter(|p| !p.is_graphics).collect();
+        let computing: Vec<&SmiProcess> =
+            self.processes.iter().filter(|p| !p.is_graphics).collect();
         let mut gpus: Vec<u64> = computing.iter().map(|process| process.gpu).collect();
         let mut pids: Vec<u64> = computing.iter().map(|process| process.pid).collect();
         gpus.sort_unstable();
@@ -151,7 +152,7 @@ impl Table {
     }
 
     /// Returns the process that computes on the GPU and holds most of its memory.
-    fn holder(&self, gpu: u64, own: Option<u64>) -> Option<&Process> {
+    fn holder(&self, gpu: u64, own: Option<u64>) -> Option<&SmiProcess> {
         let others = self.others(gpu, own).filter(|p| !p.is_graphics && p.bytes >= MIN_HOLDER);
         others.max_by_key(|process| process.bytes)
     }
@@ -187,7 +188,7 @@ fn add_from(found: &mut FieldMap, table: &Table) {
         return;
     }
     let get = |name: &str| found.get(name).and_then(Value::as_u64);
-    let processes: Vec<&Process> = table.others(failed, own).collect();
+    let processes: Vec<&SmiProcess> = table.others(failed, own).collect();
     let sum = processes.iter().fold(0_u64, |sum, p| sum.saturating_add(p.bytes));
     let this = get("process_bytes").or_else(|| get("reserved_bytes")).or_else(|| {
         Some(get("allocated_bytes")?.saturating_add(get("reserved_unallocated_bytes").unwrap_or(0)))

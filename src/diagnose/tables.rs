@@ -29,7 +29,7 @@ pub struct Assertion {
 /// One or more Xid numbers with the same meaning.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Xids {
+pub struct XidMeaning {
     pub codes: Vec<u64>,
     pub card: String,
     /// Meaning of the Xid, as a clause.
@@ -50,7 +50,7 @@ pub struct Tables {
     #[serde(rename = "assertion")]
     pub assertions: Vec<Assertion>,
     #[serde(rename = "xid")]
-    pub xids: Vec<Xids>,
+    pub xids: Vec<XidMeaning>,
 }
 
 impl Tables {
@@ -85,7 +85,7 @@ impl Tables {
     }
 
     #[must_use]
-    pub fn xid(&self, code: u64) -> Option<&Xids> {
+    pub fn xid(&self, code: u64) -> Option<&XidMeaning> {
         self.xids.iter().find(|row| row.codes.contains(&code))
     }
 

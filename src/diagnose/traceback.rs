@@ -30,7 +30,7 @@ const MAX_LINES: usize = 400;
 const MAX_CUT_LINES: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct TracebackFrame {
     pub file: String,
     pub line: u32,
     pub function: String,
@@ -40,7 +40,7 @@ pub struct Frame {
     pub source: Option<Arc<str>>,
 }
 
-impl Frame {
+impl TracebackFrame {
     /// Returns true if the frame's file does not belong to Python or an installed package.
     #[must_use]
     pub fn is_users(&self) -> bool {
@@ -98,7 +98,7 @@ pub struct Traceback {
     pub exception: String,
     pub message: String,
     /// Frames of the traceback, outermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<TracebackFrame>,
     pub first_line: u64,
     pub last_line: u64,
     pub rank: Option<u32>,
@@ -123,7 +123,7 @@ impl Traceback {
 
     /// Returns the innermost frame in the user's program, or the innermost library frame if there is none.
     #[must_use]
-    pub fn place(&self) -> Option<&Frame> {
+    pub fn place(&self) -> Option<&TracebackFrame> {
         let users = self.frames.iter().rev().find(|frame| frame.is_users());
         users.or(self.frames.last())
     }
@@ -131,7 +131,7 @@ impl Traceback {
 
 /// Returns the traceback frames directly before byte `at` of `flow`, outermost first.
 #[must_use]
-pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
+pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
     let mut frames = Vec::new();
     let mut others = 0;
     let mut marked = None;
@@ -175,7 +175,7 @@ const MAX_LINK_DISTANCE: usize = 6;
 /// Returns the frames of the traceback that the exception at byte `at` led to, outermost first. If a library caught the
 /// first exception, only this traceback shows the user's line.
 #[must_use]
-pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
+pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
     let mut after = lines_after(flow, lines, at);
     let is_link = |line: &LogLine| CHAIN_LINKS.iter().any(|link| line.text.starts_with(link));
     if after.by_ref().take(MAX_LINK_DISTANCE).any(is_link) { frames_in(after) } else { Vec::new() }
@@ -184,7 +184,7 @@ pub fn frames_of_next_exception(flow: &Flow, lines: &[LogLine], at: usize) -> Ve
 /// Returns the frames that follow the message at byte `at`, outermost first: in a notebook, whose header contains the
 /// name of the exception, and in VS Code's debugger, which prints the innermost frame first.
 #[must_use]
-pub fn frames_after(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
+pub fn frames_after(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<TracebackFrame> {
     let mut before = flow.lines_back_from(at).map(|index| lines[index].text.trim_start());
     if before.next().is_some_and(is_header) {
         return frames_in(lines_after(flow, lines, at));
@@ -207,9 +207,9 @@ fn lines_after<'a>(
 }
 
 /// Returns the frames of a traceback up to its exception, in the order of the lines.
-fn frames_in<'a>(lines: impl Iterator<Item = &'a LogLine>) -> Vec<Frame> {
+fn frames_in<'a>(lines: impl Iterator<Item = &'a LogLine>) -> Vec<TracebackFrame> {
     let mut lines = lines.peekable();
-    let mut frames: Vec<Frame> = Vec::new();
+    let mut frames: Vec<TracebackFrame> = Vec::new();
     while let Some(line) = lines.next() {
         if let Some(mut frame) = frame(&line.text) {
             let code = lines.peek().filter(|l| l.is_code);
@@ -300,11 +300,11 @@ fn started(line: &LogLine) -> Traceback {
 }
 
 /// Parses a traceback frame: `  File "train.py", line 57, in step`.
-fn frame(line: &str) -> Option<Frame> {
+fn frame(line: &str) -> Option<TracebackFrame> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    Some(Frame {
+    Some(TracebackFrame {
         file: source_file(file).to_owned(),
         line: rest[..digits].parse().ok()?,
         function: rest[digits..].strip_prefix(", in ").unwrap_or_default().to_owned(),
@@ -313,7 +313,7 @@ fn frame(line: &str) -> Option<Frame> {
     })
 }
 
-impl Frame {
+impl TracebackFrame {
     /// Sets the line that an arrow marks, unless the frame has one.
     fn mark(&mut self, marked: Option<(u32, &str)>) {
         let Some((line, code)) = marked.filter(|_| self.code.is_none()) else { return };
@@ -324,13 +324,13 @@ impl Frame {
 
 /// Parses a frame of IPython: `File ~/train.py:57, in step(batch)`, `Cell In[13], line 1`, and before IPython 8
 /// `~/train.py in step(batch)`, `<ipython-input-13-0b3c> in <module>`.
-fn notebook_frame(line: &str) -> Option<Frame> {
+fn notebook_frame(line: &str) -> Option<TracebackFrame> {
     let of = |file: &str, line: u32, function: &str| {
         // IPython prints a method with its class, unlike other tracebacks.
         let name = function.split('(').next().unwrap_or_default();
         let name = name.rsplit('.').next().unwrap_or_default();
         let file = source_file(file).to_owned();
-        Frame { file, line, function: name.to_owned(), code: None, source: None }
+        TracebackFrame { file, line, function: name.to_owned(), code: None, source: None }
     };
     let line = line.trim_end();
     if let Some(cell) = line.strip_prefix("Cell ").or(Some(line)).filter(|l| l.starts_with("In")) {

@@ -12,18 +12,18 @@ const MARGIN: u64 = 512 << 20;
 const DEFAULT_SHARE: f64 = 0.9;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
+pub struct ComputedValue {
     pub text: String,
     pub formula: String,
 }
 
-struct Input<'a> {
+struct FormulaInput<'a> {
     found: &'a FieldMap,
     /// Text around the error, and the start of the log.
     texts: [&'a str; 2],
 }
 
-type Formula = fn(&Input<'_>) -> Option<Value>;
+type Formula = fn(&FormulaInput<'_>) -> Option<ComputedValue>;
 
 const FORMULAS: &[(&str, Formula)] = &[
     ("free-share", free_share),
@@ -45,8 +45,8 @@ const FORMULAS: &[(&str, Formula)] = &[
 
 /// Computes the value `name`. Returns `None` if the log does not contain the required numbers.
 #[must_use]
-pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<Value> {
-    let input = Input { found, texts: [text, start] };
+pub fn value(name: &str, found: &FieldMap, text: &str, start: &str) -> Option<ComputedValue> {
+    let input = FormulaInput { found, texts: [text, start] };
     let formula = FORMULAS.iter().find(|(known, _)| *known == name)?;
     formula.1(&input)
 }
@@ -57,7 +57,7 @@ pub fn is_known(name: &str) -> bool {
     FORMULAS.iter().any(|(known, _)| *known == name)
 }
 
-impl Input<'_> {
+impl FormulaInput<'_> {
     fn figure(&self, name: &str) -> Option<u64> {
         if let Some(value) = self.found.get(name) {
             return value.as_u64().or_else(|| value.as_str()?.parse().ok());
@@ -99,15 +99,18 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-fn free_share(input: &Input<'_>) -> Option<Value> {
+fn free_share(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let (free, total) = (input.figure("free_bytes")?, input.figure("total_bytes")?);
     let text = rounded_down(ratio(free.checked_sub(MARGIN)?, total)?)?;
     let (free, total, margin) = (Bytes(free), Bytes(total), gib(MARGIN));
-    Some(Value { text, formula: format!("({free} free - {margin} margin) / {total} total") })
+    Some(ComputedValue {
+        text,
+        formula: format!("({free} free - {margin} margin) / {total} total"),
+    })
 }
 
 /// Returns the current share of GPU memory to reserve, minus the missing memory and a margin.
-fn smaller_share(input: &Input<'_>) -> Option<Value> {
+fn smaller_share(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let (requested, total) = (input.figure("requested_bytes")?, input.figure("total_bytes")?);
     let free = input.figure("free_bytes")?;
     let now = input.share();
@@ -116,45 +119,45 @@ fn smaller_share(input: &Input<'_>) -> Option<Value> {
     let origin = if now.is_some() { "now" } else { "by default" };
     let now = now.unwrap_or(DEFAULT_SHARE);
     let (missing, margin, total) = (Bytes(missing), gib(MARGIN), Bytes(total));
-    Some(Value {
+    Some(ComputedValue {
         text,
         formula: format!("{now} {origin} - ({missing} missing + {margin} margin) / {total}"),
     })
 }
 
 /// Returns a larger share of GPU memory to reserve that still leaves a small margin.
-fn larger_share(input: &Input<'_>) -> Option<Value> {
+fn larger_share(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let now = input.share().filter(|share| *share < 0.92)?;
     let text = "0.95".to_owned();
-    Some(Value {
+    Some(ComputedValue {
         text,
         formula: format!("the largest share that is usually safe; the current share is {now}"),
     })
 }
 
-fn raised_share(input: &Input<'_>) -> Option<Value> {
+fn raised_share(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     const STEP: f64 = 0.05;
     let now = input.share().filter(|share| *share < 0.9)?;
     let text = format!("{:.2}", now + STEP);
     let formula = format!("{now} now + {STEP}");
-    Some(Value { text, formula })
+    Some(ComputedValue { text, formula })
 }
 
 /// Returns the context length that fits into memory: the estimate in the log, or a value computed from the log's
 /// numbers.
-fn fitting_length(input: &Input<'_>) -> Option<Value> {
+fn fitting_length(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let rounded = |length: u64| {
         if length > 1000 { length / 100 * 100 } else { length }
     };
     let length = input.figure("max_seq_len");
     if let Some(estimated) = input.figure("estimated_len").filter(|n| *n > 0) {
-        return Some(Value {
+        return Some(ComputedValue {
             text: rounded(estimated).to_string(),
             formula: format!("the log's estimate of {estimated}, rounded down"),
         });
     }
     if let Some(tokens) = input.figure("kv_cache_tokens").filter(|n| *n > 0) {
-        return Some(Value {
+        return Some(ComputedValue {
             text: rounded(tokens).to_string(),
             formula: format!("the {tokens} tokens that fit into the cache, rounded down"),
         });
@@ -164,31 +167,31 @@ fn fitting_length(input: &Input<'_>) -> Option<Value> {
     let fits = u128::from(length) * u128::from(available) / u128::from(needed.max(1));
     let fits = rounded(u64::try_from(fits).ok()?);
     let (needed, available) = (Bytes(needed), Bytes(available));
-    (fits > 0).then(|| Value {
+    (fits > 0).then(|| ComputedValue {
         text: fits.to_string(),
         formula: format!("{length} x {available} available / {needed} needed"),
     })
 }
 
 /// Returns the longest context that the model supports.
-fn model_context(input: &Input<'_>) -> Option<Value> {
+fn model_context(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let limit = input.figure("limit_count")?;
-    Some(Value { text: limit.to_string(), formula: "the model's own limit".to_owned() })
+    Some(ComputedValue { text: limit.to_string(), formula: "the model's own limit".to_owned() })
 }
 
 /// Returns a context length for the refused request and an answer: the next power of two with room for 1024 tokens.
-fn longer_context(input: &Input<'_>) -> Option<Value> {
+fn longer_context(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     const ANSWER: u64 = 1024;
     let tokens = input.figure("prompt_count").filter(|tokens| *tokens < 1 << 24)?;
     let length = (tokens + ANSWER).next_power_of_two();
     let formula = format!("{tokens} tokens of the request + {ANSWER} for the answer, rounded up");
-    Some(Value { text: length.to_string(), formula })
+    Some(ComputedValue { text: length.to_string(), formula })
 }
 
 /// Returns the number of layers to keep on the GPU. Moving the others to the CPU frees enough memory for the failed
 /// request.
 #[allow(clippy::cast_precision_loss)]
-fn fitting_layers(input: &Input<'_>) -> Option<Value> {
+fn fitting_layers(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let requested = input.figure("requested_bytes")? as f64;
     let layers = input.number(
         r"offloaded (?<value>\d+)/\d+ layers to GPU|offloading (?<value_2>\d+) repeating layers",
@@ -201,7 +204,7 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
     }
     let layer = weights * 1_048_576.0 / layers.max(1.0);
     let fits = layers - (requested / layer).ceil() - 1.0;
-    (fits >= 1.0).then(|| Value {
+    (fits >= 1.0).then(|| ComputedValue {
         text: format!("{fits}"),
         formula: format!(
             "{layers} now, minus {} layers of {:.0} MiB each to free the requested {:.0} MiB",
@@ -213,21 +216,21 @@ fn fitting_layers(input: &Input<'_>) -> Option<Value> {
 }
 
 /// Returns half of the first batch size or similar limit found in the log.
-fn half_of_setting(input: &Input<'_>) -> Option<Value> {
+fn half_of_setting(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let now = input.number(concat!(
         r"(?:max_num_seqs|max[-_]running[-_]requests|per_device_train_batch_size|micro_batch_size(?:_per_gpu)?",
         r#"|n_ubatch|max_batch_size|max_(?:batch_)?prefill_tokens)["']?[ =:]{1,16}(?<value>\d{1,6})\b"#,
         r"|(?:^|\s)(?:-ub|--ubatch-size|-b|--batch-size)[ =](?<value_2>\d{1,6})\b",
         r"|warming up sampler with (?<value_3>\d{1,6}) dummy requests"
     ))?;
-    (now >= 2.0).then(|| Value {
+    (now >= 2.0).then(|| ComputedValue {
         text: format!("{}", (now / 2.0).floor()),
         formula: format!("half of the current {now}"),
     })
 }
 
 /// Returns the wheel of the cuDNN version that the program was built for.
-fn cudnn_wheel(input: &Input<'_>) -> Option<Value> {
+fn cudnn_wheel(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let needed = input.found.get("needed_version")?.as_str()?;
     let major: u32 = needed.split('.').next()?.parse().ok()?;
     let text = match major {
@@ -237,19 +240,19 @@ fn cudnn_wheel(input: &Input<'_>) -> Option<Value> {
         9.. => format!("'nvidia-cudnn-cu12>={needed}'"),
         _ => return None,
     };
-    Some(Value { text, formula: format!("the program was compiled with cuDNN {needed}") })
+    Some(ComputedValue { text, formula: format!("the program was compiled with cuDNN {needed}") })
 }
 
 /// Returns the number of classes that the labels in the log require.
-fn class_count(input: &Input<'_>) -> Option<Value> {
+fn class_count(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let largest = input.texts.iter().find_map(|text| largest_label(text))?;
     let formula = format!("the largest label in the log is {largest}");
-    Some(Value { text: (largest + 1).to_string(), formula })
+    Some(ComputedValue { text: (largest + 1).to_string(), formula })
 }
 
 /// Returns PyTorch's package index for a CUDA version that the driver supports. A driver supports all minor versions
 /// of a CUDA release from its own on (NVIDIA, "CUDA Compatibility").
-fn torch_index(input: &Input<'_>) -> Option<Value> {
+fn torch_index(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let supported = input.figure("found_version")?;
     let text = match supported {
         11_000..12_000 => "cu118",
@@ -258,17 +261,17 @@ fn torch_index(input: &Input<'_>) -> Option<Value> {
         _ => return None,
     };
     let formula = format!("the driver supports CUDA {}.x", supported / 1000);
-    Some(Value { text: text.to_owned(), formula })
+    Some(ComputedValue { text: text.to_owned(), formula })
 }
 
 /// Returns the largest power of two that is below the current parallel size and divides the number of attention heads.
-fn dividing_size(input: &Input<'_>) -> Option<Value> {
+fn dividing_size(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     let divided = input.figure("heads").map(|heads| (heads, "attention heads"));
     let (size, name) = divided.or_else(|| Some((input.figure("dimension")?, "parts")))?;
     let now = input.figure("parallel_size")?;
     let powers = (0..16).rev().map(|exponent| 1_u64 << exponent);
     let fits = powers.filter(|power| *power < now).find(|power| size % power == 0)?;
-    Some(Value {
+    Some(ComputedValue {
         text: fits.to_string(),
         formula: format!("the largest power of two below {now} that divides {size} {name}"),
     })
@@ -278,7 +281,7 @@ fn dividing_size(input: &Input<'_>) -> Option<Value> {
 type Wheel = (&'static str, &'static str, &'static [(u32, u32)]);
 
 /// Returns the package of Debian and Ubuntu that contains the missing library.
-fn system_package(input: &Input<'_>) -> Option<Value> {
+fn system_package(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     const PACKAGES: &[(&str, &str)] = &[
         ("libnuma.so", "libnuma1"),
         ("libibverbs.so", "libibverbs1"),
@@ -296,14 +299,14 @@ fn system_package(input: &Input<'_>) -> Option<Value> {
     ];
     let library = input.found.get("library")?.as_str()?;
     let (_, package) = PACKAGES.iter().find(|(name, _)| library.starts_with(name))?;
-    Some(Value {
+    Some(ComputedValue {
         text: (*package).to_owned(),
         formula: format!("the package with {library} in Debian and Ubuntu"),
     })
 }
 
 /// Returns the PyPI wheel that contains a CUDA library.
-fn library_wheel(input: &Input<'_>) -> Option<Value> {
+fn library_wheel(input: &FormulaInput<'_>) -> Option<ComputedValue> {
     // The number after `.so` is the library's own version if this table lists versions for it. Otherwise, it is the
     // CUDA version.
     const WHEELS: &[Wheel] = &[
@@ -339,7 +342,7 @@ fn library_wheel(input: &Input<'_>) -> Option<Value> {
     let name = format!("nvidia-{wheel}{suffix}");
     // The newest wheels of every name contain cuDNN 9.
     let is_old = *wheel == "cudnn" && own == Some(8);
-    Some(Value {
+    Some(ComputedValue {
         text: if is_old { format!("\"{name}<9\"") } else { name },
         formula: format!("the wheel that contains {library}"),
     })

@@ -112,13 +112,13 @@ pub struct Workload {
     #[serde(default)]
     environment: Option<String>,
     #[serde(default)]
-    pub actions: BTreeMap<String, Action>,
+    pub actions: BTreeMap<String, WorkloadAction>,
 }
 
 /// A program's own flag or code for a remedy.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Action {
+pub enum WorkloadAction {
     Change(String),
     Full {
         /// Text to copy. `{value}` is replaced with the computed value.
@@ -366,7 +366,7 @@ fn shows_python(text: &str) -> bool {
 /// Minimum `order` of generic programs, which are recognized by text that occurs in most logs.
 const GENERIC_ORDER: u32 = 80;
 
-impl Action {
+impl WorkloadAction {
     /// Returns the text to copy, with a placeholder for the computed value.
     #[must_use]
     pub fn change(&self) -> &str {
@@ -570,8 +570,8 @@ impl<'a> Setting<'a> {
         let (change, title, kind, effect, choose) =
             match workloads.find_map(|w| w.actions.get(name)) {
                 None => (remedy.change.as_ref()?, None, None, None, None),
-                Some(Action::Change(change)) => (change, None, None, None, None),
-                Some(Action::Full { change, title, kind, effect, choose }) => {
+                Some(WorkloadAction::Change(change)) => (change, None, None, None, None),
+                Some(WorkloadAction::Full { change, title, kind, effect, choose }) => {
                     (change, title.as_ref(), *kind, effect.as_ref(), choose.as_ref())
                 }
             };

@@ -4,17 +4,17 @@
 use crate::model::gpu::{GPU_FIGURES, GpuFigure, Period, Value};
 use crate::model::{Bytes, Frame, Gpu, GpuProcess, Process, Reading};
 
-type Field = fn(&CsvRow<'_>) -> String;
+type CsvField = fn(&CsvRow<'_>) -> String;
 
 /// Columns that identify the time and the GPU. The columns with the GPU's measurements follow them.
-const GPU_COLUMNS: &[(&str, Field)] = &[
+const GPU_COLUMNS: &[(&str, CsvField)] = &[
     ("time_unix_ms", |r| r.frame.time.0.to_string()),
     ("gpu_index", |r| r.gpu.index.to_string()),
     ("gpu_uuid", |r| r.gpu.uuid.to_string()),
     ("gpu_name", |r| r.gpu.name.clone()),
 ];
 
-const PROCESS_COLUMNS: &[(&str, Field)] = &[
+const PROCESS_COLUMNS: &[(&str, CsvField)] = &[
     ("pid", |r| r.listed.map_or(String::new(), |l| l.pid.to_string())),
     ("user", |r| fact(r, |p| text(&p.user, Clone::clone))),
     ("rank", |r| fact(r, |p| text(&p.rank, u32::to_string))),
@@ -53,7 +53,7 @@ fn figures() -> impl Iterator<Item = &'static GpuFigure> {
 }
 
 pub fn frame(frame: &Frame) -> String {
-    let name = |(name, _): &(&str, Field)| (*name).to_owned();
+    let name = |(name, _): &(&str, CsvField)| (*name).to_owned();
     let heading: Vec<String> = GPU_COLUMNS
         .iter()
         .map(name)
@@ -66,7 +66,7 @@ pub fn frame(frame: &Frame) -> String {
         let mut line = |listed: Option<&GpuProcess>| {
             let facts = listed.and_then(|l| l.process).and_then(|key| frame.process(key));
             let row = CsvRow { frame, gpu, listed, facts };
-            let value = |(_, value): &(&str, Field)| value(&row);
+            let value = |(_, value): &(&str, CsvField)| value(&row);
             let figure = |f: &GpuFigure| f.field.read(gpu).map_or(String::new(), Value::raw);
             let fields: Vec<String> = GPU_COLUMNS
                 .iter()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use crate::allocator::rules::Torch;
+use crate::allocator::rules::TorchVersion;
 use crate::allocator::whatif::WhatifResult;
 use crate::model::{Bytes, Reading};
 
@@ -24,7 +24,7 @@ pub struct Device {
     pub recording: Recording,
     /// PyTorch version whose allocator rules are used, or `None` for the newest known version.
     #[serde(serialize_with = "torch")]
-    pub torch: Option<Torch>,
+    pub torch: Option<TorchVersion>,
     #[serde(rename = "card_bytes")]
     pub card: Reading<Bytes>,
     #[serde(rename = "outside_bytes")]
@@ -64,7 +64,7 @@ pub struct Played {
     pub no_effect: Option<&'static str>,
 }
 
-fn torch<S: Serializer>(torch: &Option<Torch>, to: S) -> Result<S::Ok, S::Error> {
+fn torch<S: Serializer>(torch: &Option<TorchVersion>, to: S) -> Result<S::Ok, S::Error> {
     match torch {
         Some((major, minor)) => to.collect_str(&format_args!("{major}.{minor}")),
         None => to.serialize_none(),

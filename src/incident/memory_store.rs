@@ -12,11 +12,11 @@ const MAX_BYTES: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     /// Incidents, oldest first.
-    entries: Vec<Entry>,
+    entries: Vec<MemoryEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MemoryEntry {
     /// Key under which the incident was first reported. The on-disk store identifies records by name instead.
     key: IncidentKey,
     record: Record,
@@ -26,7 +26,7 @@ struct Entry {
 impl MemoryStore {
     /// Merges an incident record into the store. Returns the merged record with the key under which it is reported.
     pub fn write(&mut self, record: Record) -> Record {
-        let is_known = |known: &Entry| known.record.is_same(&record);
+        let is_known = |known: &MemoryEntry| known.record.is_same(&record);
         let at = match self.entries.iter().rposition(is_known) {
             Some(at) => {
                 let known = &mut self.entries[at].record;
@@ -40,11 +40,11 @@ impl MemoryStore {
                 if self.entries.len() == MAX_INCIDENTS {
                     self.entries.remove(0);
                 }
-                self.entries.push(Entry { key: record.key.clone(), record, bytes: 0 });
+                self.entries.push(MemoryEntry { key: record.key.clone(), record, bytes: 0 });
                 self.entries.len() - 1
             }
         };
-        let Entry { key, record, bytes } = &mut self.entries[at];
+        let MemoryEntry { key, record, bytes } = &mut self.entries[at];
         *bytes = memory_size::of(record);
         let merged = Record { key: key.clone(), ..record.clone() };
         while self.entries.len() > 1

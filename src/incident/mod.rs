@@ -46,7 +46,7 @@ pub use on_incident::{NOTICE_LIMIT, Notice, notify};
 pub use results::WatchResult;
 pub use save::{SaveResult, in_time, put, save};
 pub use sink::IncidentSink;
-pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
+pub use store::{Entry, Listing, Store, StoreError, Stored, UnreadableFile, Written};
 pub use store_changes::Changes;
 pub use timeout::with_timeout;
 pub use uid::Uid;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::timeout::with_timeout;
 use crate::diagnose::LogFindings;
-use crate::diagnose::traceback::Frame;
+use crate::diagnose::traceback::TracebackFrame;
 use crate::redact;
 use crate::user_files;
 
@@ -46,7 +46,7 @@ pub fn add(logs: &mut [LogFindings]) {
     }
     let read = with_timeout(TIMEOUT, move || {
         let mut files = HashMap::new();
-        let read = |(frame, folder): &(Frame, Option<PathBuf>)| {
+        let read = |(frame, folder): &(TracebackFrame, Option<PathBuf>)| {
             function(frame, folder.as_deref(), &mut files)
         };
         wanted.iter().map(read).collect::<Vec<_>>()
@@ -60,7 +60,7 @@ pub fn add(logs: &mut [LogFindings]) {
 }
 
 fn function(
-    frame: &Frame,
+    frame: &TracebackFrame,
     folder: Option<&Path>,
     files: &mut HashMap<PathBuf, Option<String>>,
 ) -> Option<Arc<str>> {
@@ -130,7 +130,7 @@ mod tests {
         let fifo = folder.path().join("fifo.py");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
         let read = |path: &Path| {
-            let frame = Frame {
+            let frame = TracebackFrame {
                 file: path.display().to_string(),
                 line: 6,
                 function: "evaluate".to_owned(),

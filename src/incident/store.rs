@@ -80,7 +80,7 @@ pub struct Entry {
 
 /// A file that cannot be read as an incident, and the reason without a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableFile {
     pub file: String,
     pub why: String,
 }
@@ -89,7 +89,7 @@ pub struct Unreadable {
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableFile>,
 }
 
 /// An error of the incident store. Each message is one sentence.
@@ -104,7 +104,7 @@ pub enum StoreError {
     #[error("cannot write {}: {why}", path.display())]
     Unwritable { path: PathBuf, why: io::Error },
     #[error("cannot read {}: {why}", path.display())]
-    Unreadable { path: PathBuf, why: String },
+    UnreadableFile { path: PathBuf, why: String },
     #[error("cannot import incident {name} from another host: {why}")]
     Foreign { name: String, why: String },
     #[error("{} was written by a newer gputop (schema {schema}); update gputop on this host", path.display())]
@@ -173,7 +173,7 @@ impl Store {
 
     /// Calls `take` for each stored incident, newest first, without loading all of them at once. Returns the unreadable
     /// files.
-    pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
+    pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<UnreadableFile>, StoreError> {
         let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
         for uid in self.names()?.uids.into_iter().rev() {
@@ -181,10 +181,10 @@ impl Store {
                 Ok(record) => {
                     take(Entry { is_read: state.read.contains_key(&uid), uid, record });
                 }
-                Err(StoreError::Unreadable { why, .. }) => {
-                    unreadable.push(Unreadable { file: file_name(&uid), why });
+                Err(StoreError::UnreadableFile { why, .. }) => {
+                    unreadable.push(UnreadableFile { file: file_name(&uid), why });
                 }
-                Err(StoreError::Newer { schema, .. }) => unreadable.push(Unreadable {
+                Err(StoreError::Newer { schema, .. }) => unreadable.push(UnreadableFile {
                     file: file_name(&uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
@@ -198,7 +198,7 @@ impl Store {
 
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
-        let unreadable = |why: String| StoreError::Unreadable { path: path.clone(), why };
+        let unreadable = |why: String| StoreError::UnreadableFile { path: path.clone(), why };
         let bytes = user_files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 StoreError::Unknown { word: uid.to_string(), instead: String::new() }

@@ -92,7 +92,7 @@ impl Claims {
         let mut unmatched = 0_u64;
         for process in list {
             let vram = process.vram.get().map(|v| v.0);
-            let held = pools.and_then(|pools| Held::of(pools, process.process?, gpu));
+            let held = pools.and_then(|pools| PoolMemory::of(pools, process.process?, gpu));
             match (held, vram) {
                 (Some(held), vram) => claims.take_pool(held, vram),
                 (None, Some(vram)) if process.process.is_none() => {
@@ -102,7 +102,7 @@ impl Claims {
             }
         }
         let is_listed = |process| list.iter().any(|p| p.process == Some(process));
-        let on_gpu = pools.iter().flat_map(|pools| Held::on(pools, gpu));
+        let on_gpu = pools.iter().flat_map(|pools| PoolMemory::on(pools, gpu));
         for (_, held) in on_gpu.filter(|(process, _)| !is_listed(*process)) {
             unmatched = unmatched.saturating_sub(held.reserved());
             claims.take_pool(held, None);
@@ -111,7 +111,7 @@ impl Claims {
         claims
     }
 
-    fn take_pool(&mut self, held: Held, vram: Option<u64>) {
+    fn take_pool(&mut self, held: PoolMemory, vram: Option<u64>) {
         let vram = vram.unwrap_or_else(|| held.reserved());
         let allocated = held.allocated.min(vram);
         let idle = held.idle.min(vram - allocated);
@@ -135,14 +135,14 @@ fn add(sum: &mut u64, more: u64) {
 
 /// Memory in one process's pools on a GPU.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct PoolMemory {
     allocated: u64,
     idle: u64,
     /// True if the framework does not report its idle memory.
     is_part: bool,
 }
 
-impl Held {
+impl PoolMemory {
     fn of_pool(pool: &Pool) -> Self {
         Self { allocated: pool.stats.allocated.last().0, idle: pool.stats.idle().0, is_part: false }
     }

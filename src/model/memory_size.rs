@@ -18,22 +18,22 @@ const VALUE_BYTES: usize = 16;
 
 /// Returns the approximate memory of a value in bytes, including its strings, lists and maps.
 pub fn of<T: Serialize>(value: &T) -> usize {
-    let mut size = Size(0);
+    let mut size = CountedBytes(0);
     // A value that cannot be serialized has the size up to that point.
     let _ = value.serialize(&mut size);
     size.0
 }
 
 /// Number of bytes counted so far.
-struct Size(usize);
+struct CountedBytes(usize);
 
-impl Size {
+impl CountedBytes {
     fn value(&mut self) {
         self.0 += VALUE_BYTES;
     }
 }
 
-impl Write for Size {
+impl Write for CountedBytes {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 += text.len();
         Ok(())
@@ -57,7 +57,7 @@ macro_rules! count_content {
     };
 }
 
-impl Serializer for &mut Size {
+impl Serializer for &mut CountedBytes {
     type Ok = ();
     type Error = fmt::Error;
     type SerializeSeq = Self;
@@ -123,7 +123,7 @@ impl Serializer for &mut Size {
 
 macro_rules! count_parts {
     ($($trait:ident { $($method:ident($($name:ty)?),)* })*) => {
-        $(impl $trait for &mut Size {
+        $(impl $trait for &mut CountedBytes {
             type Ok = ();
             type Error = fmt::Error;
 
@@ -147,7 +147,7 @@ count_parts! {
     SerializeStructVariant { serialize_field(&'static str), }
 }
 
-impl SerializeStruct for &mut Size {
+impl SerializeStruct for &mut CountedBytes {
     type Ok = ();
     type Error = fmt::Error;
 

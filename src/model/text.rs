@@ -18,7 +18,7 @@ const MAX_MARKS: usize = 3;
 /// Escapes every invisible or control character in `text`, and truncates the result to `max_chars` characters.
 /// Truncated text ends with an ellipsis.
 pub fn visible(text: &[u8], max_chars: usize) -> String {
-    let mut shown = Shown::new(max_chars);
+    let mut shown = EscapedText::new(max_chars);
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
             shown.push(c);
@@ -142,7 +142,7 @@ pub fn quoted(name: &str) -> String {
 }
 
 /// Escaped output so far, and the position at which to cut it if more text follows.
-struct Shown {
+struct EscapedText {
     text: String,
     chars: usize,
     max_chars: usize,
@@ -151,7 +151,7 @@ struct Shown {
     marks: usize,
 }
 
-impl Shown {
+impl EscapedText {
     fn new(max_chars: usize) -> Self {
         Self {
             text: String::new(),

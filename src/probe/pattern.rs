@@ -25,7 +25,7 @@ pub struct PatternRequest(
 /// Allocation requests to run under each policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pattern {
+pub struct AllocationPattern {
     /// Source of the pattern: `synthetic`, `PID 418, sampled`.
     pub source: String,
     pub requests: Vec<PatternRequest>,
@@ -57,7 +57,7 @@ impl Random {
 /// Returns a pattern resembling a training program with batches of different lengths: long-lived small and medium
 /// blocks between short-lived ones of all sizes, from 512 bytes to a sixteenth of the arena. At most three quarters of
 /// the arena is live at any time.
-pub fn synthetic(arena: Bytes) -> Pattern {
+pub fn synthetic(arena: Bytes) -> AllocationPattern {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let max_size = (arena.0 / 16).max(1024);
     let powers = max_size.ilog2() - 9;
@@ -78,7 +78,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
             requests.push(PatternRequest(size, lives_for));
         }
     }
-    Pattern { source: "synthetic".into(), requests }
+    AllocationPattern { source: "synthetic".into(), requests }
 }
 
 /// Memory that is live at the current point of a pattern being generated.
@@ -111,7 +111,7 @@ impl Live {
 /// Derives a pattern from a process's current blocks. A live block becomes a long-lived request. A free block becomes a
 /// short-lived request, made twice. If the blocks exceed the arena or [`MAX_REQUESTS`], only every n-th block is used.
 /// Blocks larger than half of the arena are omitted.
-pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
+pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> AllocationPattern {
     let mut blocks: Vec<(u64, bool)> = map
         .segments
         .iter()
@@ -148,7 +148,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
             }
         })
         .collect();
-    Pattern { source: source.to_owned(), requests }
+    AllocationPattern { source: source.to_owned(), requests }
 }
 
 /// A block's lifetime, from its allocation to its free. Both are positions in the program's sequence of requests.
@@ -161,7 +161,7 @@ struct Life {
 }
 
 /// Derives a pattern from an allocation trace. Blocks that existed at the beginning of the trace are requested first.
-pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
+pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> AllocationPattern {
     let before =
         |live: &crate::allocator::trace::Live| Life { size: live.requested.0, begin: 0, end: None };
     let mut lives: Vec<Life> = trace.start.iter().map(before).collect();
@@ -195,7 +195,7 @@ pub struct TimedMap {
 
 /// Derives a pattern from successive maps of one pool. Returns `None` if the allocator served no requests between the
 /// maps. The caller can then use a single map.
-pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
+pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<AllocationPattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
         return None;
@@ -268,7 +268,7 @@ fn add_short_lives(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64)
 
 /// Converts block lifetimes to a pattern. If the blocks exceed the arena or [`MAX_REQUESTS`], only every n-th block is
 /// used. Blocks larger than half of the arena are omitted.
-fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
+fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> AllocationPattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);
     let by_bytes = max_live(&lives).div_ceil((arena.0 / 4 * 3).max(1));
@@ -283,7 +283,7 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
         });
         PatternRequest(life.size, lives_for)
     });
-    Pattern { source: source.to_owned(), requests: requests.collect() }
+    AllocationPattern { source: source.to_owned(), requests: requests.collect() }
 }
 
 fn max_live(lives: &[Life]) -> u64 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::pattern::Pattern;
+use super::pattern::AllocationPattern;
 use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES};
 use crate::model::{Bytes, GpuUuid, Millis, Policy, Reading};
 
@@ -26,7 +26,7 @@ pub struct ChildRequest {
     /// True to only check whether a probe is possible, without creating a CUDA context or allocating memory.
     pub look: bool,
     pub arena: Bytes,
-    pub pattern: Pattern,
+    pub pattern: AllocationPattern,
     /// Directory for the probes' lock files, or `None` if this user has no such directory.
     pub locks: Option<PathBuf>,
     /// PID of the requesting process. The child exits when its parent does.
@@ -45,7 +45,7 @@ impl Default for ChildRequest {
             policies: POLICIES.to_vec(),
             look: false,
             arena: DEFAULT_ARENA,
-            pattern: Pattern::default(),
+            pattern: AllocationPattern::default(),
             locks: None,
             parent: std::process::id(),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::device::{Device, DeviceError, GRANULE};
-use super::pattern::{Pattern, PatternRequest, of_map, of_maps, of_trace, synthetic};
+use super::pattern::{AllocationPattern, PatternRequest, of_map, of_maps, of_trace, synthetic};
 use super::*;
 use crate::allocator::config::Config;
 use crate::allocator::model::Model;
@@ -185,9 +185,9 @@ impl Device for SimulatedGpu {
 
 const MIB: u64 = 1 << 20;
 
-fn pattern(requests: &[(u64, u32)]) -> Pattern {
+fn pattern(requests: &[(u64, u32)]) -> AllocationPattern {
     let requests = requests.iter().map(|(size, lives)| PatternRequest(*size, *lives));
-    Pattern { source: "test".into(), requests: requests.collect() }
+    AllocationPattern { source: "test".into(), requests: requests.collect() }
 }
 
 fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternResult {

@@ -19,7 +19,7 @@ const MAX_DOUBTFUL: usize = 256;
 
 /// How a value is connected with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Link {
+enum NameLink {
     /// `=`, `:` and the like.
     Sign,
     /// `("TOKEN", "…")`
@@ -175,21 +175,21 @@ fn linked_value(
     name: &Range<usize>,
     quote: Option<u8>,
     mut sensitivity: Sensitivity,
-    link: Link,
+    link: NameLink,
     start: usize,
 ) -> Option<Range<usize>> {
     let between = &text[name.end..start];
     let quote = quote.filter(|quote| !between.contains(quote));
     let start = start + wrapper(&text[start..]);
-    let is_line = link == Link::Sign && is_header(&text[name.clone()], &text[start..], between);
+    let is_line = link == NameLink::Sign && is_header(&text[name.clone()], &text[start..], between);
     let up_to = |end| memchr::memchr2(end, b'\n', &text[start..]).map_or(text.len(), |n| start + n);
     let value = match link {
-        Link::Markup => start..up_to(b'<'),
-        Link::Cell => start..up_to(b'|'),
-        Link::Sign if is_line && !text.get(start).is_some_and(|b| b"'\"".contains(b)) => {
+        NameLink::Markup => start..up_to(b'<'),
+        NameLink::Cell => start..up_to(b'|'),
+        NameLink::Sign if is_line && !text.get(start).is_some_and(|b| b"'\"".contains(b)) => {
             start..end_of_line(text, start, quote)
         }
-        Link::Sign => {
+        NameLink::Sign => {
             let list = bracketed(text, start);
             // `auth=('ana', '…')`
             if list.is_some() && sensitivity == Sensitivity::Login && text[start] == b'(' {
@@ -198,7 +198,7 @@ fn linked_value(
             list.or_else(|| in_brackets(text, start))
                 .unwrap_or_else(|| start..end_after_sign(text, start, quote, between))
         }
-        Link::Argument | Link::Flag => start..end_of_value(text, start, quote),
+        NameLink::Argument | NameLink::Flag => start..end_of_value(text, start, quote),
     };
     let is_quoted = inside_quotes(text, value.clone()) != value;
     let is_whole =
@@ -223,7 +223,7 @@ fn linked_value(
 fn is_shown(
     text: &[u8],
     name: &Range<usize>,
-    link: Link,
+    link: NameLink,
     between: &[u8],
     value: &Range<usize>,
     is_quoted: bool,
@@ -232,19 +232,21 @@ fn is_shown(
     let bare = text[value.clone()].trim_ascii_start();
     let is_other = match link {
         // A list of names: `['HF_HOME', 'HF_TOKEN', 'LANG']`
-        Link::Argument => {
+        NameLink::Argument => {
             harmless::is_variable_name(bare)
                 || bare.starts_with(b"-")
                 || (bare.iter().all(u8::is_ascii_alphabetic) && is_in_list(text, name.start))
         }
-        Link::Cell => value::is_predicate(bare),
-        Link::Flag => flag::is_no_value(bare, &text[value.end..]),
+        NameLink::Cell => value::is_predicate(bare),
+        NameLink::Flag => flag::is_no_value(bare, &text[value.end..]),
         // A schema, a pattern and a note: `"password": {"type": "string"}`, `token=(\w+)`, `chpasswd: (user ana) …`
-        Link::Sign if begins(bare, &["{\"", "(\\", "(?", "(.", "([", "\\S", "\\w"]).is_some() => {
+        NameLink::Sign
+            if begins(bare, &["{\"", "(\\", "(?", "(.", "([", "\\S", "\\w"]).is_some() =>
+        {
             true
         }
-        Link::Sign if bare.starts_with(b"(") && !bare.contains(&b')') => true,
-        Link::Sign => {
+        NameLink::Sign if bare.starts_with(b"(") && !bare.contains(&b')') => true,
+        NameLink::Sign => {
             // `secret: name=hf-secret`
             let names_another = between.ends_with(b": ")
                 && prose::is_assignment(bare)
@@ -255,7 +257,7 @@ fn is_shown(
                     || is_next_field(text, name, bare, between))
         }
         // `'--password <PASSWORD>' requires a value`
-        Link::Markup => {
+        NameLink::Markup => {
             text.get(value.start).is_some_and(|b| b" \"'])".contains(b))
                 && !text[value.end..].starts_with(b"</")
         }
@@ -350,7 +352,7 @@ fn is_in_list(text: &[u8], at: usize) -> bool {
 }
 
 /// Returns how the name is connected with the text after it, and where its value starts.
-fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
+fn link(text: &[u8], name: &Range<usize>) -> Option<(NameLink, usize)> {
     let closed = skip(text, name.end, b"\\\"'`])}*");
     let closing = &text[name.end..closed];
     // `input[type=password]:focus` in a style sheet
@@ -368,7 +370,7 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
     let start = skip(text, closed, b" \t");
     if text[start..].starts_with(b"...") {
         // `token ......: …`
-        return Some((Link::Sign, skip(text, start, b".: \t")));
+        return Some((NameLink::Sign, skip(text, start, b".: \t")));
     }
     let start = notation::after_note(text, start);
     let start = if text[start..].starts_with(b"</") {
@@ -384,27 +386,27 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(Link, usize)> {
             harmless::is_placeholder(text, &(end..end)) || in_brackets(text, end).is_some();
         let end = tags(text, end).filter(|_| !is_value).unwrap_or(end);
         let end = skip(text, end, b" \t");
-        return Some((Link::Sign, notation::after_line_break(text, name, end)));
+        return Some((NameLink::Sign, notation::after_line_break(text, name, end)));
     }
     let attribute = notation::value_attribute(text, closed)
         .filter(|_| is_quoted || is_value_of_name(text, name));
     if let Some(start) = attribute {
-        return Some((Link::Sign, start));
+        return Some((NameLink::Sign, start));
     }
     if let Some(end) = notation::markup(text, name, closed) {
-        return Some((Link::Markup, end));
+        return Some((NameLink::Markup, end));
     }
     if let Some(start) = flag::value_start(text, name) {
-        return Some((Link::Flag, start));
+        return Some((NameLink::Flag, start));
     }
     if text.get(start) == Some(&b'|') && is_cell(text, name.start) {
-        return Some((Link::Cell, skip(text, start + 1, b" \t`")));
+        return Some((NameLink::Cell, skip(text, start + 1, b" \t`")));
     }
     let is_argument = text.get(start) == Some(&b',');
     is_argument
         .then(|| argument(text, name, closing, start))
         .flatten()
-        .or_else(|| text[closed..start].contains(&b'\t').then_some((Link::Sign, start)))
+        .or_else(|| text[closed..start].contains(&b'\t').then_some((NameLink::Sign, start)))
 }
 
 /// Returns the start of the literal after a name that is an argument: `("TOKEN", "…")`.
@@ -413,7 +415,7 @@ fn argument(
     name: &Range<usize>,
     closing: &[u8],
     start: usize,
-) -> Option<(Link, usize)> {
+) -> Option<(NameLink, usize)> {
     let quote = text[..name.start].last();
     // A value: `"method":"password","result":"denied"`
     let is_value = begins(&text[name.start.saturating_sub(2)..], &[":\"", ":'"]).is_some();
@@ -426,7 +428,7 @@ fn argument(
     let start = skip(text, start + 1, b" \t\n");
     let literal = start + wrapper(&text[start..]);
     let is_literal = text.get(literal).is_some_and(|b| b"\"'`\\".contains(b));
-    (is_name && is_literal).then_some((Link::Argument, start))
+    (is_name && is_literal).then_some((NameLink::Argument, start))
 }
 
 fn is_cell(text: &[u8], name: usize) -> bool {

@@ -8,8 +8,8 @@ use super::command::{CommandLine, ExitOutcome};
 use super::hook::{Hook, HookEvidence, HookReports};
 use super::oom_watch::OomWatch;
 use super::output::CapturedOutput;
-use super::ranks::{First, Rank, folder};
-use super::{Evidence, ExitTime, Finished};
+use super::ranks::{FirstFailedRank, Rank, folder};
+use super::{ExitTime, Finished, RunEvidence};
 use crate::collect::hook::Traced;
 use crate::collect::host::hello;
 use crate::diagnose::evidence::Measured;
@@ -86,11 +86,11 @@ pub fn explain(
         .as_ref()
         .map(|incident| incident.title.clone())
         .or_else(|| message.map(|message| visible(&redact::text(message.as_bytes()), 200)))?;
-    let first = folder().map_or(First::This, |folder| rank.claim(&folder, &what));
+    let first = folder().map_or(FirstFailedRank::This, |folder| rank.claim(&folder, &what));
     match (first, incident) {
         (_, None) => None,
-        (First::This, Some(incident)) => Some(whole(incident)),
-        (First::Other(message), Some(incident)) => Some(Explanation::Line(format!(
+        (FirstFailedRank::This, Some(incident)) => Some(whole(incident)),
+        (FirstFailedRank::Other(message), Some(incident)) => Some(Explanation::Line(format!(
             "rank {} failed too ({exit}, {}); {message}",
             rank.number, incident.id
         ))),
@@ -221,7 +221,7 @@ fn exception(logs: &[LogFindings]) -> Option<String> {
     Some(format!("{}: {}", last.exception, last.message))
 }
 
-impl Evidence {
+impl RunEvidence {
     /// Parses all logs. The returned flag is true if the line numbers are correct.
     fn read(&self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
         let files = self.files.iter().filter_map(|file| file.read(catalogue));

@@ -55,7 +55,7 @@ pub struct Finished {
     pub process: Option<ProcessKey>,
     at: ExitTime,
     /// Data needed to explain the failure if the command failed.
-    evidence: Evidence,
+    evidence: RunEvidence,
     pipes: PipedStreams,
 }
 
@@ -83,7 +83,7 @@ struct ExitTime {
     wall: UnixMillis,
 }
 
-struct Evidence {
+struct RunEvidence {
     command: CommandLine,
     /// Output captured on its way to the terminal and to each pipe.
     outputs: Vec<CapturedOutput>,
@@ -125,7 +125,7 @@ pub fn run(
         exit,
         process: child.process,
         at: ExitTime { mono: now_mono(), wall: now_wall() },
-        evidence: Evidence { command: command.clone(), outputs, files },
+        evidence: RunEvidence { command: command.clone(), outputs, files },
         pipes,
     })
 }

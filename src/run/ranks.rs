@@ -47,7 +47,7 @@ pub struct Rank {
 
 /// Which rank failed first: this one or another.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum FirstFailedRank {
     This,
     /// Another rank failed first, with this message.
     Other(String),
@@ -75,16 +75,18 @@ impl Rank {
 
     /// Tries to register this rank as the first to fail. `line` is the message that the other ranks print. If the file
     /// cannot be created or read, this rank counts as the first.
-    pub(super) fn claim(&self, folder: &Path, line: &str) -> First {
+    pub(super) fn claim(&self, folder: &Path, line: &str) -> FirstFailedRank {
         let path = folder.join(&self.job);
         let line = format!("rank {} failed first: {line}", self.number);
         delete_old_files(folder);
         match create(&path, line.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let line = read(&path, MAX_LINE_BYTES);
-                line.map_or(First::This, |line| First::Other(visible(&line, 300)))
+                line.map_or(FirstFailedRank::This, |line| {
+                    FirstFailedRank::Other(visible(&line, 300))
+                })
             }
-            _ => First::This,
+            _ => FirstFailedRank::This,
         }
     }
 }
@@ -140,17 +142,17 @@ mod tests {
         let of = |number: &str, launcher: &str| {
             rank(&[("RANK", number), ("WORLD_SIZE", "8")], launcher).expect("a rank")
         };
-        assert_eq!(of("3", "100 7").claim(&folder, "it broke"), First::This);
-        let other = First::Other("rank 3 failed first: it broke".into());
+        assert_eq!(of("3", "100 7").claim(&folder, "it broke"), FirstFailedRank::This);
+        let other = FirstFailedRank::Other("rank 3 failed first: it broke".into());
         assert_eq!(of("5", "100 7").claim(&folder, "it broke too"), other);
         // Another launcher has reused the PID, but its start time differs.
-        assert_eq!(of("5", "100 9").claim(&folder, "it broke"), First::This);
+        assert_eq!(of("5", "100 9").claim(&folder, "it broke"), FirstFailedRank::This);
     }
 
     #[test]
     fn every_rank_explains_without_a_shared_folder() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let rank = rank(&[("RANK", "0"), ("WORLD_SIZE", "2")], "").expect("a rank");
-        assert_eq!(rank.claim(file.path(), "it broke"), First::This);
+        assert_eq!(rank.claim(file.path(), "it broke"), FirstFailedRank::This);
     }
 }

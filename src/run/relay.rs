@@ -15,7 +15,7 @@ use nix::unistd::{getpid, getsid, read, write};
 use super::command::{ChildCommand, ExitOutcome, StateChange};
 use super::output::CapturedOutput;
 use super::signals::{Received, Signals, stop_by};
-use super::terminal::{Mirror, Terminal};
+use super::terminal::{CommandTerminal, Mirror};
 use super::unsafe_calls;
 
 /// Maximum number of chunks to copy before signals and keys are handled again.
@@ -36,7 +36,7 @@ pub(super) struct Relay<'a> {
 
 /// The terminal and the pty between which bytes are copied.
 struct Ends {
-    terminal: Terminal,
+    terminal: CommandTerminal,
     master: PtyMaster,
     mirror: Mirror,
 }
@@ -52,7 +52,7 @@ struct Ready {
 
 impl<'a> Relay<'a> {
     pub(super) fn new(
-        opened: Option<(Terminal, PtyMaster, Mirror)>,
+        opened: Option<(CommandTerminal, PtyMaster, Mirror)>,
         output: &'a mut CapturedOutput,
     ) -> Self {
         Self {

@@ -46,10 +46,10 @@ impl Streams {
     }
 
     /// Opens the terminal that receives the output of the command.
-    pub(super) fn terminal(&self) -> Option<Terminal> {
+    pub(super) fn terminal(&self) -> Option<CommandTerminal> {
         let terminal = match self.0 {
-            [_, Some(_), _] => Terminal::open(io::stdout()),
-            [_, None, Some(_)] => Terminal::open(io::stderr()),
+            [_, Some(_), _] => CommandTerminal::open(io::stdout()),
+            [_, None, Some(_)] => CommandTerminal::open(io::stderr()),
             _ => return None,
         };
         terminal.ok()
@@ -65,13 +65,13 @@ fn device(fd: BorrowedFd<'_>) -> Option<u64> {
     Some(file.metadata().ok()?.rdev())
 }
 
-pub(super) struct Terminal {
+pub(super) struct CommandTerminal {
     fd: OwnedFd,
     /// Terminal modes set by the shell.
     modes: Termios,
 }
 
-impl Terminal {
+impl CommandTerminal {
     /// Reopens the terminal of a standard stream. Non-blocking mode then applies to this descriptor only, and does not
     /// affect the shell, which shares the stream.
     fn open(stream: impl AsFd) -> io::Result<Self> {
@@ -102,7 +102,7 @@ impl Terminal {
     }
 }
 
-impl AsFd for Terminal {
+impl AsFd for CommandTerminal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -117,7 +117,7 @@ pub(super) struct Pty {
 
 impl Pty {
     /// Opens a pty for the output that goes to the terminal or, with `is_session`, for a session of its own.
-    pub(super) fn open(terminal: &Terminal, is_session: bool) -> io::Result<Self> {
+    pub(super) fn open(terminal: &CommandTerminal, is_session: bool) -> io::Result<Self> {
         let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let master = posix_openpt(flags)?;
         grantpt(&master)?;
@@ -169,7 +169,7 @@ impl Mirror {
         self.is_raw = false;
     }
 
-    pub(super) fn follow(&mut self, master: impl AsFd, terminal: &Terminal) {
+    pub(super) fn follow(&mut self, master: impl AsFd, terminal: &CommandTerminal) {
         if self.is_session {
             return self.make_raw(terminal);
         }
@@ -188,7 +188,7 @@ impl Mirror {
         self.seen = now;
     }
 
-    fn make_raw(&mut self, terminal: &Terminal) {
+    fn make_raw(&mut self, terminal: &CommandTerminal) {
         if !self.is_raw && terminal.is_foreground() {
             let mut modes = terminal.modes.clone();
             cfmakeraw(&mut modes);

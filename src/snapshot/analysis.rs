@@ -1,13 +1,13 @@
 //! Analysis results of a snapshot, computed once per device for the screen and for printing.
 
 use super::device::Device;
-use super::history::{ByStack, History, Span};
+use super::history::{ByStack, EventSpan, TraceHistory};
 use super::record::NO_TIME;
 use crate::allocator::fragmentation::Fragmentation;
 
 #[derive(Debug, Default)]
 pub struct DeviceAnalysis {
-    pub history: History,
+    pub history: TraceHistory,
     pub fragmentation: Fragmentation,
     /// Time of the peak in allocated memory, expressed as the number of events up to and including it.
     pub peak: usize,
@@ -15,12 +15,12 @@ pub struct DeviceAnalysis {
 
 impl DeviceAnalysis {
     pub fn of(device: &Device) -> Self {
-        let history = History::of(device);
+        let history = TraceHistory::of(device);
         Self { peak: history.peak(device), fragmentation: Fragmentation::of(&device.map), history }
     }
 
     /// Returns memory statistics over the whole trace.
-    pub fn span(&self, device: &Device) -> Span {
+    pub fn span(&self, device: &Device) -> EventSpan {
         self.history.span(device, 0, device.events.len())
     }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Held};
 use super::error::{Result, SnapshotError};
-use super::record::{BlockRecord, Lane, SegmentRecord, Value};
+use super::record::{BlockRecord, Lane, PickleValue, SegmentRecord};
 use super::stacks::Stacks;
-use super::store::{MAX_TEXT, Run, Store};
+use super::store::{MAX_TEXT, PickleStore, RecordRun};
 use super::text::{self, TextId};
 use super::{Setting, Snapshot};
 use crate::model::text::visible;
@@ -19,7 +19,7 @@ use crate::model::{Block, BlockState, Bytes, PoolKind, Segment, StackFrame};
 const MAX_DEVICES: usize = 256;
 const MAX_SETTINGS: usize = 64;
 
-pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
+pub fn snapshot(mut store: PickleStore, root: PickleValue) -> Result<Snapshot> {
     let (segments, traces, settings) = parts(&store, root)?;
     let mut devices: BTreeMap<u32, Device> = BTreeMap::new();
     let segments = segment_numbers(&store, segments)?;
@@ -68,7 +68,10 @@ fn no_snapshot(what: impl Into<String>) -> SnapshotError {
 }
 
 /// Returns segments, traces and settings. `_snapshot()` provides all of them, `memory_snapshot()` only the segments.
-fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Value>)> {
+fn parts(
+    store: &PickleStore,
+    root: PickleValue,
+) -> Result<(PickleValue, Option<PickleValue>, Option<PickleValue>)> {
     if store.pairs_of(root).is_some() {
         let get = |key| store.get(root, key);
         return match get(text::SEGMENTS) {
@@ -78,7 +81,7 @@ fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Val
             None => Err(no_snapshot("it is a dictionary without `segments`")),
         };
     }
-    let is_segment = |run: &Run| matches!(run, Run::Segments(..));
+    let is_segment = |run: &RecordRun| matches!(run, RecordRun::Segments(..));
     match store.runs(root) {
         Some(runs) if !runs.is_empty() && runs.iter().all(is_segment) => Ok((root, None, None)),
         _ => Err(no_snapshot(format!("it is {}", store.describe(root)))),
@@ -100,14 +103,14 @@ impl Uses {
     }
 }
 
-fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
+fn segment_numbers(store: &PickleStore, segments: PickleValue) -> Result<Vec<u32>> {
     let Some(runs) = store.runs(segments) else {
         let what = store.describe(segments);
         return Err(no_snapshot(format!("its `segments` value is {what}")));
     };
     let (mut numbers, mut remaining) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {
-        let &Run::Segments(from, to) = run else {
+        let &RecordRun::Segments(from, to) = run else {
             return Err(no_snapshot("its `segments` list contains values that are not segments"));
         };
         remaining.take(to - from, "segment")?;
@@ -117,14 +120,14 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
 }
 
 fn blocks_of(
-    store: &Store,
+    store: &PickleStore,
     segment: &SegmentRecord,
     remaining: &mut Uses,
 ) -> Result<Vec<(u32, u32)>> {
     let runs = segment.blocks.and_then(|blocks| store.runs(blocks));
     let mut ranges = Vec::new();
     for run in runs.unwrap_or_default() {
-        let &Run::Blocks(from, to) = run else {
+        let &RecordRun::Blocks(from, to) = run else {
             return Err(no_snapshot(
                 "a segment's `blocks` list contains values that are not blocks",
             ));
@@ -186,7 +189,7 @@ fn take_segment(
 
 type Ranges = Vec<(u32, u32)>;
 
-fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>> {
+fn trace_runs(store: &PickleStore, traces: Option<PickleValue>) -> Result<Vec<(u32, Ranges)>> {
     let Some(runs) = traces.and_then(|traces| store.runs(traces)) else { return Ok(Vec::new()) };
     if runs.len() > MAX_DEVICES {
         return Err(no_snapshot("it has more than 256 devices"));
@@ -194,7 +197,7 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
     let (mut found, mut remaining) = (Vec::new(), Uses(store.events.len()));
     for (ordinal, run) in (0..).zip(runs) {
         let of_device = match run {
-            Run::Value(list) => store.runs(*list),
+            RecordRun::Value(list) => store.runs(*list),
             _ => None,
         };
         let Some(of_device) = of_device else {
@@ -205,7 +208,7 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
         let mut ranges = Vec::new();
         for run in of_device {
             // An event without an action is ignored.
-            if let &Run::Events(from, to) = run {
+            if let &RecordRun::Events(from, to) = run {
                 remaining.take(to - from, "event")?;
                 ranges.push((from, to));
             }
@@ -217,13 +220,13 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Ranges)>
     Ok(found)
 }
 
-fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)> {
+fn settings_of(store: &PickleStore, settings: Option<PickleValue>) -> Vec<(String, Setting)> {
     let pairs = settings.and_then(|settings| store.pairs_of(settings));
     let pairs = pairs.unwrap_or_default().iter().take(MAX_SETTINGS);
     let known = pairs.filter_map(|&(key, value)| {
         let setting = match value {
-            Value::Text(text) => Setting::Text(shown(store, text)),
-            Value::Bool(is_on) => Setting::Switch(is_on),
+            PickleValue::Text(text) => Setting::Text(shown(store, text)),
+            PickleValue::Bool(is_on) => Setting::Switch(is_on),
             value => match (number(value), store.pairs_of(value)) {
                 (Some(number), _) => Setting::Number(number),
                 (None, Some(pairs)) => Setting::Table(table(store, pairs)),
@@ -235,33 +238,33 @@ fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)>
     known.collect()
 }
 
-fn table(store: &Store, pairs: &[(Value, Value)]) -> Vec<(String, f64)> {
+fn table(store: &PickleStore, pairs: &[(PickleValue, PickleValue)]) -> Vec<(String, f64)> {
     let pairs = pairs.iter().take(MAX_SETTINGS);
     pairs.filter_map(|&(key, value)| Some((name(store, key)?, number(value)?))).collect()
 }
 
-fn name(store: &Store, key: Value) -> Option<String> {
+fn name(store: &PickleStore, key: PickleValue) -> Option<String> {
     match key {
-        Value::Text(text) => Some(shown(store, text)),
-        Value::Int(n) => Some(n.to_string()),
+        PickleValue::Text(text) => Some(shown(store, text)),
+        PickleValue::Int(n) => Some(n.to_string()),
         _ => None,
     }
 }
 
-fn number(value: Value) -> Option<f64> {
+fn number(value: PickleValue) -> Option<f64> {
     match value {
-        Value::Int(n) => Some(n as f64),
-        Value::Large(n) => Some(n as f64),
-        Value::Float(n) => Some(n),
+        PickleValue::Int(n) => Some(n as f64),
+        PickleValue::Large(n) => Some(n as f64),
+        PickleValue::Float(n) => Some(n),
         _ => None,
     }
 }
 
-fn shown(store: &Store, text: TextId) -> String {
+fn shown(store: &PickleStore, text: TextId) -> String {
     visible(store.texts.get(text), MAX_TEXT)
 }
 
-fn frames(store: &Store) -> Vec<StackFrame> {
+fn frames(store: &PickleStore) -> Vec<StackFrame> {
     let frames = store.distinct.iter().map(|frame| StackFrame {
         function: shown(store, frame.function),
         file: shown(store, frame.file),

@@ -180,9 +180,9 @@ pub fn compare(mut first: SnapshotMemory, mut second: SnapshotMemory) -> Compari
     Comparison { devices: devices.collect(), stacks: [first.stacks, second.stacks] }
 }
 
-type Holders<'s> = (&'s [ByStack], &'s Stacks);
+type StackHolders<'s> = (&'s [ByStack], &'s Stacks);
 
-fn changes(before: Holders<'_>, after: Holders<'_>) -> Vec<StackChange> {
+fn changes(before: StackHolders<'_>, after: StackHolders<'_>) -> Vec<StackChange> {
     let mut changes = Vec::new();
     let mut add = |first: Option<&ByStack>, second: Option<&ByStack>| {
         changes.extend(change((first, before.1), (second, after.1)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{Action, Event, Lane, NO_TIME, StackId};
+use super::record::{Lane, NO_TIME, StackId, TraceAction, TraceEvent};
 use crate::model::{BlockState, Bytes, PoolMap};
 
 /// A block that is not free.
@@ -25,7 +25,7 @@ pub struct Device {
     /// Blocks that are not free, sorted by address.
     pub held: Vec<Held>,
     /// Last events before the map was recorded, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEvent>,
 }
 
 impl Device {
@@ -58,7 +58,7 @@ impl Device {
 
     /// Returns the microseconds from the first event to `event`, or `None` if the file is from a torch version before
     /// 2.1.
-    pub fn since_first(&self, event: &Event) -> Option<u64> {
+    pub fn since_first(&self, event: &TraceEvent) -> Option<u64> {
         let first = self.events.first()?.time_us;
         if first == NO_TIME || event.time_us == NO_TIME {
             return None;
@@ -67,8 +67,8 @@ impl Device {
     }
 
     /// Returns the out-of-memory events with their indices.
-    pub fn ooms(&self) -> impl Iterator<Item = (usize, &Event)> {
+    pub fn ooms(&self) -> impl Iterator<Item = (usize, &TraceEvent)> {
         let events = self.events.iter().enumerate();
-        events.filter(|(_, event)| event.action == Action::Oom)
+        events.filter(|(_, event)| event.action == TraceAction::Oom)
     }
 }

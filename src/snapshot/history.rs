@@ -7,7 +7,7 @@
 
 use super::addresses::ByAddress;
 use super::device::Device;
-use super::record::{Action, Event, StackId};
+use super::record::{StackId, TraceAction, TraceEvent};
 use crate::model::{BlockState, Bytes};
 
 /// Number of events in a chunk: small enough to process event by event, large enough to skip through a trace quickly.
@@ -15,31 +15,31 @@ const CHUNK: usize = 4096;
 
 /// Memory history, computed once per trace. Takes 4 bytes per event.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct TraceHistory {
     /// For each `free_requested` event, the stack that allocated the block; 0 if the allocation precedes the trace.
     allocated_by: Vec<StackId>,
-    chunks: Vec<Chunk>,
+    chunks: Vec<EventChunk>,
     /// Requested bytes and number of blocks that each stack holds at the end of the trace, indexed by stack.
     live: Vec<Amount>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Chunk {
+struct EventChunk {
     /// Allocated and reserved bytes before the chunk's first event.
-    start: Level,
-    span: Span,
+    start: MemoryLevel,
+    span: EventSpan,
 }
 
 /// Allocated and reserved bytes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Level {
+struct MemoryLevel {
     allocated: i64,
     reserved: i64,
 }
 
 /// Memory statistics over a range of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct EventSpan {
     /// Minimum and maximum of the total requested bytes in live blocks.
     pub allocated: (Bytes, Bytes),
     /// Maximum reserved bytes.
@@ -61,7 +61,7 @@ pub struct ByStack {
     pub amount: Amount,
 }
 
-impl History {
+impl TraceHistory {
     pub fn of(device: &Device) -> Self {
         let (allocated_by, live_stacks) = pair(&device.events);
         let mut live = Vec::new();
@@ -78,11 +78,11 @@ impl History {
     }
 
     /// Returns memory statistics over the events `from..to`, or the values at `from` if the range is empty.
-    pub fn span(&self, device: &Device, from: usize, to: usize) -> Span {
+    pub fn span(&self, device: &Device, from: usize, to: usize) -> EventSpan {
         let events = &device.events;
         let (from, to) = (from.min(events.len()), to.min(events.len()).max(from));
-        let Some(mut level) = self.level(device, from) else { return Span::default() };
-        let mut span = Span::at(level);
+        let Some(mut level) = self.level(device, from) else { return EventSpan::default() };
+        let mut span = EventSpan::at(level);
         let mut at = from;
         while at < to {
             let chunk = self.chunks.get(at / CHUNK);
@@ -96,14 +96,14 @@ impl History {
                 continue;
             }
             level.take(&events[at]);
-            span.join(Span::at(level));
-            span.ooms += u32::from(events[at].action == Action::Oom);
+            span.join(EventSpan::at(level));
+            span.ooms += u32::from(events[at].action == TraceAction::Oom);
             at += 1;
         }
         span
     }
 
-    fn level(&self, device: &Device, time: usize) -> Option<Level> {
+    fn level(&self, device: &Device, time: usize) -> Option<MemoryLevel> {
         let at = (time / CHUNK).min(self.chunks.len().checked_sub(1)?);
         let mut level = self.chunks[at].start;
         for event in &device.events[at * CHUNK..time] {
@@ -114,7 +114,7 @@ impl History {
 
     /// Returns the earliest time at which allocated memory is at its maximum.
     pub fn peak(&self, device: &Device) -> usize {
-        let max = |chunk: &Chunk| chunk.span.allocated.1;
+        let max = |chunk: &EventChunk| chunk.span.allocated.1;
         let Some(max) = self.chunks.iter().map(max).max() else { return 0 };
         let at = self.chunks.iter().position(|c| c.span.allocated.1 == max);
         let from = at.unwrap_or(0) * CHUNK;
@@ -158,8 +158,8 @@ impl History {
         for at in from.min(to)..to {
             let event = &device.events[at];
             match event.action {
-                Action::Alloc => add(&mut net, event.stack, signed(event.size), 1),
-                Action::FreeRequested => {
+                TraceAction::Alloc => add(&mut net, event.stack, signed(event.size), 1),
+                TraceAction::FreeRequested => {
                     let stack = self.allocated_by.get(at).copied().unwrap_or(0);
                     add(&mut net, stack, -signed(event.size), -1);
                 }
@@ -172,51 +172,51 @@ impl History {
 
 /// Returns the allocation stack for each free event, and a map from address to allocation stack for the blocks live
 /// after the last event.
-fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
+fn pair(events: &[TraceEvent]) -> (Vec<StackId>, ByAddress<StackId>) {
     let mut allocated_by = vec![0; events.len()];
     let mut live = ByAddress::<StackId>::default();
     for (stack, event) in allocated_by.iter_mut().zip(events) {
         match event.action {
-            Action::Alloc => drop(live.insert(event.addr, event.stack)),
-            Action::FreeRequested => *stack = live.remove(&event.addr).unwrap_or(0),
+            TraceAction::Alloc => drop(live.insert(event.addr, event.stack)),
+            TraceAction::FreeRequested => *stack = live.remove(&event.addr).unwrap_or(0),
             _ => {}
         }
     }
     (allocated_by, live)
 }
 
-fn chunks(device: &Device) -> Vec<Chunk> {
+fn chunks(device: &Device) -> Vec<EventChunk> {
     let events = &device.events;
-    let mut all = Level::default();
+    let mut all = MemoryLevel::default();
     events.iter().for_each(|event| all.take(event));
-    let mut level = Level {
+    let mut level = MemoryLevel {
         allocated: signed(device.requested().0).saturating_sub(all.allocated),
         reserved: signed(device.reserved().0).saturating_sub(all.reserved),
     };
     let mut chunks = Vec::with_capacity(events.len().div_ceil(CHUNK));
     for part in events.chunks(CHUNK) {
-        let mut chunk = Chunk { start: level, span: Span::at(level) };
+        let mut chunk = EventChunk { start: level, span: EventSpan::at(level) };
         for event in part {
             level.take(event);
-            chunk.span.join(Span::at(level));
-            chunk.span.ooms += u32::from(event.action == Action::Oom);
+            chunk.span.join(EventSpan::at(level));
+            chunk.span.ooms += u32::from(event.action == TraceAction::Oom);
         }
         chunks.push(chunk);
     }
     chunks
 }
 
-impl Level {
+impl MemoryLevel {
     #[inline]
-    fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &TraceEvent) {
         let size = signed(event.size);
         match event.action {
-            Action::Alloc => self.allocated = self.allocated.saturating_add(size),
-            Action::FreeRequested => self.allocated = self.allocated.saturating_sub(size),
-            Action::SegmentAlloc | Action::SegmentMap => {
+            TraceAction::Alloc => self.allocated = self.allocated.saturating_add(size),
+            TraceAction::FreeRequested => self.allocated = self.allocated.saturating_sub(size),
+            TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
                 self.reserved = self.reserved.saturating_add(size);
             }
-            Action::SegmentFree | Action::SegmentUnmap => {
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
                 self.reserved = self.reserved.saturating_sub(size);
             }
             _ => {}
@@ -224,9 +224,9 @@ impl Level {
     }
 }
 
-impl Span {
+impl EventSpan {
     #[inline]
-    fn at(level: Level) -> Self {
+    fn at(level: MemoryLevel) -> Self {
         let allocated = bytes(level.allocated);
         Self { allocated: (allocated, allocated), reserved: bytes(level.reserved), ooms: 0 }
     }
@@ -269,16 +269,16 @@ fn listed(amounts: &[Amount]) -> Vec<ByStack> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::record::Event;
+    use crate::snapshot::record::TraceEvent;
     use proptest::prelude::*;
 
-    fn device(actions: &[(Action, u64, u64, StackId)]) -> Device {
-        let event = |&(action, addr, size, stack): &(Action, u64, u64, StackId)| Event {
+    fn device(actions: &[(TraceAction, u64, u64, StackId)]) -> Device {
+        let event = |&(action, addr, size, stack): &(TraceAction, u64, u64, StackId)| TraceEvent {
             action,
             addr,
             size,
             stack,
-            ..Event::default()
+            ..TraceEvent::default()
         };
         Device { events: actions.iter().map(event).collect(), ..Device::default() }
     }
@@ -286,13 +286,13 @@ mod tests {
     #[test]
     fn growth_counts_allocations_that_were_not_freed() {
         let device = device(&[
-            (Action::Alloc, 1, 100, 1),
-            (Action::Alloc, 2, 50, 2),
-            (Action::FreeRequested, 1, 100, 7),
-            (Action::FreeRequested, 9, 30, 7),
-            (Action::Alloc, 1, 10, 2),
+            (TraceAction::Alloc, 1, 100, 1),
+            (TraceAction::Alloc, 2, 50, 2),
+            (TraceAction::FreeRequested, 1, 100, 7),
+            (TraceAction::FreeRequested, 9, 30, 7),
+            (TraceAction::Alloc, 1, 10, 2),
         ]);
-        let history = History::of(&device);
+        let history = TraceHistory::of(&device);
         let grown: Vec<_> = history
             .growth(&device, 0, 5)
             .iter()
@@ -316,7 +316,7 @@ mod tests {
             for &(size, is_free) in &sizes {
                 let is_free = is_free && size <= now;
                 now = if is_free { now - size } else { now + size };
-                let action = if is_free { Action::FreeRequested } else { Action::Alloc };
+                let action = if is_free { TraceAction::FreeRequested } else { TraceAction::Alloc };
                 actions.push((action, 1, size, 0));
             }
             let mut device = device(&actions);
@@ -328,11 +328,11 @@ mod tests {
                 stack: 0,
                 lane: crate::snapshot::Lane::default(),
             });
-            let history = History::of(&device);
+            let history = TraceHistory::of(&device);
             let mut levels = vec![0];
             for &(action, _, size, _) in &actions {
                 let last = levels[levels.len() - 1];
-                levels.push(if action == Action::Alloc { last + size } else { last - size });
+                levels.push(if action == TraceAction::Alloc { last + size } else { last - size });
             }
             let (from, to) = (cuts.0.min(cuts.1).min(sizes.len()), cuts.0.max(cuts.1).min(sizes.len()));
             let span = history.span(&device, from, to);

@@ -8,7 +8,7 @@ const PIECE: usize = 256 << 10;
 /// Maximum length of one string or number. The longest strings in real snapshots contain a compiled graph.
 const MAX_AT_ONCE: usize = 64 << 20;
 
-pub struct Input<R> {
+pub struct PickleInput<R> {
     reader: R,
     buffer: Vec<u8>,
     at: usize,
@@ -18,7 +18,7 @@ pub struct Input<R> {
     max_at_once: usize,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> PickleInput<R> {
     /// Limits a single value to a quarter of `max_memory`, because a value is stored in the buffer and then in a table.
     pub fn new(reader: R, max_memory: usize) -> Self {
         Self {

@@ -11,10 +11,10 @@ use std::cmp::Ordering;
 use std::io::Read;
 
 use super::error::{Result, SnapshotError};
-use super::input::Input;
+use super::input::PickleInput;
 use super::opcode::*;
-use super::record::{ObjectId, Value};
-use super::store::{Fault, Object, Store};
+use super::record::{ObjectId, PickleValue};
+use super::store::{Fault, Object, PickleStore};
 use super::text::TextId;
 
 /// Maximum number of values on the stack. Picklers push at most 1000 per level before they add them to a container.
@@ -47,12 +47,12 @@ enum MemoValue {
 }
 
 /// [`Store::set`] or [`Store::append`].
-type AddItems = fn(&mut Store, Value, &[Value]) -> std::result::Result<(), Fault>;
+type AddItems = fn(&mut PickleStore, PickleValue, &[PickleValue]) -> std::result::Result<(), Fault>;
 
 pub struct Machine<R> {
-    input: Input<R>,
-    store: Store,
-    stack: Vec<Value>,
+    input: PickleInput<R>,
+    store: PickleStore,
+    stack: Vec<PickleValue>,
     /// Stack height at each mark.
     marks: Vec<usize>,
     memo: Vec<MemoValue>,
@@ -84,11 +84,11 @@ impl Budget {
 }
 
 /// Reads one pickle from a file of `size` bytes and ignores anything after it.
-pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
+pub fn read(input: impl Read, size: u64) -> Result<(PickleStore, PickleValue)> {
     let budget = Budget::of(size);
     let mut machine = Machine {
-        input: Input::new(input, budget.max_memory),
-        store: Store::new(),
+        input: PickleInput::new(input, budget.max_memory),
+        store: PickleStore::new(),
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
@@ -119,7 +119,7 @@ impl<R: Read> Machine<R> {
         Err(SnapshotError::NoPickle(other))
     }
 
-    fn run(&mut self) -> Result<Value> {
+    fn run(&mut self) -> Result<PickleValue> {
         loop {
             self.budget.steps -= 1;
             if self.budget.steps == 0 {
@@ -143,19 +143,19 @@ impl<R: Read> Machine<R> {
                         BININT1 => self.input.byte()?.into(),
                         _ => u16::from_le_bytes(self.input.array()?).into(),
                     };
-                    self.push(Value::Int(n.into()))?;
+                    self.push(PickleValue::Int(n.into()))?;
                 }
                 LONG1 => {
                     let size = self.input.byte()?;
                     self.long(usize::from(size))?;
                 }
                 EMPTY_DICT => self.push_new(Object::EmptyDict)?,
-                SETITEMS => self.add_marked(Store::set)?,
+                SETITEMS => self.add_marked(PickleStore::set)?,
                 EMPTY_LIST | EMPTY_SET => self.push_new(Object::EmptyList)?,
-                APPENDS | ADDITEMS => self.add_marked(Store::append)?,
+                APPENDS | ADDITEMS => self.add_marked(PickleStore::append)?,
                 TUPLE1 | TUPLE2 | TUPLE3 => self.tuple(usize::from(opcode - TUPLE1) + 1)?,
-                NONE => self.push(Value::None)?,
-                NEWTRUE | NEWFALSE => self.push(Value::Bool(opcode == NEWTRUE))?,
+                NONE => self.push(PickleValue::None)?,
+                NEWTRUE | NEWFALSE => self.push(PickleValue::Bool(opcode == NEWTRUE))?,
                 SHORT_BINUNICODE | SHORT_BINBYTES | SHORT_BINSTRING => {
                     let size = self.input.byte()?;
                     self.text(size.into())?;
@@ -172,7 +172,7 @@ impl<R: Read> Machine<R> {
     fn check_budget(&mut self) -> Result<()> {
         self.budget.steps = STEPS;
         let memory = self.store.memory()
-            + self.stack.len() * size_of::<Value>()
+            + self.stack.len() * size_of::<PickleValue>()
             + self.memo.len() * size_of::<MemoValue>();
         let Budget { size, max_memory, max_unpacked, .. } = self.budget;
         if memory > max_memory || self.input.offset() > max_unpacked {
@@ -191,7 +191,7 @@ impl<R: Read> Machine<R> {
             },
             BINFLOAT => {
                 let number = f64::from_be_bytes(self.input.array()?);
-                self.push(Value::Float(number))
+                self.push(PickleValue::Float(number))
             }
             LONG4 => {
                 let size = i32::from_le_bytes(self.input.array()?);
@@ -231,11 +231,11 @@ impl<R: Read> Machine<R> {
         match opcode {
             APPEND => {
                 let from = self.last(1)?;
-                self.add_items(from, Store::append)
+                self.add_items(from, PickleStore::append)
             }
             SETITEM => {
                 let from = self.last(2)?;
-                self.add_items(from, Store::set)
+                self.add_items(from, PickleStore::set)
             }
             EMPTY_TUPLE => self.tuple(0),
             TUPLE | FROZENSET => {
@@ -267,7 +267,7 @@ impl<R: Read> Machine<R> {
     }
 
     #[inline]
-    fn push(&mut self, value: Value) -> Result<()> {
+    fn push(&mut self, value: PickleValue) -> Result<()> {
         if self.stack.len() >= MAX_WAITING {
             return Err(self.too_much("too many values on the stack"));
         }
@@ -291,7 +291,7 @@ impl<R: Read> Machine<R> {
     }
 
     #[inline]
-    fn pop(&mut self) -> Result<Value> {
+    fn pop(&mut self) -> Result<PickleValue> {
         if self.stack.len() > self.floor()
             && let Some(value) = self.stack.pop()
         {
@@ -301,7 +301,7 @@ impl<R: Read> Machine<R> {
     }
 
     #[inline]
-    fn top(&self) -> Result<Value> {
+    fn top(&self) -> Result<PickleValue> {
         match self.stack.last() {
             Some(value) if self.stack.len() > self.floor() => Ok(*value),
             _ => Err(self.damaged("an instruction has no operand")),
@@ -365,7 +365,7 @@ impl<R: Read> Machine<R> {
         }
         let text = self.input.take(size)?;
         match self.store.texts.intern(text) {
-            Some(id) => self.push(Value::Text(id)),
+            Some(id) => self.push(PickleValue::Text(id)),
             None => Err(self.too_much("more than 512 MiB of text")),
         }
     }
@@ -378,13 +378,13 @@ impl<R: Read> Machine<R> {
         let value = if size <= 8 {
             let mut all = [if negative { 0xff } else { 0 }; 8];
             all[..size].copy_from_slice(bytes);
-            Value::Int(i64::from_le_bytes(all))
+            PickleValue::Int(i64::from_le_bytes(all))
         } else if size == 9 && bytes[8] == 0 {
             let mut all = [0; 8];
             all.copy_from_slice(&bytes[..8]);
-            Value::Large(u64::from_le_bytes(all))
+            PickleValue::Large(u64::from_le_bytes(all))
         } else {
-            Value::Huge
+            PickleValue::Huge
         };
         self.push(value)
     }
@@ -393,8 +393,8 @@ impl<R: Read> Machine<R> {
     #[inline]
     fn memoize(&mut self, key: usize) -> Result<()> {
         let entry = match self.top()? {
-            Value::Text(id) => MemoValue::Text(id),
-            Value::Object(id) => MemoValue::Object(id),
+            PickleValue::Text(id) => MemoValue::Text(id),
+            PickleValue::Object(id) => MemoValue::Object(id),
             _ => return Err(self.damaged("a number in the memo")),
         };
         let count = self.memo.len();
@@ -412,8 +412,8 @@ impl<R: Read> Machine<R> {
     #[inline]
     fn recall(&mut self, key: u32) -> Result<()> {
         match self.memo.get(key as usize) {
-            Some(MemoValue::Text(id)) => self.push(Value::Text(*id)),
-            Some(MemoValue::Object(id)) => self.push(Value::Object(*id)),
+            Some(MemoValue::Text(id)) => self.push(PickleValue::Text(*id)),
+            Some(MemoValue::Object(id)) => self.push(PickleValue::Object(*id)),
             None => Err(self.damaged("a reference to an unknown memo entry")),
         }
     }

@@ -40,7 +40,7 @@ use serde::{Serialize, Serializer};
 pub use self::analysis::DeviceAnalysis;
 pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
-pub use self::record::{Action, Event, Lane, NO_TIME, StackId};
+pub use self::record::{Lane, NO_TIME, StackId, TraceAction, TraceEvent};
 use self::stacks::Stacks;
 
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub struct Snapshot {
     /// Devices with at least one segment or event, sorted by number.
     pub devices: Vec<Device>,
     pub stacks: Stacks,
-    /// Streams and pools, indexed by [`Event::lane`].
+    /// Streams and pools, indexed by [`TraceEvent::lane`].
     pub lanes: Vec<Lane>,
     /// `allocator_settings` in file order; recorded by torch 2.0 and later.
     pub settings: Vec<(String, Setting)>,
@@ -78,7 +78,7 @@ pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
 }
 
 impl Snapshot {
-    pub fn lane(&self, event: &Event) -> Lane {
+    pub fn lane(&self, event: &TraceEvent) -> Lane {
         self.lanes.get(usize::from(event.lane)).copied().unwrap_or_default()
     }
 

@@ -5,7 +5,7 @@ use crate::allocator::trace::PoolId;
 use crate::model::pool::BlockState;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
+pub enum PickleValue {
     None,
     Bool(bool),
     Int(i64),
@@ -25,7 +25,7 @@ pub type StackId = u32;
 
 /// The type of an entry in a device's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Action {
+pub enum TraceAction {
     Alloc,
     FreeRequested,
     FreeCompleted,
@@ -41,7 +41,7 @@ pub enum Action {
     Unknown,
 }
 
-impl Action {
+impl TraceAction {
     /// Returns the name of the action in snapshot files.
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// Address of the memory. For an OOM event, the free memory that the driver reported, in bytes.
     pub addr: u64,
     /// Size in bytes. For an allocation, the requested size before rounding.
@@ -71,14 +71,14 @@ pub struct Event {
     pub stack: StackId,
     /// Stream and pool, as an index into [`Snapshot::lanes`](super::Snapshot::lanes).
     pub lane: u16,
-    pub action: Action,
+    pub action: TraceAction,
 }
 
 pub const NO_TIME: i64 = i64::MIN;
 
-impl Default for Event {
+impl Default for TraceEvent {
     fn default() -> Self {
-        Self { addr: 0, size: 0, time_us: NO_TIME, stack: 0, lane: 0, action: Action::Unknown }
+        Self { addr: 0, size: 0, time_us: NO_TIME, stack: 0, lane: 0, action: TraceAction::Unknown }
     }
 }
 
@@ -110,7 +110,7 @@ pub struct SegmentRecord {
     pub is_large: Option<bool>,
     pub is_expandable: bool,
     /// The block list, resolved at the end because several segments may refer to the same list.
-    pub blocks: Option<Value>,
+    pub blocks: Option<PickleValue>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

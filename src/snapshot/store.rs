@@ -5,7 +5,8 @@ use indexmap::IndexSet;
 
 use super::device::Held;
 use super::record::{
-    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId, Value,
+    BlockRecord, FrameRecord, Lane, NO_TIME, PickleValue, SegmentRecord, StackId, TraceAction,
+    TraceEvent,
 };
 use super::text::{self, TextId, Texts};
 use crate::allocator::trace::PoolId;
@@ -21,7 +22,7 @@ const MAX_FIELDS: usize = 64;
 const MAX_STACK_FRAMES: usize = 1_024;
 
 /// Memory needed for a record and everything derived from it in the snapshot, the history and the printed text.
-const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
+const EVENT_BYTES: usize = 2 * size_of::<TraceEvent>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
 /// Memory for an interned value: a list entry plus an entry in a hash table that grows by doubling.
@@ -43,13 +44,13 @@ pub enum Object {
     Frame(u32),
 }
 
-/// A pool, as an index into [`Store::pairs`].
+/// A pool, as an index into [`PickleStore::pairs`].
 pub type PoolIndex = u32;
 
 /// A part of a list. Consecutively created records form one run.
 #[derive(Debug, Clone, Copy)]
-pub enum Run {
-    Value(Value),
+pub enum RecordRun {
+    Value(PickleValue),
     Events(u32, u32),
     Blocks(u32, u32),
     Segments(u32, u32),
@@ -57,14 +58,14 @@ pub enum Run {
 }
 
 #[derive(Default)]
-pub struct Store {
+pub struct PickleStore {
     pub texts: Texts,
     objects: Vec<Object>,
-    dicts: Vec<Vec<(Value, Value)>>,
-    lists: Vec<Vec<Run>>,
+    dicts: Vec<Vec<(PickleValue, PickleValue)>>,
+    lists: Vec<Vec<RecordRun>>,
     /// Memory used by `dicts`, `lists`, `stacks` and `distinct`.
     container_bytes: usize,
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEvent>,
     pub blocks: Vec<BlockRecord>,
     pub segments: Vec<SegmentRecord>,
     frames: Vec<FrameRecord>,
@@ -82,7 +83,7 @@ const NOT_A_DICTIONARY: &str = "an item is set in something other than a diction
 /// Reason why a value is not allowed in a snapshot, for use after `damaged at byte 5: `.
 pub type Fault = String;
 
-impl Store {
+impl PickleStore {
     pub fn new() -> Self {
         Self {
             texts: Texts::new(),
@@ -95,17 +96,17 @@ impl Store {
 
     /// Adds an object. Returns `None` if the maximum number of objects is reached.
     #[inline]
-    pub fn add(&mut self, object: Object) -> Option<Value> {
+    pub fn add(&mut self, object: Object) -> Option<PickleValue> {
         if self.objects.len() >= MAX_OBJECTS {
             return None;
         }
         let id = number(self.objects.len());
         self.objects.push(object);
-        Some(Value::Object(id))
+        Some(PickleValue::Object(id))
     }
 
-    pub fn tuple(&mut self, items: &[Value]) -> Option<Value> {
-        if let &[Value::Int(a), Value::Int(b)] = items
+    pub fn tuple(&mut self, items: &[PickleValue]) -> Option<PickleValue> {
+        if let &[PickleValue::Int(a), PickleValue::Int(b)] = items
             && let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b))
         {
             let (id, _) = self.pairs.insert_full(PoolId(a, b));
@@ -118,15 +119,15 @@ impl Store {
     }
 
     /// Appends items to a list. Fails if `list` does not refer to a list.
-    pub fn append(&mut self, list: Value, items: &[Value]) -> Result<(), Fault> {
-        let Value::Object(id) = list else { return Err(NOT_A_LIST.into()) };
+    pub fn append(&mut self, list: PickleValue, items: &[PickleValue]) -> Result<(), Fault> {
+        let PickleValue::Object(id) = list else { return Err(NOT_A_LIST.into()) };
         let at = match self.objects[id as usize] {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
                 let at = number(self.lists.len());
                 // Reserve room for a single run, because most lists have only one. The default capacity would be four.
                 self.lists.push(Vec::with_capacity(1));
-                self.container_bytes += size_of::<Vec<Run>>() + size_of::<Run>();
+                self.container_bytes += size_of::<Vec<RecordRun>>() + size_of::<RecordRun>();
                 self.objects[id as usize] = Object::List(at);
                 at
             }
@@ -135,20 +136,20 @@ impl Store {
         };
         for &item in items {
             let run = match item {
-                Value::Object(id) => match self.objects[id as usize] {
-                    Object::Event(n) => Run::Events(n, n + 1),
-                    Object::Block(n) => Run::Blocks(n, n + 1),
-                    Object::Segment(n) => Run::Segments(n, n + 1),
-                    Object::Frame(n) => Run::Frames(n, n + 1),
-                    _ => Run::Value(item),
+                PickleValue::Object(id) => match self.objects[id as usize] {
+                    Object::Event(n) => RecordRun::Events(n, n + 1),
+                    Object::Block(n) => RecordRun::Blocks(n, n + 1),
+                    Object::Segment(n) => RecordRun::Segments(n, n + 1),
+                    Object::Frame(n) => RecordRun::Frames(n, n + 1),
+                    _ => RecordRun::Value(item),
                 },
-                _ => Run::Value(item),
+                _ => RecordRun::Value(item),
             };
             let runs = &mut self.lists[at as usize];
             if !runs.last_mut().is_some_and(|last| last.extend(run)) {
                 let before = runs.capacity();
                 runs.push(run);
-                self.container_bytes += (runs.capacity() - before) * size_of::<Run>();
+                self.container_bytes += (runs.capacity() - before) * size_of::<RecordRun>();
             }
         }
         Ok(())
@@ -156,8 +157,8 @@ impl Store {
 
     /// Sets dictionary entries; `items` contains keys and values alternately. Fails if `dict` does not refer to a
     /// dictionary, or if a value does not match its key.
-    pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
-        let Value::Object(id) = dict else { return Err(NOT_A_DICTIONARY.into()) };
+    pub fn set(&mut self, dict: PickleValue, items: &[PickleValue]) -> Result<(), Fault> {
+        let PickleValue::Object(id) = dict else { return Err(NOT_A_DICTIONARY.into()) };
         if !items.len().is_multiple_of(2) {
             return Err("a dictionary key has no value".into());
         }
@@ -174,13 +175,14 @@ impl Store {
             Object::EmptyDict => {
                 self.objects[id as usize] = Object::Dict(number(self.dicts.len()));
                 self.dicts.push(pairs().collect());
-                self.container_bytes += size_of_val(items) + size_of::<Vec<Value>>();
+                self.container_bytes += size_of_val(items) + size_of::<Vec<PickleValue>>();
             }
             Object::Dict(at) => {
                 let dict = &mut self.dicts[at as usize];
                 let before = dict.capacity();
                 dict.extend(pairs());
-                self.container_bytes += (dict.capacity() - before) * size_of::<(Value, Value)>();
+                self.container_bytes +=
+                    (dict.capacity() - before) * size_of::<(PickleValue, PickleValue)>();
             }
             Object::EmptyList | Object::List(_) | Object::Stack(_) | Object::Pair(_) => {
                 return Err(NOT_A_DICTIONARY.into());
@@ -208,11 +210,11 @@ impl Store {
 
     /// Creates a new record if this key identifies the kind of record that its dictionary describes.
     #[inline]
-    fn record(&mut self, key: Value) -> Option<Object> {
-        let Value::Text(key) = key else { return None };
+    fn record(&mut self, key: PickleValue) -> Option<Object> {
+        let PickleValue::Text(key) = key else { return None };
         Some(match key {
             text::ACTION => {
-                self.events.push(Event::default());
+                self.events.push(TraceEvent::default());
                 Object::Event(number(self.events.len() - 1))
             }
             text::FILENAME => {
@@ -232,8 +234,13 @@ impl Store {
     }
 
     #[inline]
-    fn set_field(&mut self, record: Object, key: Value, value: Value) -> Result<(), Fault> {
-        let Value::Text(key) = key else { return Ok(()) };
+    fn set_field(
+        &mut self,
+        record: Object,
+        key: PickleValue,
+        value: PickleValue,
+    ) -> Result<(), Fault> {
+        let PickleValue::Text(key) = key else { return Ok(()) };
         match record {
             Object::Event(n) => self.set_event(n as usize, key, value),
             Object::Block(n) => self.set_block(n as usize, key, value),
@@ -244,14 +251,14 @@ impl Store {
     }
 
     #[inline]
-    fn set_event(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+    fn set_event(&mut self, n: usize, key: TextId, value: PickleValue) -> Result<(), Fault> {
         match key {
             text::ACTION => self.events[n].action = self.action(value)?,
             text::ADDR | text::DEVICE_FREE => self.events[n].addr = unsigned(key, value, self)?,
             text::SIZE => self.events[n].size = unsigned(key, value, self)?,
             text::TIME_US => {
                 self.events[n].time_us = match value {
-                    Value::Int(time) => time,
+                    PickleValue::Int(time) => time,
                     _ => NO_TIME,
                 }
             }
@@ -271,7 +278,7 @@ impl Store {
         Ok(())
     }
 
-    fn set_block(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+    fn set_block(&mut self, n: usize, key: TextId, value: PickleValue) -> Result<(), Fault> {
         match key {
             text::ADDRESS => self.blocks[n].address = Some(unsigned(key, value, self)?),
             text::SIZE => self.blocks[n].size = unsigned(key, value, self)?,
@@ -280,7 +287,8 @@ impl Store {
             text::FRAMES => self.blocks[n].stack = self.stack(value),
             // torch 2.0 and earlier write a list of the block's uses, the current one first.
             text::HISTORY => {
-                let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
+                let Some(&RecordRun::Value(present)) = self.runs(value).and_then(<[_]>::first)
+                else {
                     return Ok(());
                 };
                 if let Some(frames) = self.get(present, text::FRAMES) {
@@ -295,7 +303,7 @@ impl Store {
         Ok(())
     }
 
-    fn set_segment(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+    fn set_segment(&mut self, n: usize, key: TextId, value: PickleValue) -> Result<(), Fault> {
         match key {
             text::ADDRESS => self.segments[n].address = unsigned(key, value, self)?,
             text::TOTAL_SIZE => self.segments[n].total_size = unsigned(key, value, self)?,
@@ -307,12 +315,14 @@ impl Store {
             text::SEGMENT_POOL_ID => self.segments[n].pool = self.pool(value),
             text::SEGMENT_TYPE => {
                 self.segments[n].is_large = match value {
-                    Value::Text(text::LARGE) => Some(true),
-                    Value::Text(text::SMALL) => Some(false),
+                    PickleValue::Text(text::LARGE) => Some(true),
+                    PickleValue::Text(text::SMALL) => Some(false),
                     _ => None,
                 }
             }
-            text::IS_EXPANDABLE => self.segments[n].is_expandable = value == Value::Bool(true),
+            text::IS_EXPANDABLE => {
+                self.segments[n].is_expandable = value == PickleValue::Bool(true)
+            }
             text::BLOCKS => {
                 self.segments[n].blocks = Some(value);
             }
@@ -321,11 +331,11 @@ impl Store {
         Ok(())
     }
 
-    fn set_frame(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+    fn set_frame(&mut self, n: usize, key: TextId, value: PickleValue) -> Result<(), Fault> {
         match (key, value) {
-            (text::FILENAME, Value::Text(file)) => self.frames[n].file = file,
-            (text::NAME, Value::Text(function)) => self.frames[n].function = function,
-            (text::LINE, Value::Int(line)) => {
+            (text::FILENAME, PickleValue::Text(file)) => self.frames[n].file = file,
+            (text::NAME, PickleValue::Text(function)) => self.frames[n].function = function,
+            (text::LINE, PickleValue::Int(line)) => {
                 self.frames[n].line = u32::try_from(line).unwrap_or(0);
             }
             _ => {}
@@ -343,9 +353,9 @@ impl Store {
         Ok(self.last_lane)
     }
 
-    fn pool(&self, value: Value) -> PoolId {
+    fn pool(&self, value: PickleValue) -> PoolId {
         match value {
-            Value::Object(id) => match self.objects[id as usize] {
+            PickleValue::Object(id) => match self.objects[id as usize] {
                 Object::Pair(pair) => self.pairs[pair as usize],
                 _ => PoolId::SHARED,
             },
@@ -353,29 +363,29 @@ impl Store {
         }
     }
 
-    fn action(&self, value: Value) -> Result<Action, Fault> {
-        let Value::Text(text) = value else {
+    fn action(&self, value: PickleValue) -> Result<TraceAction, Fault> {
+        let PickleValue::Text(text) = value else {
             return Err(format!("event has an unknown action: {}", self.describe(value)));
         };
         Ok(match text {
-            text::ALLOC => Action::Alloc,
-            text::FREE_REQUESTED | text::FREE => Action::FreeRequested,
-            text::FREE_COMPLETED => Action::FreeCompleted,
-            text::SEGMENT_ALLOC => Action::SegmentAlloc,
-            text::SEGMENT_FREE => Action::SegmentFree,
-            text::SEGMENT_MAP => Action::SegmentMap,
-            text::SEGMENT_UNMAP => Action::SegmentUnmap,
-            text::SNAPSHOT => Action::Snapshot,
-            text::OOM => Action::Oom,
-            text::USER_DEFINED => Action::UserDefined,
-            _ => Action::Unknown,
+            text::ALLOC => TraceAction::Alloc,
+            text::FREE_REQUESTED | text::FREE => TraceAction::FreeRequested,
+            text::FREE_COMPLETED => TraceAction::FreeCompleted,
+            text::SEGMENT_ALLOC => TraceAction::SegmentAlloc,
+            text::SEGMENT_FREE => TraceAction::SegmentFree,
+            text::SEGMENT_MAP => TraceAction::SegmentMap,
+            text::SEGMENT_UNMAP => TraceAction::SegmentUnmap,
+            text::SNAPSHOT => TraceAction::Snapshot,
+            text::OOM => TraceAction::Oom,
+            text::USER_DEFINED => TraceAction::UserDefined,
+            _ => TraceAction::Unknown,
         })
     }
 
     /// Returns the stack for a list of frames; equal lists share one stack.
     #[inline]
-    fn stack(&mut self, frames: Value) -> StackId {
-        let Value::Object(id) = frames else { return 0 };
+    fn stack(&mut self, frames: PickleValue) -> StackId {
+        let PickleValue::Object(id) = frames else { return 0 };
         match self.objects[id as usize] {
             Object::Stack(stack) => stack,
             Object::List(at) => {
@@ -390,10 +400,10 @@ impl Store {
     #[cold]
     fn intern_stack(&mut self, list: usize) -> StackId {
         let runs = std::mem::take(&mut self.lists[list]);
-        self.container_bytes -= runs.capacity() * size_of::<Run>();
+        self.container_bytes -= runs.capacity() * size_of::<RecordRun>();
         let mut frames = Vec::new();
         for run in runs {
-            let Run::Frames(from, to) = run else { continue };
+            let RecordRun::Frames(from, to) = run else { continue };
             for frame in &self.frames[from as usize..to as usize] {
                 let (id, is_new) = self.distinct.insert_full(*frame);
                 if is_new {
@@ -415,8 +425,8 @@ impl Store {
     }
 
     /// Returns the runs of a list, or `None` if `value` is not a list.
-    pub fn runs(&self, value: Value) -> Option<&[Run]> {
-        let Value::Object(id) = value else { return None };
+    pub fn runs(&self, value: PickleValue) -> Option<&[RecordRun]> {
+        let PickleValue::Object(id) = value else { return None };
         match self.objects[id as usize] {
             Object::List(at) => Some(&self.lists[at as usize]),
             Object::EmptyList => Some(&[]),
@@ -425,8 +435,8 @@ impl Store {
     }
 
     /// Returns the entries of a dictionary, or `None` if `value` is not a dictionary.
-    pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
-        let Value::Object(id) = value else { return None };
+    pub fn pairs_of(&self, value: PickleValue) -> Option<&[(PickleValue, PickleValue)]> {
+        let PickleValue::Object(id) = value else { return None };
         match self.objects[id as usize] {
             Object::Dict(at) => Some(&self.dicts[at as usize]),
             Object::EmptyDict => Some(&[]),
@@ -435,20 +445,23 @@ impl Store {
     }
 
     /// Returns the value of a key. If the key was set more than once, returns the last value.
-    pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
+    pub fn get(&self, dict: PickleValue, key: TextId) -> Option<PickleValue> {
         let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
-        let found = pairs.find(|(k, _)| *k == Value::Text(key));
+        let found = pairs.find(|(k, _)| *k == PickleValue::Text(key));
         found.map(|(_, value)| *value)
     }
 
     /// Describes a value, for use after `it is `: `a number`.
-    pub fn describe(&self, value: Value) -> &'static str {
+    pub fn describe(&self, value: PickleValue) -> &'static str {
         match value {
-            Value::None => "None",
-            Value::Bool(_) => "a boolean",
-            Value::Int(_) | Value::Large(_) | Value::Huge | Value::Float(_) => "a number",
-            Value::Text(_) => "a string",
-            Value::Object(id) => match self.objects[id as usize] {
+            PickleValue::None => "None",
+            PickleValue::Bool(_) => "a boolean",
+            PickleValue::Int(_)
+            | PickleValue::Large(_)
+            | PickleValue::Huge
+            | PickleValue::Float(_) => "a number",
+            PickleValue::Text(_) => "a string",
+            PickleValue::Object(id) => match self.objects[id as usize] {
                 Object::EmptyDict | Object::Dict(_) => "a dictionary",
                 Object::EmptyList | Object::List(_) | Object::Stack(_) => "a list",
                 Object::Pair(_) => "a tuple",
@@ -458,7 +471,7 @@ impl Store {
     }
 }
 
-impl Run {
+impl RecordRun {
     /// Extends the run by `next` if `next` directly follows it. Returns false otherwise.
     #[inline]
     fn extend(&mut self, next: Self) -> bool {
@@ -484,40 +497,42 @@ fn number(n: usize) -> u32 {
 }
 
 #[inline]
-fn unsigned(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+fn unsigned(key: TextId, value: PickleValue, store: &PickleStore) -> Result<u64, Fault> {
     match value {
-        Value::Int(n) if n >= 0 => Ok(n.cast_unsigned()),
-        Value::Large(n) => Ok(n),
+        PickleValue::Int(n) if n >= 0 => Ok(n.cast_unsigned()),
+        PickleValue::Large(n) => Ok(n),
         _ => Err(invalid_number(key, value, store)),
     }
 }
 
 /// Reads a stream handle: an address that PyTorch writes as a signed number.
 #[inline]
-fn handle(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+fn handle(key: TextId, value: PickleValue, store: &PickleStore) -> Result<u64, Fault> {
     match value {
-        Value::Int(n) => Ok(n.cast_unsigned()),
-        Value::Large(n) => Ok(n),
+        PickleValue::Int(n) => Ok(n.cast_unsigned()),
+        PickleValue::Large(n) => Ok(n),
         _ => Err(invalid_number(key, value, store)),
     }
 }
 
 #[cold]
-fn invalid_number(key: TextId, value: Value, store: &Store) -> Fault {
+fn invalid_number(key: TextId, value: PickleValue, store: &PickleStore) -> Fault {
     let key = String::from_utf8_lossy(store.texts.get(key));
     let what = match value {
-        Value::Int(_) => "negative",
-        Value::Huge | Value::Float(_) => "not a whole number of bytes",
+        PickleValue::Int(_) => "negative",
+        PickleValue::Huge | PickleValue::Float(_) => "not a whole number of bytes",
         other => store.describe(other),
     };
     format!("the field `{key}` is {what}")
 }
 
-fn state(value: Value) -> BlockState {
+fn state(value: PickleValue) -> BlockState {
     match value {
-        Value::Text(text::ACTIVE_ALLOCATED) => BlockState::Allocated,
-        Value::Text(text::ACTIVE_AWAITING_FREE | text::ACTIVE_PENDING_FREE) => BlockState::Active,
-        Value::Text(text::INACTIVE) => BlockState::Free,
+        PickleValue::Text(text::ACTIVE_ALLOCATED) => BlockState::Allocated,
+        PickleValue::Text(text::ACTIVE_AWAITING_FREE | text::ACTIVE_PENDING_FREE) => {
+            BlockState::Active
+        }
+        PickleValue::Text(text::INACTIVE) => BlockState::Free,
         _ => BlockState::Unknown,
     }
 }

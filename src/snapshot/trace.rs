@@ -1,7 +1,7 @@
 //! Converts a device's events to a [`Trace`] for what-if replays.
 
 use super::device::{Device, Held};
-use super::record::{Action, Event};
+use super::record::{TraceAction, TraceEvent};
 use super::{Snapshot, addresses::ByAddress};
 use crate::allocator::trace::{Live, Op, Recorded, RecordedAction, Trace};
 use crate::model::{BlockState, Bytes};
@@ -31,28 +31,28 @@ impl Snapshot {
         }
     }
 
-    fn op(&self, event: &Event) -> Option<Op> {
+    fn op(&self, event: &TraceEvent) -> Option<Op> {
         let (block, size) = (event.addr, Bytes(event.size));
         let lane = self.lane(event);
         Some(match event.action {
-            Action::Alloc => {
+            TraceAction::Alloc => {
                 Op::Alloc { block, requested: size, stream: lane.stream, pool: lane.pool }
             }
-            Action::FreeRequested => Op::Free { block },
-            Action::FreeCompleted => Op::FreeCompleted { block },
-            Action::SegmentAlloc | Action::SegmentMap => {
+            TraceAction::FreeRequested => Op::Free { block },
+            TraceAction::FreeCompleted => Op::FreeCompleted { block },
+            TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
                 Op::Recorded(RecordedAction::Reserved(size))
             }
-            Action::SegmentFree | Action::SegmentUnmap => {
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
                 Op::Recorded(RecordedAction::Returned(size))
             }
-            Action::Oom => Op::Refused {
+            TraceAction::Oom => Op::Refused {
                 requested: size,
                 stream: lane.stream,
                 pool: lane.pool,
                 driver_free: Some(Bytes(event.addr)),
             },
-            Action::Snapshot | Action::UserDefined | Action::Unknown => return None,
+            TraceAction::Snapshot | TraceAction::UserDefined | TraceAction::Unknown => return None,
         })
     }
 
@@ -64,8 +64,8 @@ impl Snapshot {
         let mut start: Vec<Live> = Vec::new();
         for event in &device.events {
             match event.action {
-                Action::Alloc => drop(made.insert(event.addr, true)),
-                Action::FreeRequested if made.insert(event.addr, false) != Some(true) => {
+                TraceAction::Alloc => drop(made.insert(event.addr, true)),
+                TraceAction::FreeRequested if made.insert(event.addr, false) != Some(true) => {
                     let lane = self.lane(event);
                     start.push(Live {
                         block: event.addr,
@@ -99,12 +99,14 @@ struct Reserved {
 }
 
 impl Reserved {
-    fn by(events: &[Event]) -> Self {
+    fn by(events: &[TraceEvent]) -> Self {
         let mut reserved = Self::default();
         for event in events {
             match event.action {
-                Action::SegmentAlloc | Action::SegmentMap => reserved.now += i128::from(event.size),
-                Action::SegmentFree | Action::SegmentUnmap => {
+                TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
+                    reserved.now += i128::from(event.size)
+                }
+                TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
                     reserved.now -= i128::from(event.size);
                 }
                 _ => {}

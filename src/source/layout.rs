@@ -75,7 +75,7 @@ fn is_zero(count: &u64) -> bool {
 /// The compressed part of a note: data from this minute that a jump to a later minute needs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Note {
+pub struct MinuteNote {
     pub summary: Summary,
     pub events: Vec<Event>,
 }

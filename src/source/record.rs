@@ -24,7 +24,7 @@ use zstd::zstd_safe::CParameter;
 
 use super::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_LINE_BYTES, MAX_MINUTE_BYTES,
-    MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
+    MAX_NOTE_EVENT_BYTES, MINUTE, Minute, MinuteNote, NOTE_MAGIC, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
 use super::recording_file::{FileChange, PIPE_TIMEOUT, RecordingFile};
@@ -80,7 +80,7 @@ fn write_failed(source: io::Error) -> RecordError {
 
 /// Size of the window in which zstd searches for matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Window {
+enum CompressionWindow {
     /// 4 MiB, plus 4 MiB for finding matches.
     Large,
     /// 256 KiB, as for connections. A hundred recordings with this window take less memory than ten with the large one.
@@ -90,7 +90,7 @@ enum Window {
 /// Writes one recording. The writer cannot be used after an error, but the part already written stays playable.
 pub struct Recorder<W: Write = RecordingFile> {
     out: W,
-    window: Window,
+    window: CompressionWindow,
     offset: u64,
     minute: Option<OpenMinute>,
     minutes: Vec<Minute>,
@@ -133,8 +133,13 @@ impl Recorder {
 impl<W: Write> Recorder<W> {
     /// Starts a recording at the current position of any writer.
     pub fn new(out: W, hello: &Hello) -> Result<Self, RecordError> {
-        let mut recorder =
-            Self { out, window: Window::Large, offset: 0, minute: None, minutes: Vec::new() };
+        let mut recorder = Self {
+            out,
+            window: CompressionWindow::Large,
+            offset: 0,
+            minute: None,
+            minutes: Vec::new(),
+        };
         let payload = json_entry("hello", hello).map_err(write_failed)?;
         recorder.skippable(HELLO_MAGIC, &payload).map_err(write_failed)?;
         Ok(recorder)
@@ -143,7 +148,7 @@ impl<W: Write> Recorder<W> {
     /// Reduces memory use at the cost of file size, for many concurrent recordings.
     #[must_use]
     pub fn with_small_window(self) -> Self {
-        Self { window: Window::Small, ..self }
+        Self { window: CompressionWindow::Small, ..self }
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Result<(), RecordError> {
@@ -238,7 +243,7 @@ impl<W: Write> Recorder<W> {
         let mut rest = minute.encoder.finish()?;
         self.offset += drain(&mut rest, &mut self.out)?;
         minute.at.bytes = self.offset - minute.at.offset;
-        let note = serde_json::to_vec(&Note {
+        let note = serde_json::to_vec(&MinuteNote {
             summary: rounded(minute.summary.take()),
             events: minute.events,
         })?;
@@ -270,14 +275,14 @@ impl<W: Write> Recorder<W> {
 }
 
 impl OpenMinute {
-    fn new(offset: u64, start: Mono, window: Window) -> io::Result<Self> {
+    fn new(offset: u64, start: Mono, window: CompressionWindow) -> io::Result<Self> {
         let (level, window_log) = match window {
-            Window::Large => (COMPRESSION_LEVEL, WINDOW_LOG),
-            Window::Small => (SMALL_COMPRESSION_LEVEL, SMALL_WINDOW_LOG),
+            CompressionWindow::Large => (COMPRESSION_LEVEL, WINDOW_LOG),
+            CompressionWindow::Small => (SMALL_COMPRESSION_LEVEL, SMALL_WINDOW_LOG),
         };
         let mut encoder = Encoder::new(Vec::new(), level)?;
         encoder.set_parameter(CParameter::WindowLog(window_log))?;
-        encoder.long_distance_matching(window == Window::Large)?;
+        encoder.long_distance_matching(window == CompressionWindow::Large)?;
         encoder.include_checksum(true)?;
         Ok(Self {
             encoder,

@@ -7,7 +7,7 @@ use super::subject::{Figure, Quantity, Subject};
 
 /// Two run summaries and the differences between their figures.
 #[derive(Debug, Serialize)]
-pub struct Comparison {
+pub struct RunComparison {
     pub schema: u32,
     pub a: RunSummary,
     pub b: RunSummary,
@@ -34,7 +34,7 @@ pub struct Difference {
     pub difference: Option<Quantity>,
 }
 
-pub fn compare(a: RunSummary, b: RunSummary) -> Comparison {
+pub fn compare(a: RunSummary, b: RunSummary) -> RunComparison {
     let mut later = b.subjects();
     let mut subjects = Vec::new();
     for subject in a.subjects() {
@@ -44,7 +44,7 @@ pub fn compare(a: RunSummary, b: RunSummary) -> Comparison {
     }
     let only_b = later.into_iter();
     subjects.extend(only_b.map(|subject| ComparedSubject::new(None, Some(subject))));
-    Comparison { schema: a.schema, a, b, subjects }
+    RunComparison { schema: a.schema, a, b, subjects }
 }
 
 impl ComparedSubject {

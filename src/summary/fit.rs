@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::run_summary::{PoolSummary, ProcessSummary};
 use crate::allocator::config::Config;
-use crate::allocator::rules::Torch;
+use crate::allocator::rules::TorchVersion;
 use crate::allocator::trace::{Op, Trace};
 use crate::allocator::whatif::{Room, replay};
 use crate::model::units::Bytes;
@@ -47,7 +47,7 @@ pub enum UnprovenFit {
 /// the replay succeeds. `reserved` is the memory that the driver reserves for itself.
 pub fn smallest_gpu(
     trace: &Trace,
-    torch: Torch,
+    torch: TorchVersion,
     processes: &[ProcessSummary],
     reserved: Bytes,
 ) -> Result<(usize, ProvenFit), UnprovenFit> {

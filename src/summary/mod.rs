@@ -17,7 +17,7 @@ mod run_summary;
 mod subject;
 mod totals;
 
-pub use self::compare::{ComparedSubject, Comparison, Difference, compare};
+pub use self::compare::{ComparedSubject, Difference, RunComparison, compare};
 pub use self::distribution::Percentiles;
 pub use self::fit::{ProvenFit, UnprovenFit, smallest_gpu};
 pub use self::line::{FrameLine, RecordedLine, read};

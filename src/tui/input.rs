@@ -30,7 +30,7 @@ const READ_BYTES: usize = 4_096;
 
 /// Terminal input. Dropping this value stops the reader thread, so that another program can use the terminal.
 pub struct Input {
-    queue: Arc<Queue>,
+    queue: Arc<EventQueue>,
     /// Socket that stops the reader thread when it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ impl Input {
     pub fn start() -> io::Result<Self> {
         let terminal = open_terminal()?;
         let (stop, stopped) = UnixStream::pair()?;
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(EventQueue::default());
         let reader = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("input".into()).spawn(move || {
             let end = read_events(terminal, &stopped, &reader);
@@ -91,7 +91,7 @@ fn open_terminal() -> io::Result<File> {
 }
 
 #[derive(Default)]
-struct Queue {
+struct EventQueue {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -103,7 +103,7 @@ struct State {
     end: Option<Option<io::Error>>,
 }
 
-impl Queue {
+impl EventQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,7 @@ impl Queue {
 }
 
 /// Reads events until the terminal or the other end of `stopped` is closed.
-fn read_events(mut terminal: File, stopped: &UnixStream, queue: &Queue) -> io::Result<()> {
+fn read_events(mut terminal: File, stopped: &UnixStream, queue: &EventQueue) -> io::Result<()> {
     let mut parser = Parser::default();
     let mut buffer = [0; READ_BYTES];
     let push = |event| queue.push(event);

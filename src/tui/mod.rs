@@ -67,7 +67,7 @@ use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::input::Input;
 pub use self::interactive_login::InteractiveLogin;
 use self::screens::fleet::FleetScreen;
-pub use self::sessions::Host;
+pub use self::sessions::MonitoredHost;
 use self::sessions::{Arrival, Session, Sessions};
 use self::signal_actions::StopTarget;
 use self::signal_events::SignalEvents;
@@ -136,12 +136,12 @@ pub async fn run(
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {
-    run_host(Host::new(app, source), environment, inbox).await
+    run_host(MonitoredHost::new(app, source), environment, inbox).await
 }
 
 /// Like [`run`], but for a host from which updates have already been received.
 pub async fn run_host(
-    host: Host,
+    host: MonitoredHost,
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {
@@ -151,7 +151,7 @@ pub async fn run_host(
 /// Shows several hosts until the user quits. `fleet` holds the state of the host list and, if it has one, the source
 /// that provides the list.
 pub async fn run_fleet(
-    hosts: Vec<Host>,
+    hosts: Vec<MonitoredHost>,
     (fleet, clock): (App, Option<Source>),
     environment: Environment,
     inbox: IncidentInbox,
@@ -195,7 +195,7 @@ struct Redraw {
 
 async fn run_sessions(
     lead: Option<Session>,
-    hosts: Vec<Host>,
+    hosts: Vec<MonitoredHost>,
     environment: Environment,
     inbox: IncidentInbox,
 ) -> io::Result<CloseReason> {

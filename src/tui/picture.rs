@@ -69,7 +69,7 @@ fn draw_cells(out: &mut String, buffer: &Buffer) {
     }
 }
 
-struct Run {
+struct TextRun {
     text: String,
     cells: usize,
     style: RunStyle,
@@ -82,8 +82,8 @@ struct RunStyle {
     bold: bool,
 }
 
-fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
-    let mut runs: Vec<(usize, Run)> = Vec::new();
+fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, TextRun)> {
+    let mut runs: Vec<(usize, TextRun)> = Vec::new();
     for x in buffer.area.left()..buffer.area.right() {
         let cell = &buffer[(x, y)];
         let style = run_style(cell);
@@ -94,7 +94,7 @@ fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
             }
             _ => runs.push((
                 usize::from(x - buffer.area.left()),
-                Run { text: cell.symbol().to_owned(), cells: 1, style },
+                TextRun { text: cell.symbol().to_owned(), cells: 1, style },
             )),
         }
     }
@@ -124,7 +124,7 @@ fn colour(colour: Color) -> Option<String> {
     })
 }
 
-fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
+fn draw_run(out: &mut String, x: usize, y: usize, run: &TextRun) {
     let (left, top) = (8 + x * CELL_WIDTH, 8 + y * CELL_HEIGHT);
     let width = run.cells * CELL_WIDTH;
     if let Some(bg) = &run.style.bg {

@@ -74,7 +74,7 @@ impl ExitedProcess {
 }
 
 #[derive(Debug, Clone)]
-enum Origin {
+enum RowOrigin {
     /// A process listed by the driver. The fields are indices into the GPUs, the GPU's process list, the frame's
     /// processes and the frame's pools.
     Listed {
@@ -100,7 +100,7 @@ enum Origin {
 
 #[derive(Debug, Clone)]
 pub struct ProcessRow {
-    origin: Origin,
+    origin: RowOrigin,
     /// Clock ticks per second, the unit of process start times, or 0 if the source does not report it.
     ticks_per_second: u64,
     /// The most severe early warning for the row's pool, derived from several frames.
@@ -154,7 +154,7 @@ impl ProcessRow {
             .collect()
     }
 
-    fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<Origin> {
+    fn origins(frame: &Arc<Frame>, ended: &[Arc<ExitedProcess>]) -> Vec<RowOrigin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
         // Skip exited processes: an exit is reported immediately, but the frame may still list the process.
@@ -165,7 +165,7 @@ impl ProcessRow {
                     continue;
                 }
                 let facts = listed.process.and_then(|key| position(frame, key));
-                rows.push(Origin::Listed {
+                rows.push(RowOrigin::Listed {
                     frame: Arc::clone(frame),
                     gpu: g,
                     listed: l,
@@ -180,7 +180,7 @@ impl ProcessRow {
             }
             for uuid in &process.open_gpus {
                 if let Some(g) = frame.gpus.iter().position(|gpu| gpu.uuid == *uuid) {
-                    rows.push(Origin::Local {
+                    rows.push(RowOrigin::Local {
                         frame: Arc::clone(frame),
                         gpu: g,
                         facts: f,
@@ -194,16 +194,16 @@ impl ProcessRow {
                 frame.gpus.iter().find(|g| g.uuid == *uuid).map(|g| (g.index, g.uuid.clone()))
             };
             let gpu = ended.exit.gpus.first().and_then(on);
-            rows.push(Origin::Exited { ended: Arc::clone(ended), gpu });
+            rows.push(RowOrigin::Exited { ended: Arc::clone(ended), gpu });
         }
         rows
     }
 
     pub fn id(&self) -> RowId {
         let key = match &self.origin {
-            Origin::Listed { .. } => self.listed().map(GpuProcess::key).unwrap_or_default(),
-            Origin::Local { .. } => self.facts().map(|f| f.key).unwrap_or_default(),
-            Origin::Exited { ended, .. } => ended.key,
+            RowOrigin::Listed { .. } => self.listed().map(GpuProcess::key).unwrap_or_default(),
+            RowOrigin::Local { .. } => self.facts().map(|f| f.key).unwrap_or_default(),
+            RowOrigin::Exited { ended, .. } => ended.key,
         };
         RowId { key, gpu: self.gpu_uuid() }
     }
@@ -211,16 +211,16 @@ impl ProcessRow {
     /// Returns the GPU of a running process's row.
     pub fn gpu(&self) -> Option<&Gpu> {
         match &self.origin {
-            Origin::Listed { frame, gpu, .. } | Origin::Local { frame, gpu, .. } => {
+            RowOrigin::Listed { frame, gpu, .. } | RowOrigin::Local { frame, gpu, .. } => {
                 frame.gpus.get(*gpu)
             }
-            Origin::Exited { .. } => None,
+            RowOrigin::Exited { .. } => None,
         }
     }
 
     fn gpu_uuid(&self) -> Option<GpuUuid> {
         match &self.origin {
-            Origin::Exited { gpu, .. } => gpu.as_ref().map(|g| g.1.clone()),
+            RowOrigin::Exited { gpu, .. } => gpu.as_ref().map(|g| g.1.clone()),
             _ => self.gpu().map(|g| g.uuid.clone()),
         }
     }
@@ -228,7 +228,7 @@ impl ProcessRow {
     /// Returns the index of the GPU, with the MIG instance if there is one: `3`, `3:1`.
     pub fn gpu_label(&self) -> Option<String> {
         let index = match &self.origin {
-            Origin::Exited { gpu, .. } => gpu.as_ref()?.0,
+            RowOrigin::Exited { gpu, .. } => gpu.as_ref()?.0,
             _ => self.gpu()?.index,
         };
         match self.listed().and_then(|l| l.gpu_instance) {
@@ -239,14 +239,14 @@ impl ProcessRow {
 
     pub fn gpu_index(&self) -> u32 {
         match &self.origin {
-            Origin::Exited { gpu, .. } => gpu.as_ref().map_or(u32::MAX, |g| g.0),
+            RowOrigin::Exited { gpu, .. } => gpu.as_ref().map_or(u32::MAX, |g| g.0),
             _ => self.gpu().map_or(u32::MAX, |g| g.index),
         }
     }
 
     pub fn listed(&self) -> Option<&GpuProcess> {
         match &self.origin {
-            Origin::Listed { listed, .. } => self.gpu()?.processes.value()?.get(*listed),
+            RowOrigin::Listed { listed, .. } => self.gpu()?.processes.value()?.get(*listed),
             _ => None,
         }
     }
@@ -254,19 +254,19 @@ impl ProcessRow {
     /// Returns the kernel's data about the process, or the last known data if the process has exited.
     pub fn facts(&self) -> Option<&Process> {
         match &self.origin {
-            Origin::Listed { frame, facts, .. } => frame.processes.as_ref()?.list.get((*facts)?),
-            Origin::Local { frame, facts, .. } => frame.processes.as_ref()?.list.get(*facts),
-            Origin::Exited { ended, .. } => ended.exit.last.as_deref(),
+            RowOrigin::Listed { frame, facts, .. } => frame.processes.as_ref()?.list.get((*facts)?),
+            RowOrigin::Local { frame, facts, .. } => frame.processes.as_ref()?.list.get(*facts),
+            RowOrigin::Exited { ended, .. } => ended.exit.last.as_deref(),
         }
     }
 
     /// Returns the process's PyTorch pool on this GPU, if it could be read.
     pub fn pool(&self) -> Option<&Pool> {
         let (frame, pool) = match &self.origin {
-            Origin::Listed { frame, pool, .. } | Origin::Local { frame, pool, .. } => {
+            RowOrigin::Listed { frame, pool, .. } | RowOrigin::Local { frame, pool, .. } => {
                 (frame, *pool)
             }
-            Origin::Exited { .. } => return None,
+            RowOrigin::Exited { .. } => return None,
         };
         frame.pools.as_ref()?.list.get(pool?)
     }
@@ -274,8 +274,8 @@ impl ProcessRow {
     /// Returns the pools on this GPU that other frameworks in the process report.
     pub fn reported_pools(&self) -> impl Iterator<Item = &ReportedPool> {
         let frame = match &self.origin {
-            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
-            Origin::Exited { .. } => None,
+            RowOrigin::Listed { frame, .. } | RowOrigin::Local { frame, .. } => Some(frame),
+            RowOrigin::Exited { .. } => None,
         };
         let key = self.id().key;
         let uuid = self.gpu().map(|gpu| &gpu.uuid);
@@ -370,20 +370,20 @@ impl ProcessRow {
     /// Returns the reason why [`pool`](Self::pool) is `None`.
     pub fn why_no_pool(&self) -> Missing {
         match &self.origin {
-            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
+            RowOrigin::Listed { frame, .. } | RowOrigin::Local { frame, .. } => {
                 pools::why_no_pool(frame, self.id().key)
             }
-            Origin::Exited { .. } => Reason::Gone.into(),
+            RowOrigin::Exited { .. } => Reason::Gone.into(),
         }
     }
 
     /// Returns true if the process's allocator is unreadable but the user can make it readable.
     pub fn is_unreadable(&self) -> bool {
         match &self.origin {
-            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
+            RowOrigin::Listed { frame, .. } | RowOrigin::Local { frame, .. } => {
                 pools::is_unreadable(frame, self.id().key)
             }
-            Origin::Exited { .. } => false,
+            RowOrigin::Exited { .. } => false,
         }
     }
 
@@ -408,7 +408,7 @@ impl ProcessRow {
 
     pub fn ended(&self) -> Option<&ExitedProcess> {
         match &self.origin {
-            Origin::Exited { ended, .. } => Some(ended),
+            RowOrigin::Exited { ended, .. } => Some(ended),
             _ => None,
         }
     }
@@ -424,9 +424,9 @@ impl ProcessRow {
     /// Returns the process's current device memory, or its peak if the process has exited.
     pub fn vram(&self) -> Reading<Bytes> {
         match &self.origin {
-            Origin::Listed { .. } => self.listed().map(|l| l.vram.clone()).unwrap_or_default(),
-            Origin::Local { .. } => Reading::missing(Reason::Unsupported, NOT_LISTED),
-            Origin::Exited { ended, .. } => ended.exit.peak_vram.clone(),
+            RowOrigin::Listed { .. } => self.listed().map(|l| l.vram.clone()).unwrap_or_default(),
+            RowOrigin::Local { .. } => Reading::missing(Reason::Unsupported, NOT_LISTED),
+            RowOrigin::Exited { ended, .. } => ended.exit.peak_vram.clone(),
         }
     }
 
@@ -463,8 +463,8 @@ impl ProcessRow {
         }
         let started = Mono(start.0.saturating_mul(1_000) / self.ticks_per_second);
         let until = match &self.origin {
-            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => frame.mono,
-            Origin::Exited { ended, .. } => ended.mono,
+            RowOrigin::Listed { frame, .. } | RowOrigin::Local { frame, .. } => frame.mono,
+            RowOrigin::Exited { ended, .. } => ended.mono,
         };
         Some(until.since(started))
     }

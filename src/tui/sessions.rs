@@ -37,7 +37,7 @@ const MAX_WAITING_PER_HOST: usize = 2;
 const MAX_BYTES_PER_HOST: usize = 512 << 10;
 
 /// A host to monitor.
-pub struct Host {
+pub struct MonitoredHost {
     pub app: App,
     pub source: Source,
     /// Updates received before the dashboard opened, which will not be sent again.
@@ -46,7 +46,7 @@ pub struct Host {
     pub login: Option<InteractiveLogin>,
 }
 
-impl Host {
+impl MonitoredHost {
     pub fn new(app: App, source: Source) -> Self {
         Self { app, source, before: Vec::new(), login: None }
     }
@@ -123,7 +123,7 @@ impl Sessions {
     /// or a standalone screen.
     pub(super) fn open(
         lead: Option<Session>,
-        hosts: Vec<Host>,
+        hosts: Vec<MonitoredHost>,
         sink: Option<&IncidentSink>,
     ) -> Self {
         let (sender, arrivals) = mpsc::channel(MAX_WAITING);
@@ -140,7 +140,7 @@ impl Sessions {
         }
         let has_many_hosts = hosts.len() > MAX_WITH_HISTORY;
         for host in hosts {
-            let Host { mut app, source, before, login } = host;
+            let MonitoredHost { mut app, source, before, login } = host;
             app.set_shown(sessions.is_empty());
             if has_many_hosts {
                 app.set_reach(Reach::Outline);

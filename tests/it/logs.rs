@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
-use gputop::collect::logs::{self, Logs, ProcessExcerpt, Settings};
+use gputop::collect::logs::{self, LogSettings, Logs, ProcessExcerpt};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogTrigger, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
@@ -43,8 +43,8 @@ impl LogFollower {
         Self::with(|_| {})
     }
 
-    fn with(say: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::new(Path::new("/proc"), None, None);
+    fn with(say: impl FnOnce(&mut LogSettings)) -> Self {
+        let mut settings = LogSettings::new(Path::new("/proc"), None, None);
         say(&mut settings);
         let reported = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&reported);

@@ -8,7 +8,7 @@ use gputop::diagnose::card_check;
 use gputop::diagnose::catalogue::Catalogue;
 use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
-use gputop::diagnose::workload::{Action, Kind, Workloads, warning};
+use gputop::diagnose::workload::{Kind, WorkloadAction, Workloads, warning};
 use gputop::diagnose::{LogReader, diagnose, explain};
 use gputop::export::explanation::{Detail, Style, text};
 use gputop::model::incident::Incident;
@@ -135,7 +135,7 @@ fn no_card_contains_flags_of_an_inference_server() {
     let workloads = &Workloads::embedded().all;
     for card in &Catalogue::embedded().cards {
         for workload in workloads.iter().filter(|w| w.kind == Kind::Server) {
-            let changes = workload.actions.values().map(Action::change);
+            let changes = workload.actions.values().map(WorkloadAction::change);
             let changes = changes.filter(|change| !change.starts_with("pip "));
             for flag in changes.flat_map(|change| change.split(' ').filter(is_flag)) {
                 for fix in &card.fixes {

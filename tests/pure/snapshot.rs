@@ -9,7 +9,7 @@ use gputop::allocator::model::Model;
 use gputop::allocator::trace::{Op, PoolId};
 use gputop::model::pool::{BlockState, PoolKind, Segment};
 use gputop::model::units::Bytes;
-use gputop::snapshot::{self, Action, DeviceAnalysis, Snapshot, SnapshotError};
+use gputop::snapshot::{self, DeviceAnalysis, Snapshot, SnapshotError, TraceAction};
 use proptest::prelude::*;
 
 const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
@@ -49,7 +49,7 @@ fn real_snapshot_matches_pytorch() {
     };
     assert_eq!(kinds(PoolKind::Private), 1);
     let last = first.events.last().unwrap();
-    assert_eq!((last.action, last.size), (Action::Oom, 200 << 30));
+    assert_eq!((last.action, last.size), (TraceAction::Oom, 200 << 30));
     assert_eq!(first.since_first(last), Some(763));
     let place = snapshot.stacks.place(last.stack).unwrap();
     assert_eq!(place.to_string(), "train.py:44 main");

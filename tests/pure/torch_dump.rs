@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
-use gputop::collect::torch::{Attached, DeviceStats, Failure, Stat, StatArray};
+use gputop::collect::torch::{AllocatorStat, Attached, DeviceStats, Failure, StatArray};
 use gputop::model::pool::{Allocator, BlockState, PoolId, PoolKind, PoolMap};
 use gputop::model::units::Bytes;
 use proptest::prelude::*;
@@ -162,7 +162,7 @@ fn assert_stats(stats: &DeviceStats, truth: &TruthStats, at: &str) {
 }
 
 fn words(array: StatArray) -> [[i64; 4]; 3] {
-    let stat = |s: Stat| [s.current, s.peak, s.allocated, s.freed];
+    let stat = |s: AllocatorStat| [s.current, s.peak, s.allocated, s.freed];
     [stat(array.all), stat(array.small), stat(array.large)]
 }
 

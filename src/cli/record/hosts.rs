@@ -35,7 +35,7 @@ const MAX_LARGE_WINDOWS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-struct Total {
+struct RecordedTotal {
     hosts: AtomicUsize,
     frames: AtomicU64,
     bytes: AtomicU64,
@@ -61,7 +61,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     let connections =
         prepare_all(targets, settings.interval, &args.push, AllowedActions::default());
     std::fs::create_dir_all(&folder)?;
-    let total = Arc::new(Total::default());
+    let total = Arc::new(RecordedTotal::default());
     let (stop, stopped) = watch::channel(());
     let mut recordings = JoinSet::new();
     for ((connection, path), name) in connections.into_iter().zip(paths).zip(host_names) {
@@ -144,7 +144,7 @@ async fn finish(
     Ok(is_complete)
 }
 
-fn progress_text(folder: &Path, count: usize, total: &Total) -> String {
+fn progress_text(folder: &Path, count: usize, total: &RecordedTotal) -> String {
     format!(
         "{}: {} of {count} hosts, {} frames, {}",
         folder.display(),
@@ -155,7 +155,7 @@ fn progress_text(folder: &Path, count: usize, total: &Total) -> String {
 }
 
 impl PendingHost {
-    async fn record(self, total: &Total, mut stopped: watch::Receiver<()>) -> Result<()> {
+    async fn record(self, total: &RecordedTotal, mut stopped: watch::Receiver<()>) -> Result<()> {
         let mut source = remote::start(self.connection)?;
         let hello = tokio::select! {
             hello = first_hello(&mut source, &self.name) => hello,

@@ -152,11 +152,11 @@ pub async fn follow(
 }
 
 /// Value of the label `host`, and the latest state of that host.
-type Host = (Option<String>, watch::Receiver<HostStatus>);
+type ServedHost = (Option<String>, watch::Receiver<HostStatus>);
 
 /// Metrics page. It is formatted once for each change of state and shared by all scrapes.
 pub struct Page {
-    hosts: Vec<Host>,
+    hosts: Vec<ServedHost>,
     options: Options,
     cache: Mutex<Cache>,
 }
@@ -170,7 +170,7 @@ struct Cache {
 }
 
 impl Page {
-    pub fn new(hosts: Vec<Host>, options: Options) -> Self {
+    pub fn new(hosts: Vec<ServedHost>, options: Options) -> Self {
         Self { hosts, options, cache: Mutex::default() }
     }
 
@@ -210,7 +210,7 @@ impl Page {
     }
 }
 
-fn host_metrics((name, latest): &Host) -> HostMetrics {
+fn host_metrics((name, latest): &ServedHost) -> HostMetrics {
     let status = latest.borrow();
     HostMetrics {
         name: name.clone(),

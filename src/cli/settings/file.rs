@@ -131,14 +131,14 @@ impl KeyNames {
 
 /// Unparsed setting values from flags, environment variables and the configuration file.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct WrittenSettings {
     /// Setting values in order of precedence.
     values: Vec<(&'static SettingDef, Value, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
     pub groups: Vec<Group>,
 }
 
-impl Written {
+impl WrittenSettings {
     /// Reads the configuration file and reports its first error. Treats a missing file as empty unless the path was
     /// given.
     pub fn read(config: &ConfigPath) -> Result<Self, SettingError> {

@@ -39,7 +39,7 @@ use self::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_EXIT, ON_IDLE, ON_INCIDENT, PROBE_INTERVAL, READONLY,
     RECORD_NAMES, SettingDef, THEME,
 };
-use self::file::Written;
+use self::file::WrittenSettings;
 use self::themes::AUTO;
 use crate::incident::Store;
 use crate::incident::{IncidentSink, Notifications};
@@ -86,7 +86,7 @@ pub struct Settings {
     config: Option<PathBuf>,
     clipboard: Clipboard,
     theme_name: String,
-    written: Written,
+    written: WrittenSettings,
 }
 
 impl Settings {
@@ -96,7 +96,7 @@ impl Settings {
             Err(DirectoryError::NoHome) => (None, None),
             Err(why) => (None, Some(why)),
         };
-        let file = config.as_ref().map(Written::read).transpose()?;
+        let file = config.as_ref().map(WrittenSettings::read).transpose()?;
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let written = file.unwrap_or_default().overridden(flags.values.clone(), &variable)?;
         let config = config.map(|config| config.path);
@@ -108,7 +108,7 @@ impl Settings {
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
     pub fn from_text(text: &str) -> Result<Self, SettingError> {
-        let written = Written::parse(Path::new("config.toml"), text)?;
+        let written = WrittenSettings::parse(Path::new("config.toml"), text)?;
         let terminal = TerminalEnvironment::read();
         Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
@@ -126,7 +126,7 @@ impl Settings {
     }
 
     fn resolve(
-        written: Written,
+        written: WrittenSettings,
         themes: &Themes,
         terminal: &TerminalEnvironment,
         zone: TimeZone,
@@ -224,7 +224,7 @@ fn density(text: &str) -> Result<Density, String> {
 }
 
 /// Returns the `on_incident` command. An empty value disables a command from the configuration file.
-fn on_incident(written: &Written) -> Option<String> {
+fn on_incident(written: &WrittenSettings) -> Option<String> {
     let command = written.text(&ON_INCIDENT)?.trim();
     (!command.is_empty()).then(|| command.to_owned())
 }
@@ -276,7 +276,7 @@ mod tests {
         ];
         for (environment, palette, ascii) in table {
             let settings = Settings::resolve(
-                Written::default(),
+                WrittenSettings::default(),
                 &Themes::default(),
                 &environment,
                 TimeZone::UTC,

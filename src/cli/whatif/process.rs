@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::gpu;
-use crate::allocator::rules::{Torch, torch_of};
+use crate::allocator::rules::{TorchVersion, torch_of};
 use crate::allocator::trace::{Live, Recorded, Trace};
 use crate::cli::allocator;
 use crate::collect::process::alloc_conf_of;
@@ -58,7 +58,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
 }
 
 /// Returns the newest torch release in the name of a detected library: `(2, 15)` for `torch 2.13 to 2.15`.
-fn last_version(library: &str) -> Option<Torch> {
+fn last_version(library: &str) -> Option<TorchVersion> {
     library.split(' ').rev().find_map(torch_of)
 }
 

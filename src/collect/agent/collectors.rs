@@ -52,20 +52,20 @@ pub(super) trait Collector: Send + Sync {
     fn exited(&self, _process: ProcessKey) {}
 }
 
-pub(super) struct Context<'a> {
+pub(super) struct CollectorContext<'a> {
     pub options: &'a Options,
     pub sections: &'a Sender<Section>,
     pub feed: &'a Arc<Feed>,
 }
 
-type Start = fn(&Context<'_>) -> io::Result<Box<dyn Collector>>;
+type Start = fn(&CollectorContext<'_>) -> io::Result<Box<dyn Collector>>;
 
 const COLLECTORS: &[Start] =
     &[start_details, start_probes, start_python, start_holders, start_failure_holders, start_logs];
 
 pub(super) type Collectors = Arc<[Box<dyn Collector>]>;
 
-pub(super) fn start_collectors(context: &Context<'_>) -> io::Result<Collectors> {
+pub(super) fn start_collectors(context: &CollectorContext<'_>) -> io::Result<Collectors> {
     COLLECTORS.iter().map(|start| start(context)).collect()
 }
 
@@ -87,7 +87,7 @@ pub(super) fn job_thread<T: Send + 'static>(
 /// Collector for the details of one process.
 struct Details(Sender<ProcessKey>);
 
-fn start_details(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_details(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
     let read = move |key| feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
     Ok(Box::new(Details(job_thread("detail", read)?)))
@@ -102,18 +102,18 @@ impl Collector for Details {
 }
 
 /// Collector that probes one GPU at a time, because each probe waits for a child process.
-struct Probes(Sender<(ProbeRequest, Frame)>);
+struct ProbeCollector(Sender<(ProbeRequest, Frame)>);
 
-fn start_probes(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_probes(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
     let run = move |(request, known)| {
         let probe = probe::probe(&request, &known, &proc_root);
         feed.push(Update::Probed(Arc::new(probe)));
     };
-    Ok(Box::new(Probes(job_thread("probe", run)?)))
+    Ok(Box::new(ProbeCollector(job_thread("probe", run)?)))
 }
 
-impl Collector for Probes {
+impl Collector for ProbeCollector {
     fn serve(&self, request: &Request, agent: &Agent) -> bool {
         let Request::Probe(request) = request else { return false };
         let known = Frame {
@@ -126,7 +126,7 @@ impl Collector for Probes {
     }
 }
 
-fn start_python(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_python(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let sections = context.sections.clone();
     let python = PythonStacks::start(move |key, stack| {
         let _ = sections.send(Section::Update(Update::Stacks(key, Arc::new(stack))));
@@ -165,7 +165,7 @@ struct HolderReader {
 /// A process whose memory holders are to be read, and the flag that cancels the read.
 type HolderJob = (ProcessKey, Arc<AtomicBool>);
 
-fn start_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_holders(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let (feed, proc_root) = (Arc::clone(context.feed), context.options.proc_root.clone());
     let read = move |(key, cancelled): HolderJob| {
         let is_cancelled = || cancelled.load(Ordering::Relaxed);
@@ -239,7 +239,7 @@ struct LastReadings {
     nearly_full: Option<Mono>,
 }
 
-fn start_failure_holders(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_failure_holders(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let (sections, proc_root) = (context.sections.clone(), context.options.proc_root.clone());
     let read = move |job: FailureJob| {
         let holders = holders::read_for_screen(&proc_root, job.process, &AtomicBool::new(false));
@@ -292,12 +292,12 @@ impl Collector for FailureHolders {
     }
 }
 
-fn start_logs(context: &Context<'_>) -> io::Result<Box<dyn Collector>> {
+fn start_logs(context: &CollectorContext<'_>) -> io::Result<Box<dyn Collector>> {
     let options = context.options;
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
-    let settings = logs::Settings {
+    let settings = logs::LogSettings {
         is_remote: options.is_remote,
-        ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
+        ..logs::LogSettings::new(&options.proc_root, tmux, tmux_folder)
     };
     let sections = context.sections.clone();
     let logs = Logs::start(settings, move |log| {

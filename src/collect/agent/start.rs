@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use super::collectors::{Collectors, Context, job_thread, start_collectors};
+use super::collectors::{CollectorContext, Collectors, job_thread, start_collectors};
 use super::followed_candidates::FollowedCandidates;
 use super::gpu_at_oom::AtOom;
 use super::kernel::{Kernel, ReadRequest};
@@ -48,8 +48,11 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> io::R
     let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
     thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
 
-    let collectors =
-        start_collectors(&Context { options: &options, sections: &sections, feed: &feed })?;
+    let collectors = start_collectors(&CollectorContext {
+        options: &options,
+        sections: &sections,
+        feed: &feed,
+    })?;
     let finder = options.finds_candidates.then(|| start_finder(&options, sections.clone()));
     let finder = finder.transpose()?;
     let exits = start_exits(&options, hello.namespace, sections.clone())?;

@@ -123,7 +123,7 @@ struct NewProcess {
     searched_size: u64,
 }
 
-enum Finding {
+enum ProcessFinding {
     /// The process has not loaded CUDA.
     Waiting,
     Candidate(Box<Candidate>),
@@ -154,9 +154,9 @@ impl Finder {
                 break;
             }
             match self.finding(&mut process) {
-                Ok(Finding::Waiting) => waiting.push(process),
-                Ok(Finding::Candidate(candidate)) => report(*candidate),
-                Ok(Finding::Over) | Err(_) => {}
+                Ok(ProcessFinding::Waiting) => waiting.push(process),
+                Ok(ProcessFinding::Candidate(candidate)) => report(*candidate),
+                Ok(ProcessFinding::Over) | Err(_) => {}
             }
         }
         older.extend(waiting.into_iter().rev());
@@ -177,10 +177,10 @@ impl Finder {
         self.processes.drain(..surplus);
     }
 
-    fn finding(&mut self, process: &mut NewProcess) -> io::Result<Finding> {
+    fn finding(&mut self, process: &mut NewProcess) -> io::Result<ProcessFinding> {
         let pages = mapped_pages(&self.proc_root, process.pid)?;
         if pages.total == 0 {
-            return Ok(Finding::Over);
+            return Ok(ProcessFinding::Over);
         }
         let size = pages.read_only.saturating_mul(self.page_size);
         // A smaller size means that an exec happened.
@@ -188,18 +188,18 @@ impl Finder {
             process.searched_size = 0;
         }
         if size < process.searched_size.saturating_add(MIN_GROWTH) {
-            return Ok(Finding::Waiting);
+            return Ok(ProcessFinding::Waiting);
         }
         // The first clone is that of the finder itself.
         if Arc::strong_count(&self.readers) > MAX_READERS {
-            return Ok(Finding::Waiting);
+            return Ok(ProcessFinding::Waiting);
         }
         process.searched_size = size;
         self.read(process.pid)
     }
 
     /// Reads a process on a thread of its own. A process that cannot be read in time is not looked at again.
-    fn read(&mut self, pid: Pid) -> io::Result<Finding> {
+    fn read(&mut self, pid: Pid) -> io::Result<ProcessFinding> {
         let (sender, answer) = mpsc::channel();
         let (proc_root, files) = (self.proc_root.clone(), self.files.clone());
         let running = Arc::clone(&self.readers);
@@ -215,13 +215,13 @@ impl Finder {
 }
 
 /// Reads whether a process has loaded CUDA, and if so, describes it.
-fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<Finding> {
+fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<ProcessFinding> {
     let dir = proc_root.join(pid.to_string());
     if !has_cuda(&dir)? || is_forked_copy(proc_root, pid)? {
-        return Ok(Finding::Waiting);
+        return Ok(ProcessFinding::Waiting);
     }
     if is_gputop(&dir) {
-        return Ok(Finding::Over);
+        return Ok(ProcessFinding::Over);
     }
     let now = now_mono();
     // The namespace matters only for the PIDs of the driver.
@@ -230,10 +230,10 @@ fn read(proc_root: &Path, files: Files, pid: Pid) -> io::Result<Finding> {
     // If the kernel has started again at the lowest PID, the new PIDs contain those of older processes.
     let started = process.key.start.0.saturating_mul(1_000) / procfs::ticks_per_second();
     if now.since(Mono(started)) > MAX_AGE {
-        return Ok(Finding::Over);
+        return Ok(ProcessFinding::Over);
     }
     let ancestors = with_ancestors(proc_root, pid).skip(1).map(|(key, _)| key).collect();
-    Ok(Finding::Candidate(Box::new(Candidate { process, ancestors })))
+    Ok(ProcessFinding::Candidate(Box::new(Candidate { process, ancestors })))
 }
 
 /// Returns true if a library of [`LIBRARIES`] is mapped. Requires permission to read the process.

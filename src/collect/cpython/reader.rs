@@ -106,13 +106,13 @@ impl<'a> Budget<'a> {
 }
 
 #[derive(Debug, Clone)]
-struct Chunk {
+struct CachedChunk {
     start: u64,
     bytes: Rc<[u8]>,
 }
 
-fn no_chunks() -> Vec<Chunk> {
-    vec![Chunk { start: 0, bytes: Rc::from([]) }; RECENT_CHUNKS]
+fn no_chunks() -> Vec<CachedChunk> {
+    vec![CachedChunk { start: 0, bytes: Rc::from([]) }; RECENT_CHUNKS]
 }
 
 /// Memory of the target process, with a cache. Every method returns `None` if the memory is not readable.
@@ -122,10 +122,10 @@ pub struct Reader<'a> {
     pub budget: &'a Budget<'a>,
     /// Start and end address of each mapping, in ascending order.
     mappings: Rc<[(u64, u64)]>,
-    chunks: RefCell<AddressMap<Chunk>>,
+    chunks: RefCell<AddressMap<CachedChunk>>,
     /// Recently used chunks, at their number modulo the length. A hit avoids the search for the mapping and the lookup
     /// in the hash map.
-    recent: RefCell<Vec<Chunk>>,
+    recent: RefCell<Vec<CachedChunk>>,
     /// Buffer for the next chunk.
     buffer: RefCell<Vec<u8>>,
     cached_bytes: Cell<usize>,
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the cached chunk that contains the address. The chunk is empty if its memory cannot be read.
-    fn chunk(&self, address: u64) -> Option<Chunk> {
+    fn chunk(&self, address: u64) -> Option<CachedChunk> {
         let (map_start, map_end) = self.mapping(address)?;
         let aligned = address & !(CHUNK_BYTES - 1);
         let start = aligned.max(map_start);
@@ -198,12 +198,13 @@ impl<'a> Reader<'a> {
         let end = map_end.min(aligned.saturating_add(CHUNK_BYTES));
         let mut buffer = self.buffer.borrow_mut();
         self.read_into(start, usize::try_from(end - start).ok()?, &mut buffer);
-        let chunk = Chunk { start, bytes: Rc::from(&buffer[..]) };
+        let chunk = CachedChunk { start, bytes: Rc::from(&buffer[..]) };
         if self.cached_bytes.get() + chunk.bytes.len() > self.max_cached_bytes {
             self.chunks.borrow_mut().clear();
             self.cached_bytes.set(0);
         }
-        self.cached_bytes.set(self.cached_bytes.get() + chunk.bytes.len() + size_of::<Chunk>());
+        self.cached_bytes
+            .set(self.cached_bytes.get() + chunk.bytes.len() + size_of::<CachedChunk>());
         self.chunks.borrow_mut().insert(start, chunk.clone());
         Some(chunk)
     }
@@ -224,7 +225,7 @@ impl<'a> Reader<'a> {
 
     /// Calls `take` with the bytes from `address` to the end of its chunk.
     fn with_bytes<T>(&self, address: u64, take: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-        let after = |chunk: &Chunk| {
+        let after = |chunk: &CachedChunk| {
             let skipped = usize::try_from(address.checked_sub(chunk.start)?).ok()?;
             (skipped < chunk.bytes.len()).then_some(skipped)
         };

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::collect::driver::trouble::{DriverTrouble, Runtime};
+use crate::collect::driver::trouble::{DriverTrouble, OwnRuntime};
 
 pub fn fixes(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
     let user = User { is_root: user_is_root };
@@ -176,29 +176,29 @@ struct ContainerFixes {
     restart: &'static str,
 }
 
-fn container_fixes(runtime: Runtime) -> ContainerFixes {
+fn container_fixes(runtime: OwnRuntime) -> ContainerFixes {
     match runtime {
-        Runtime::Docker => ContainerFixes {
+        OwnRuntime::Docker => ContainerFixes {
             access: "start the container with GPU access: docker run --gpus all",
             library: "start the container with the driver's utility libraries: docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             restart: "restart the container from the host: docker restart CONTAINER",
         },
-        Runtime::Podman => ContainerFixes {
+        OwnRuntime::Podman => ContainerFixes {
             access: "start the container with GPU access: podman run --device nvidia.com/gpu=all",
             library: "regenerate the CDI specification, then start the container: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
             restart: "restart the container from the host: podman restart CONTAINER",
         },
-        Runtime::Kubernetes => ContainerFixes {
+        OwnRuntime::Kubernetes => ContainerFixes {
             access: "request a GPU in the pod manifest: resources: {limits: {nvidia.com/gpu: 1}}",
             library: "set this variable in the pod manifest: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
             restart: "delete the pod, so that it is recreated: kubectl delete pod POD",
         },
-        Runtime::Apptainer => ContainerFixes {
+        OwnRuntime::Apptainer => ContainerFixes {
             access: "start the container with GPU access: apptainer exec --nv",
             library: "start the container with the driver libraries: apptainer exec --nv",
             restart: "restart the container",
         },
-        Runtime::Other => ContainerFixes {
+        OwnRuntime::Other => ContainerFixes {
             access: "pass /dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia0 and the driver libraries into the container",
             library: "mount the host's libnvidia-ml.so.1 into the container",
             restart: "restart the container",

@@ -11,7 +11,7 @@ mod fix;
 mod system_files;
 mod trouble;
 
-pub use self::trouble::{DriverTrouble, Runtime};
+pub use self::trouble::{DriverTrouble, OwnRuntime};
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ fn not_loadable(text: &str, facts: &SystemFacts) -> DriverTrouble {
     }
 }
 
-fn in_container(runtime: Runtime, facts: &SystemFacts) -> DriverTrouble {
+fn in_container(runtime: OwnRuntime, facts: &SystemFacts) -> DriverTrouble {
     if facts.has_gpu_file {
         return DriverTrouble::LibraryNotPassedIn { runtime };
     }

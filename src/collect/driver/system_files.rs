@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::collect::driver::trouble::Runtime;
+use crate::collect::driver::trouble::OwnRuntime;
 
 /// Directories in which distributions, NVIDIA's installer and container toolkits install the driver library.
 #[rustfmt::skip]
@@ -38,7 +38,7 @@ pub struct SystemFacts {
     pub has_gpu_file: bool,
     /// First device file that is not accessible to all users.
     pub closed_device: Option<ClosedDevice>,
-    pub container: Option<Runtime>,
+    pub container: Option<OwnRuntime>,
     pub is_wsl: bool,
     /// True if `/dev/dxg` exists, which represents the GPU of a Windows host.
     pub has_wsl_device: bool,
@@ -200,30 +200,30 @@ fn group_name(root: &Path, gid: u32) -> String {
         .unwrap_or(gid)
 }
 
-fn container(root: &Path) -> Option<Runtime> {
+fn container(root: &Path) -> Option<OwnRuntime> {
     let exists = |path: &str| root.join(path).exists();
     if exists("var/run/secrets/kubernetes.io") || exists("run/secrets/kubernetes.io") {
-        return Some(Runtime::Kubernetes);
+        return Some(OwnRuntime::Kubernetes);
     }
     if exists("run/.containerenv") {
-        return Some(Runtime::Podman);
+        return Some(OwnRuntime::Podman);
     }
     if exists("singularity") || exists(".singularity.d") {
-        return Some(Runtime::Apptainer);
+        return Some(OwnRuntime::Apptainer);
     }
     if exists(".dockerenv") {
-        return Some(Runtime::Docker);
+        return Some(OwnRuntime::Docker);
     }
     let init = text(root, "proc/1/cgroup");
     let holds = |names: &[&str]| names.iter().any(|name| init.contains(name));
     if holds(&["kubepods"]) {
-        Some(Runtime::Kubernetes)
+        Some(OwnRuntime::Kubernetes)
     } else if holds(&["/docker"]) {
-        Some(Runtime::Docker)
+        Some(OwnRuntime::Docker)
     } else if holds(&["libpod"]) {
-        Some(Runtime::Podman)
+        Some(OwnRuntime::Podman)
     } else if holds(&["/lxc", "containerd", "machine.slice"]) {
-        Some(Runtime::Other)
+        Some(OwnRuntime::Other)
     } else {
         None
     }

@@ -191,7 +191,7 @@ fn explains_driver_that_reports_no_gpu() {
 #[test]
 fn explains_container_without_gpu_access() {
     let docker = || Machine::new().gpu().module(VERSION).with(".dockerenv", "");
-    let runtime = Runtime::Docker;
+    let runtime = OwnRuntime::Docker;
     let trouble = docker().diagnose(&not_found());
     assert_eq!(trouble, DriverTrouble::NotPassedIn { runtime });
     assert!(trouble.fix(false)[0].ends_with("docker run --gpus all"));
@@ -219,11 +219,14 @@ fn detects_each_container_runtime() {
             DriverTrouble::NotPassedIn { runtime } => Some(runtime),
             _ => None,
         };
-    assert_eq!(of("run/.containerenv", ""), Some(Runtime::Podman));
-    assert_eq!(of("run/secrets/kubernetes.io/x", ""), Some(Runtime::Kubernetes));
-    assert_eq!(of(".singularity.d/env", ""), Some(Runtime::Apptainer));
-    assert_eq!(of("proc/1/cgroup", "0::/kubepods/besteffort/pod1/x\n"), Some(Runtime::Kubernetes));
-    assert_eq!(of("proc/1/cgroup", "0::/lxc.payload.web\n"), Some(Runtime::Other));
+    assert_eq!(of("run/.containerenv", ""), Some(OwnRuntime::Podman));
+    assert_eq!(of("run/secrets/kubernetes.io/x", ""), Some(OwnRuntime::Kubernetes));
+    assert_eq!(of(".singularity.d/env", ""), Some(OwnRuntime::Apptainer));
+    assert_eq!(
+        of("proc/1/cgroup", "0::/kubepods/besteffort/pod1/x\n"),
+        Some(OwnRuntime::Kubernetes)
+    );
+    assert_eq!(of("proc/1/cgroup", "0::/lxc.payload.web\n"), Some(OwnRuntime::Other));
     assert_eq!(of("proc/1/cgroup", "0::/init.scope\n"), None);
 }
 
@@ -256,7 +259,7 @@ fn maps_nvml_errors_to_failures() {
 fn reasons_end_with_period_and_commands_do_not() {
     let path = PathBuf::from("/dev/nvidia0");
     let text = "text".to_owned();
-    let runtime = Runtime::Other;
+    let runtime = OwnRuntime::Other;
     let all = [
         DriverTrouble::NoHardware,
         DriverTrouble::NoLibrary,

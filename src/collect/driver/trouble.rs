@@ -6,7 +6,7 @@ use super::fix;
 
 /// Runtime of the container in which gputop runs. Runtimes with the same fixes are not distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Runtime {
+pub enum OwnRuntime {
     Docker,
     Podman,
     Kubernetes,
@@ -41,13 +41,13 @@ pub enum DriverTrouble {
     #[error("The NVIDIA driver works but reports no GPU{}.", if *slurm { ": this Slurm job has no GPU allocated" } else { "" })]
     NoGpus { slurm: bool },
     #[error("This container has no access to the GPUs of this machine.")]
-    NotPassedIn { runtime: Runtime },
+    NotPassedIn { runtime: OwnRuntime },
     #[error(
         "This container has access to the GPUs but lacks the driver library libnvidia-ml.so.1."
     )]
-    LibraryNotPassedIn { runtime: Runtime },
+    LibraryNotPassedIn { runtime: OwnRuntime },
     #[error("This container lost access to the GPUs after it was started: {text}.")]
-    AccessLost { runtime: Runtime, text: String },
+    AccessLost { runtime: OwnRuntime, text: String },
     #[error("{}", fix::wsl(*has_device, *has_library))]
     Wsl { has_device: bool, has_library: bool },
     #[error("The NVIDIA driver did not start: {0}.")]

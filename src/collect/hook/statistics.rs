@@ -34,7 +34,7 @@ struct Page {
 #[derive(Deserialize)]
 #[serde(tag = "framework", rename_all = "snake_case")]
 enum Stats {
-    Torch(Torch),
+    TorchStatistics(TorchStatistics),
     Jax(Other),
     Tensorflow(Other),
     Cupy(Other),
@@ -44,7 +44,7 @@ enum Stats {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Torch {
+struct TorchStatistics {
     device: u32,
     allocated_bytes: HookGauge,
     reserved_bytes: HookGauge,
@@ -102,7 +102,7 @@ impl ReportedPools {
         let all = page.map(|page| page.allocators).unwrap_or_default();
         for stats in all.into_iter().take(MAX_DEVICES) {
             let (framework, other) = match stats {
-                Stats::Torch(torch) => {
+                Stats::TorchStatistics(torch) => {
                     self.torch.push(torch.pool(process, at));
                     continue;
                 }
@@ -116,7 +116,7 @@ impl ReportedPools {
     }
 }
 
-impl Torch {
+impl TorchStatistics {
     fn pool(self, process: ProcessKey, at: Mono) -> Pool {
         let not_reported = || {
             Reading::missing(Reason::Unsupported, "the hook's statistics do not include this value")

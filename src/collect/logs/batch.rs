@@ -3,7 +3,7 @@
 //! An error's text is held until it stops growing or a time limit is reached, and is then sent. For a few seconds after
 //! the error, further text is sent as a continuation of the excerpt.
 
-use crate::diagnose::scan::{Excerpt, Scanner};
+use crate::diagnose::scan::{LogChunk, Scanner};
 use crate::model::{Millis, Mono};
 
 /// Time without new text after which the waiting text is sent.
@@ -110,8 +110,8 @@ impl Group {
     }
 
     /// Converts an excerpt to a part, without text that was already sent. Returns `None` if nothing remains.
-    fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
-        let Excerpt { mut bytes, mut first_line, start } = excerpt;
+    fn part(&mut self, excerpt: LogChunk) -> Option<Part> {
+        let LogChunk { mut bytes, mut first_line, start } = excerpt;
         let mut offset = self.base + start;
         let end = offset + bytes.len() as u64;
         if let Some(sent) = self.sent_to.filter(|sent| *sent > offset) {

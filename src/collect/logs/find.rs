@@ -20,9 +20,9 @@ use super::journal::{Journal, JournalWriters, is_journal};
 use super::pane::Pane;
 use super::pipe::{self, Descriptor};
 use super::stream::Stream;
-use super::tail::{CREATION_UNCERTAINTY, Credentials, LogLocation, NoFile, Tail, start_offset};
+use super::tail::{CREATION_UNCERTAINTY, Credentials, LogFileLocation, NoFile, Tail, start_offset};
 use crate::collect::clock::{boot_time, now_mono};
-use crate::collect::logs::settings::Settings;
+use crate::collect::logs::settings::LogSettings;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
@@ -73,7 +73,7 @@ pub struct Findings {
     pub missing: Option<Missing>,
 }
 
-pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
+pub fn find(settings: &LogSettings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
     let process = Process { young: young(key, now), ..Process::of(settings, key) };
     let mut findings = Findings::default();
     let link = |fd: u32| std::fs::read_link(process.dir.join("fd").join(fd.to_string())).ok();
@@ -94,7 +94,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
 }
 
 /// Opens a log that the user named for a process. A relative path is resolved against the process's working directory.
-pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundLog, Missing> {
+pub fn named(settings: &LogSettings, key: ProcessKey, path: &Path) -> Result<FoundLog, Missing> {
     let process = Process::of(settings, key);
     let owner = process.owner().map_err(|error| process.denied(&error))?;
     let path = match std::fs::read_link(process.dir.join("cwd")) {
@@ -103,7 +103,7 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundL
         Err(_) => path.to_owned(),
     };
     process.check(key)?;
-    let location = LogLocation::Path {
+    let location = LogFileLocation::Path {
         path: path.clone(),
         owners: if settings.is_remote {
             vec![owner.user]
@@ -118,7 +118,7 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundL
 }
 
 struct Process<'a> {
-    settings: &'a Settings,
+    settings: &'a LogSettings,
     pid: Pid,
     dir: PathBuf,
     /// Start time of the process, or 0 if it has already exited. If it is 0, none of the process's files can be opened.
@@ -128,12 +128,12 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    fn new(settings: &'a Settings, pid: Pid) -> Self {
+    fn new(settings: &'a LogSettings, pid: Pid) -> Self {
         let start = start_time(&settings.proc_root, pid).unwrap_or_default();
         Self::of(settings, ProcessKey { pid, start })
     }
 
-    fn of(settings: &'a Settings, key: ProcessKey) -> Self {
+    fn of(settings: &'a LogSettings, key: ProcessKey) -> Self {
         Self {
             settings,
             pid: key.pid,
@@ -147,7 +147,7 @@ impl<'a> Process<'a> {
         &self,
         name: &Path,
         origin: LogOrigin,
-        location: LogLocation,
+        location: LogFileLocation,
     ) -> Result<FoundLog, NoFile> {
         let open = location.open()?;
         let from = start_offset(&open.1, self.young);
@@ -160,8 +160,8 @@ impl<'a> Process<'a> {
         })
     }
 
-    fn descriptor(&self, link: PathBuf) -> LogLocation {
-        LogLocation::Descriptor {
+    fn descriptor(&self, link: PathBuf) -> LogFileLocation {
+        LogFileLocation::Descriptor {
             link,
             proc_root: self.settings.proc_root.clone(),
             process: ProcessKey { pid: self.pid, start: self.start },
@@ -344,7 +344,7 @@ impl<'a> Process<'a> {
     fn docker(&self) -> Option<FoundLog> {
         let id = docker_id(&self.cgroup().ok()?)?;
         let path = self.settings.docker_root.join(&id).join(format!("{id}-json.log"));
-        let location = LogLocation::Path {
+        let location = LogFileLocation::Path {
             path: path.clone(),
             owners: vec![0, self.settings.user],
             reader: None,
@@ -371,7 +371,7 @@ impl<'a> Process<'a> {
         };
         let folder = std::ffi::OsString::from_vec(value("SLURM_SUBMIT_DIR")?.to_vec());
         let path = PathBuf::from(folder).join(name);
-        let location = LogLocation::Path {
+        let location = LogFileLocation::Path {
             path: path.clone(),
             owners: vec![self.owner().ok()?.user],
             reader: None,

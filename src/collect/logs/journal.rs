@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::command::{Running, start};
-use crate::collect::logs::settings::Settings;
+use crate::collect::logs::settings::LogSettings;
 use crate::model::units::Pid;
 
 /// Returns true if the socket with this device and inode is connected to the journal.
@@ -71,7 +71,7 @@ pub struct Journal {
 impl Journal {
     /// Starts to follow the output of the process and its service since a time, which is rounded down to a second.
     pub fn follow(
-        settings: &Settings,
+        settings: &LogSettings,
         pid: Pid,
         writers: &JournalWriters,
         since: SystemTime,

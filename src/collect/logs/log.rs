@@ -401,13 +401,13 @@ mod tests {
 
     use nix::unistd::geteuid;
 
-    use super::super::tail::{LogLocation, Tail};
+    use super::super::tail::{LogFileLocation, Tail};
     use super::*;
 
     #[test]
     fn reads_a_flood_in_part_and_reports_the_skipped_bytes() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
-        let location = LogLocation::Path {
+        let location = LogFileLocation::Path {
             reader: None,
             path: file.path().to_owned(),
             owners: vec![geteuid().as_raw()],

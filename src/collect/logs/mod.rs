@@ -29,5 +29,5 @@ mod tail;
 mod watcher;
 
 pub use self::log::ProcessExcerpt;
-pub use self::settings::Settings;
+pub use self::settings::LogSettings;
 pub use self::watcher::Logs;

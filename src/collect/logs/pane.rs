@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::command::answer;
-use crate::collect::logs::settings::Settings;
+use crate::collect::logs::settings::LogSettings;
 use crate::model::{Millis, Missing, Mono, Reason};
 
 const CAPTURE_INTERVAL: Millis = Millis(700);
@@ -46,7 +46,7 @@ pub struct Pane {
 impl Pane {
     /// Finds the tmux pane of a terminal. Compares devices rather than paths, because each container has its own paths.
     /// If there is no such pane, the error is the reason to show to the user.
-    pub fn find(settings: &Settings, terminal: (u64, u64)) -> Result<Self, Missing> {
+    pub fn find(settings: &LogSettings, terminal: (u64, u64)) -> Result<Self, Missing> {
         let mut silent = false;
         for socket in sockets(settings) {
             let Some(socket) = socket.to_str() else { continue };
@@ -106,7 +106,7 @@ fn ask(program: &Path, socket: &str, commands: &[&str]) -> io::Result<Vec<u8>> {
 }
 
 #[derive(Debug)]
-pub struct Capture {
+pub struct PaneCapture {
     pane: Pane,
     /// Previous capture, or `None` before the first. The text of the first capture is not reported, because it was
     /// written before gputop attached.
@@ -117,7 +117,7 @@ pub struct Capture {
     is_closed: bool,
 }
 
-impl Capture {
+impl PaneCapture {
     pub fn new(pane: Pane) -> Self {
         Self { pane, last: None, due: Mono(0), urgent: 0, is_closed: false }
     }
@@ -156,7 +156,7 @@ impl Capture {
 }
 
 /// Returns the sockets of this user's tmux servers.
-fn sockets(settings: &Settings) -> Vec<PathBuf> {
+fn sockets(settings: &LogSettings) -> Vec<PathBuf> {
     let own = |path: &Path| {
         fs::symlink_metadata(path)
             .is_ok_and(|m| m.file_type().is_socket() && m.uid() == settings.user)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::libc::{O_ACCMODE, O_PATH, O_RDONLY};
 
-use crate::collect::logs::settings::Settings;
+use crate::collect::logs::settings::LogSettings;
 use crate::collect::process::nul_list;
 use crate::model::units::Pid;
 
@@ -55,7 +55,7 @@ pub const READ: u32 = 0o400;
 pub const WRITE: u32 = 0o200;
 
 /// Returns the processes, other than the writer, that hold the read end of this pipe open.
-pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
+pub fn readers(settings: &LogSettings, writer: Pid, pipe: &Path) -> Vec<Pid> {
     let proc_root = &settings.proc_root;
     let deadline = Instant::now() + SEARCH_TIMEOUT;
     let user = user_of(proc_root, writer);

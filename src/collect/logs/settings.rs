@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 
 /// Paths and programs that are used to find logs. Tests replace them.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct LogSettings {
     pub proc_root: PathBuf,
     /// ID of the user that runs gputop.
     pub user: u32,
@@ -24,7 +24,7 @@ pub struct Settings {
     pub tmux_folders: Vec<PathBuf>,
 }
 
-impl Settings {
+impl LogSettings {
     /// Returns the settings for a system. `tmux` and `tmux_folder` are the values of the environment variables TMUX and
     /// TMUX_TMPDIR.
     pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {

@@ -6,7 +6,7 @@ use std::io;
 
 use super::content::LogContent;
 use super::journal::Journal;
-use super::pane::{Capture, Pane};
+use super::pane::{Pane, PaneCapture};
 use crate::collect::logs::content::TailRead;
 use crate::model::{Millis, Mono};
 
@@ -17,14 +17,14 @@ const MIN_INTERVAL: Millis = Millis(20);
 const JOURNAL_INTERVAL: Millis = Millis(250);
 
 #[derive(Debug)]
-enum Source {
+enum FollowedSource {
     Journal(Journal),
-    Pane(Capture),
+    Pane(PaneCapture),
 }
 
 #[derive(Debug)]
 pub struct Stream {
-    source: Source,
+    source: FollowedSource,
     retained: VecDeque<u8>,
     /// Total length of the text read so far.
     offset: u64,
@@ -32,14 +32,14 @@ pub struct Stream {
 
 impl Stream {
     pub fn of_journal(journal: Journal) -> Self {
-        Self::new(Source::Journal(journal))
+        Self::new(FollowedSource::Journal(journal))
     }
 
     pub fn of_pane(pane: Pane) -> Self {
-        Self::new(Source::Pane(Capture::new(pane)))
+        Self::new(FollowedSource::Pane(PaneCapture::new(pane)))
     }
 
-    fn new(source: Source) -> Self {
+    fn new(source: FollowedSource) -> Self {
         Self { source, retained: VecDeque::new(), offset: 0 }
     }
 }
@@ -50,15 +50,15 @@ impl LogContent for Stream {
     }
 
     fn request_now(&mut self) {
-        if let Source::Pane(capture) = &mut self.source {
+        if let FollowedSource::Pane(capture) = &mut self.source {
             capture.request_now();
         }
     }
 
     fn due(&self, last: Mono) -> Option<Mono> {
         let due = match &self.source {
-            Source::Journal(_) => Mono(last.0 + JOURNAL_INTERVAL.0),
-            Source::Pane(capture) => capture.due()?,
+            FollowedSource::Journal(_) => Mono(last.0 + JOURNAL_INTERVAL.0),
+            FollowedSource::Pane(capture) => capture.due()?,
         };
         Some(due.max(Mono(last.0 + MIN_INTERVAL.0)))
     }
@@ -67,8 +67,8 @@ impl LogContent for Stream {
         let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         buffer.clear();
         match &mut self.source {
-            Source::Journal(journal) => journal.read(buffer, max_bytes),
-            Source::Pane(capture) => capture.read(buffer, now),
+            FollowedSource::Journal(journal) => journal.read(buffer, max_bytes),
+            FollowedSource::Pane(capture) => capture.read(buffer, now),
         }
         let skipped = buffer.len().saturating_sub(max_bytes);
         buffer.drain(..skipped);

@@ -37,7 +37,7 @@ const ROTATION_INTERVAL: Millis = Millis(1_000);
 
 /// Location of a log, for opening it again after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogLocation {
+pub enum LogFileLocation {
     /// Link `/proc/PID/fd/N` to the open file, independent of paths and symbolic links. Valid only while the PID
     /// belongs to this process.
     Descriptor { link: PathBuf, proc_root: PathBuf, process: ProcessKey },
@@ -92,7 +92,7 @@ pub enum NoFile {
     NotWritten,
 }
 
-impl LogLocation {
+impl LogFileLocation {
     /// Opens the log. Never blocks on a pipe and never acquires a controlling terminal.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
         match self.reader() {
@@ -185,7 +185,7 @@ impl LogLocation {
 
 #[derive(Debug)]
 pub struct Tail {
-    location: LogLocation,
+    location: LogFileLocation,
     file: File,
     id: FileId,
     /// Offset up to which the file has been read.
@@ -196,7 +196,7 @@ pub struct Tail {
 
 impl Tail {
     pub fn new(
-        location: LogLocation,
+        location: LogFileLocation,
         (file, metadata): (File, Metadata),
         from: u64,
         now: Mono,

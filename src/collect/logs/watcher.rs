@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::find::{Findings, FoundLog, LogId, find, named};
 use super::log::{Log, ProcessExcerpt};
 use crate::collect::clock::now_mono;
-use crate::collect::logs::settings::Settings;
+use crate::collect::logs::settings::LogSettings;
 use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::LogTrigger;
 use crate::model::{LogView, Millis, Missing, Mono, ProcessKey, Reading, Reason};
@@ -57,7 +57,7 @@ impl Drop for Handle {
 }
 
 /// Function to run on the thread `logs`, or `None` to stop the thread.
-type WatchCommand = Option<Box<dyn FnOnce(&mut Watcher) + Send>>;
+type WatchCommand = Option<Box<dyn FnOnce(&mut LogWatcher) + Send>>;
 
 #[derive(Debug, Default)]
 struct LoggedProcess {
@@ -92,11 +92,11 @@ impl LoggedProcess {
 impl Logs {
     /// Starts the threads that find and follow logs. They call `report`, which must not block.
     pub fn start(
-        settings: Settings,
+        settings: LogSettings,
         report: impl Fn(ProcessExcerpt) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let (commands, inbox) = mpsc::channel();
-        let watcher = Watcher {
+        let watcher = LogWatcher {
             settings: Arc::new(settings),
             report: Arc::new(report),
             commands: commands.clone(),
@@ -148,7 +148,7 @@ impl Logs {
         self.send(move |watcher| watcher.name(key, path, answer));
     }
 
-    fn send(&self, command: impl FnOnce(&mut Watcher) + Send + 'static) {
+    fn send(&self, command: impl FnOnce(&mut LogWatcher) + Send + 'static) {
         let _ = self.0.0.send(Some(Box::new(command)));
     }
 }
@@ -159,8 +159,8 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 /// State of the thread `logs`.
-struct Watcher {
-    settings: Arc<Settings>,
+struct LogWatcher {
+    settings: Arc<LogSettings>,
     report: SendExcerpt,
     commands: Sender<WatchCommand>,
     processes: BTreeMap<ProcessKey, LoggedProcess>,
@@ -169,7 +169,7 @@ struct Watcher {
     searches: Arc<()>,
 }
 
-impl Watcher {
+impl LogWatcher {
     fn run(mut self, inbox: &Receiver<WatchCommand>) {
         loop {
             let command = if self.processes.is_empty() {
@@ -524,7 +524,7 @@ fn not_answering() -> Missing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tail::{LogLocation, Tail};
+    use super::super::tail::{LogFileLocation, Tail};
     use super::*;
     use crate::model::event::LogOrigin;
 
@@ -541,8 +541,8 @@ mod tests {
     #[test]
     fn candidates_leave_room_for_the_logs_of_processes_on_a_gpu() {
         let (commands, _inbox) = mpsc::channel();
-        let mut watcher = Watcher {
-            settings: Arc::new(Settings::new("/proc".as_ref(), None, None)),
+        let mut watcher = LogWatcher {
+            settings: Arc::new(LogSettings::new("/proc".as_ref(), None, None)),
             report: Arc::new(|_| {}),
             commands,
             processes: BTreeMap::new(),
@@ -554,7 +554,7 @@ mod tests {
         let log = |number| {
             let path = file.path().to_owned();
             let owners = vec![nix::unistd::geteuid().as_raw()];
-            let location = LogLocation::Path { path, owners, reader: None };
+            let location = LogFileLocation::Path { path, owners, reader: None };
             let open = location.open().expect("an open file");
             let content = Box::new(Tail::new(location, open, 0, now_mono()));
             let (name, origin) = (String::new(), LogOrigin::Pane);

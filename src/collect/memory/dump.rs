@@ -1,6 +1,6 @@
 //! Memory dumps: address ranges read from a live process, saved for replays.
 //!
-//! A [`Recorder`] wraps a [`Memory`] and stores every range read from it. A dump therefore contains only what gputop
+//! A [`DumpRecorder`] wraps a [`Memory`] and stores every range read from it. A dump therefore contains only what gputop
 //! reads: a few hundred kilobytes, even of a process with many gigabytes, and none of the program's data.
 //!
 //! A dump file is one zstd stream: the line `gputop-dump 1`, a JSON line with the mappings and the ranges, and the
@@ -142,12 +142,12 @@ impl Memory for Dump {
 
 /// Wrapper of a [`Memory`] that records every range read.
 #[derive(Debug)]
-pub struct Recorder<M> {
+pub struct DumpRecorder<M> {
     memory: M,
     dump: RefCell<Dump>,
 }
 
-impl<M: Memory> Recorder<M> {
+impl<M: Memory> DumpRecorder<M> {
     pub fn new(memory: M) -> Self {
         Self { memory, dump: RefCell::default() }
     }
@@ -188,7 +188,7 @@ fn recorded_parts(heap: &Mapping, ranges: &BTreeMap<u64, Vec<u8>>) -> Vec<Mappin
     touching.map(part).filter(|part| !is_empty(part)).collect()
 }
 
-impl<M: Memory> Memory for Recorder<M> {
+impl<M: Memory> Memory for DumpRecorder<M> {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         let start = into.len();
         self.memory.read(ranges, into)?;
@@ -263,7 +263,7 @@ mod tests {
         };
         source.insert(10, b"abcdef");
         source.insert(310, b"heap");
-        let recorder = Recorder::new(source);
+        let recorder = DumpRecorder::new(source);
         recorder.maps().expect("maps");
         assert_eq!(up_to(&recorder, 12, 99), Ok(b"cdef".to_vec()));
         assert_eq!(up_to(&recorder, 310, 4), Ok(b"heap".to_vec()));

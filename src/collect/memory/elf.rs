@@ -66,7 +66,7 @@ impl Image {
         let address = base.wrapping_add(at);
         let bytes = exact(memory, address, count * PROGRAM_HEADER_BYTES, "the program headers")?;
         let is_fixed = header.half(16) == Some(FIXED_ADDRESS);
-        let segments = Segment::list(View(&bytes));
+        let segments = ProgramHeader::list(View(&bytes));
         let lowest = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address);
         let lowest = lowest.min().unwrap_or(0) & !0xfff;
         let mut image = Self {
@@ -161,14 +161,14 @@ impl Image {
 }
 
 /// ELF program header, which describes a segment.
-struct Segment {
+struct ProgramHeader {
     kind: u32,
     flags: u32,
     address: u64,
     len: usize,
 }
 
-impl Segment {
+impl ProgramHeader {
     fn list(headers: View<'_>) -> Vec<Self> {
         headers
             .0

@@ -5,7 +5,7 @@
 //! and libraries that exist only in the target's mount namespace.
 //!
 //! [`Memory`] is implemented by a [`Live`](live::Live) process and by a recorded [`Dump`](dump::Dump).
-//! [`Recorder`](dump::Recorder) creates a dump from a live process. The memory may change during a read or contain
+//! [`DumpRecorder`](dump::DumpRecorder) creates a dump from a live process. The memory may change during a read or contain
 //! garbage. Every length that comes from the target is therefore bounded before use, and a read error names the struct
 //! that could not be read.
 //!

@@ -338,20 +338,23 @@ pub fn utilization(
 
 /// NVLink counters from the last read, for computing rates.
 #[derive(Debug, Clone, Copy)]
-pub struct Counters {
+pub struct NvlinkCounters {
     at: Mono,
     tx_kib: u64,
     rx_kib: u64,
 }
 
 /// Reads the values of a GPU that are shown only while its screen is open.
-pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
+pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<NvlinkCounters>) -> Traffic {
     // The driver counts 1000 bytes as a KB here (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };
-    let counters =
-        raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| Counters { at: now, tx_kib, rx_kib });
+    let counters = raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| NvlinkCounters {
+        at: now,
+        tx_kib,
+        rx_kib,
+    });
     let (nvlink_tx, nvlink_rx) = nvlink(*last, &counters);
     *last = counters.ok();
     Traffic {
@@ -366,8 +369,8 @@ pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> T
 }
 
 fn nvlink(
-    last: Option<Counters>,
-    now: &Result<Counters, NvmlError>,
+    last: Option<NvlinkCounters>,
+    now: &Result<NvlinkCounters, NvmlError>,
 ) -> (Reading<BytesPerSecond>, Reading<BytesPerSecond>) {
     let rate = |before: u64, after: u64, ms: u64| {
         BytesPerSecond(after.saturating_sub(before).saturating_mul(1_024 * 1_000) / ms.max(1))

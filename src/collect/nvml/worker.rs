@@ -177,7 +177,7 @@ struct Reader {
     graphics_seen: bool,
     graphics: Timer,
     newest_sample: u64,
-    counters: Option<device::Counters>,
+    counters: Option<device::NvlinkCounters>,
 }
 
 impl Reader {

@@ -39,9 +39,9 @@ pub fn spawn(
     std::thread::Builder::new().name("xid".into()).spawn(move || {
         loop {
             match session(&library, &alive, &report) {
-                Err(End::Closed) => return,
-                Err(End::Failed(error)) => tracing::debug!(%error, "no Xid events"),
-                Err(End::Again) => continue,
+                Err(DriverSessionEnd::Closed) => return,
+                Err(DriverSessionEnd::Failed(error)) => tracing::debug!(%error, "no Xid events"),
+                Err(DriverSessionEnd::Again) => continue,
                 Ok(never) => match never {},
             }
             if alive.recv_timeout(RETRY_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
@@ -53,14 +53,14 @@ pub fn spawn(
 }
 
 /// Reason why a session with the driver ended.
-enum End {
+enum DriverSessionEnd {
     Closed,
     Failed(NvmlError),
     /// All GPUs must be reopened: their number changed, or some could not be registered.
     Again,
 }
 
-impl From<NvmlError> for End {
+impl From<NvmlError> for DriverSessionEnd {
     fn from(error: NvmlError) -> Self {
         Self::Failed(error)
     }
@@ -70,7 +70,7 @@ fn session(
     library: &Library,
     alive: &Receiver<()>,
     report: &dyn Fn(Option<GpuUuid>, u64) -> Result<(), ReceiverClosed>,
-) -> Result<std::convert::Infallible, End> {
+) -> Result<std::convert::Infallible, DriverSessionEnd> {
     let nvml = library.acquire()?;
     let count = nvml.device_count()?;
     let events = register(&nvml, count)?;
@@ -90,17 +90,17 @@ fn session(
                     .iter()
                     .find(|(device, _)| raw::is_same(device, &event.device))
                     .map(|(_, uuid)| uuid.clone());
-                report(gpu, number).map_err(|ReceiverClosed| End::Closed)?;
+                report(gpu, number).map_err(|ReceiverClosed| DriverSessionEnd::Closed)?;
             }
             Err(NvmlError::Timeout) => {}
             Err(error) => return Err(error.into()),
         }
         if alive.try_recv() == Err(TryRecvError::Disconnected) {
-            return Err(End::Closed);
+            return Err(DriverSessionEnd::Closed);
         }
         let is_registration_due = events.is_any_missing && started.elapsed() >= REGISTER_INTERVAL;
         if nvml.device_count()? != count || is_registration_due {
-            return Err(End::Again);
+            return Err(DriverSessionEnd::Again);
         }
     }
 }

@@ -9,7 +9,7 @@ use procfs::process::{LimitValue, Status};
 use super::access::Access;
 use super::cgroup;
 use super::dir::Dir;
-use super::nul_list::List;
+use super::nul_list::NulList;
 use super::stat::{StatBuffer, StatFile, with_ancestors};
 use crate::model::process::{Parent, ProcessDetail};
 use crate::model::text::visible;
@@ -115,7 +115,7 @@ impl Reader<'_> {
     }
 }
 
-fn arguments(list: &List) -> Vec<String> {
+fn arguments(list: &NulList) -> Vec<String> {
     let mut shown: Vec<String> = redact::arguments(list.entries())
         .iter()
         .map(|argument| visible(argument, MAX_ARGUMENT_CHARS))
@@ -128,7 +128,7 @@ fn arguments(list: &List) -> Vec<String> {
 
 /// Returns the environment variables. Skips entries without `=`, which come from programs that overwrite their process
 /// title.
-fn environment(list: &List) -> Vec<Variable> {
+fn environment(list: &NulList) -> Vec<Variable> {
     list.entries()
         .filter_map(|entry| {
             let equals = entry.iter().position(|&b| b == b'=')?;

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use procfs::ProcError;
 use procfs::process::{Limits, Process, Status};
 
-use super::nul_list::{self, List};
+use super::nul_list::{self, NulList};
 
 pub struct Dir(Process);
 
@@ -25,8 +25,8 @@ impl Dir {
         self.0.open_relative(name).map_err(as_io)
     }
 
-    pub fn list(&self, name: &str) -> io::Result<List> {
-        List::read(self.file(name)?)
+    pub fn list(&self, name: &str) -> io::Result<NulList> {
+        NulList::read(self.file(name)?)
     }
 
     pub fn cgroup(&self) -> io::Result<String> {

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::nul_list::List;
+use super::nul_list::NulList;
 use crate::model::text::visible;
 use crate::model::{Pid, Reading, Reason};
 
@@ -20,20 +20,20 @@ const LOCAL_RANK: &[&str] = &["LOCAL_RANK", "SLURM_LOCALID"];
 /// Job ID variables of Slurm, PBS/Torque and LSF. Grid Engine's JOB_ID is not used, because other programs also set it.
 const JOB: &[&str] = &["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 
-pub fn rank(environment: &List) -> Reading<u32> {
+pub fn rank(environment: &NulList) -> Reading<u32> {
     number(environment, RANK, "RANK and SLURM_PROCID are not set")
 }
 
-pub fn local_rank(environment: &List) -> Reading<u32> {
+pub fn local_rank(environment: &NulList) -> Reading<u32> {
     number(environment, LOCAL_RANK, "LOCAL_RANK and SLURM_LOCALID are not set")
 }
 
-pub fn job(environment: &List) -> Option<String> {
+pub fn job(environment: &NulList) -> Option<String> {
     first(environment, JOB).or_else(|| pod(environment)).map(|id| visible(id, MAX_JOB_CHARS))
 }
 
 /// Returns the entries of CUDA_VISIBLE_DEVICES. An empty value hides every GPU, unlike an unset variable.
-pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
+pub fn visible_devices(environment: &NulList) -> Reading<Vec<String>> {
     const MAX_DEVICES: usize = 64;
     let set = environment.entries().find_map(|entry| entry.strip_prefix(b"CUDA_VISIBLE_DEVICES="));
     let Some(value) = set else {
@@ -45,7 +45,7 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
 
 /// Returns the options of PyTorch's allocator. `PYTORCH_CUDA_ALLOC_CONF` is supported by all PyTorch versions, and
 /// takes precedence over `PYTORCH_ALLOC_CONF`.
-pub fn alloc_conf(environment: &List) -> Option<String> {
+pub fn alloc_conf(environment: &NulList) -> Option<String> {
     let set = first(environment, &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])?;
     Some(visible(set, MAX_CONF_CHARS))
 }
@@ -53,17 +53,17 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
 /// Reads a process's allocator options. Returns `None` if they are not set or the environment is not readable.
 pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
     let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
-    alloc_conf(&List::read(file).ok()?)
+    alloc_conf(&NulList::read(file).ok()?)
 }
 
 /// Returns the Kubernetes pod's name. Kubernetes sets no job ID, but the pod's name starts with the job's name and is
 /// the host name in the pod.
-pub fn pod(environment: &List) -> Option<&[u8]> {
+pub fn pod(environment: &NulList) -> Option<&[u8]> {
     value(environment, "KUBERNETES_SERVICE_HOST")?;
     first(environment, &["POD_NAME", "HOSTNAME"])
 }
 
-fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
+fn number(environment: &NulList, names: &[&str], absent: &str) -> Reading<u32> {
     let Some(value) = first(environment, names) else {
         return Reading::missing(Reason::Unsupported, absent);
     };
@@ -77,12 +77,12 @@ fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
 }
 
 /// Returns the value of the first environment variable that is set.
-pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
+pub fn first<'a>(environment: &'a NulList, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 
 /// Returns an environment variable's value. An empty value is treated as unset, as launchers do.
-fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
+fn value<'a>(environment: &'a NulList, name: &str) -> Option<&'a [u8]> {
     environment.entries().find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         (!value.is_empty()).then_some(value)
@@ -93,8 +93,8 @@ fn value<'a>(environment: &'a List, name: &str) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> List {
-        List::from_bytes(text.replace(' ', "\0").into_bytes())
+    fn of(text: &str) -> NulList {
+        NulList::from_bytes(text.replace(' ', "\0").into_bytes())
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::access::Access;
 use super::dir::Dir;
-use super::nul_list::List;
+use super::nul_list::NulList;
 use super::{cgroup, environment};
 use crate::collect::process::context::Context;
 use crate::model::text::visible;
@@ -76,7 +76,7 @@ pub fn fill_missing(process: &mut Process, missing: &Missing) {
 
 fn fill_launch(
     process: &mut Process,
-    environment: io::Result<List>,
+    environment: io::Result<NulList>,
     cgroup_job: Option<String>,
     access: &Access,
 ) {

@@ -11,7 +11,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::nul_list::List;
+use super::nul_list::NulList;
 use super::open_devices::{numbers_in, open_minors};
 use super::stat::{StatBuffer, StatFile};
 use crate::model::text::visible;
@@ -98,7 +98,7 @@ fn leftover(
 
 /// Returns true for the MPS server, and false for the MPS control daemon, which has the same short name.
 fn is_server(dir: &Path) -> bool {
-    let arguments = fs::File::open(dir.join("cmdline")).and_then(List::read);
+    let arguments = fs::File::open(dir.join("cmdline")).and_then(NulList::read);
     arguments.is_ok_and(|list| {
         let program = list.entries().next().unwrap_or_default();
         program.ends_with(b"nvidia-cuda-mps-server")

@@ -17,12 +17,12 @@ pub fn read(file: File) -> io::Result<Vec<u8>> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct List {
+pub struct NulList {
     bytes: Vec<u8>,
     pub is_truncated: bool,
 }
 
-impl List {
+impl NulList {
     pub fn read(file: File) -> io::Result<Self> {
         read(file).map(Self::from_bytes)
     }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn empty_argument_is_an_entry_and_empty_file_has_no_entries() {
         let entries = |bytes: &[u8]| -> Vec<Vec<u8>> {
-            List::from_bytes(bytes.to_vec()).entries().map(<[u8]>::to_vec).collect()
+            NulList::from_bytes(bytes.to_vec()).entries().map(<[u8]>::to_vec).collect()
         };
         assert_eq!(entries(b""), Vec::<Vec<u8>>::new());
         assert_eq!(entries(b"a\0\0b\0"), [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]);
@@ -62,7 +62,7 @@ mod tests {
     fn drops_entry_that_the_limit_truncates() {
         let mut bytes = b"first\0".to_vec();
         bytes.resize(READ_LIMIT + 1, b'x');
-        let list = List::from_bytes(bytes);
+        let list = NulList::from_bytes(bytes);
         assert!(list.is_truncated);
         assert_eq!(list.entries().collect::<Vec<_>>(), [b"first"]);
     }

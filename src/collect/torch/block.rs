@@ -35,7 +35,7 @@ pub struct BlockLayout {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Block {
+pub struct TorchBlock {
     /// Address of the Block struct itself. The field `address` holds the address of the block's device memory.
     pub at: u64,
     pub address: u64,
@@ -85,12 +85,12 @@ impl BlockLayout {
     }
 
     /// Parses a Block at the address `at`. Returns `None` if the copy is too short.
-    pub fn parse(&self, at: u64, view: View<'_>, is_active: bool) -> Option<Block> {
+    pub fn parse(&self, at: u64, view: View<'_>, is_active: bool) -> Option<TorchBlock> {
         let optional = |offset: Option<usize>| match offset {
             Some(offset) => view.word(offset).map(Some),
             None => Some(None),
         };
-        Some(Block {
+        Some(TorchBlock {
             at,
             address: view.word(self.pool + 8)?,
             size: view.word(self.size)?,
@@ -109,7 +109,7 @@ impl BlockLayout {
     }
 }
 
-impl Block {
+impl TorchBlock {
     /// Returns true if this is plausibly a Block, and not other data in reused memory. `max_size` is the maximum size
     /// of a mapped block.
     pub fn is_plausible(&self, pools: &HashSet<u64>, max_size: u64) -> bool {

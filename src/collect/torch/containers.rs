@@ -64,13 +64,13 @@ impl Set {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Node {
+pub struct TreeNode {
     pub left: u64,
     pub right: u64,
     pub value: u64,
 }
 
-impl Node {
+impl TreeNode {
     pub const SIZE: usize = 40;
 
     pub fn parse(view: View<'_>) -> Option<Self> {
@@ -94,9 +94,9 @@ pub fn set_values(memory: &dyn Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryE
     let mut values = Vec::with_capacity(max_values);
     while !level.is_empty() && values.len() < max_values {
         level.truncate(max_values - values.len());
-        let nodes = objects::read(memory, &level, Node::SIZE)?;
+        let nodes = objects::read(memory, &level, TreeNode::SIZE)?;
         level.clear();
-        for node in nodes.readable().filter_map(Node::parse) {
+        for node in nodes.readable().filter_map(TreeNode::parse) {
             values.push(node.value);
             level.extend(node.children());
         }

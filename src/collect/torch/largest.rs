@@ -9,8 +9,8 @@
 
 use std::collections::HashSet;
 
-use super::block::{Block, BlockLayout};
-use super::containers::{Node, Set};
+use super::block::{BlockLayout, TorchBlock};
+use super::containers::{Set, TreeNode};
 use super::walk::Device;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, objects};
@@ -45,7 +45,7 @@ impl Device<'_> {
         if sets.is_empty() {
             return Ok(0);
         }
-        let search = Search {
+        let search = LargestSearch {
             memory: self.memory,
             blocks: blocks.ok_or(UnknownReason::Busy)?,
             pools: HashSet::from(
@@ -66,13 +66,13 @@ impl Device<'_> {
     }
 }
 
-struct Search<'a> {
+struct LargestSearch<'a> {
     memory: &'a dyn Memory,
     blocks: &'a BlockLayout,
     pools: HashSet<u64>,
 }
 
-impl Search<'_> {
+impl LargestSearch<'_> {
     fn largest(&self, sets: &[Set]) -> Result<u64, UnknownReason> {
         let ends: Vec<u64> = sets.iter().flat_map(|set| [set.leftmost, set.rightmost]).collect();
         let ends = self.free_blocks(&ends)?;
@@ -93,7 +93,7 @@ impl Search<'_> {
         &self,
         set: &Set,
         first_stream: u64,
-        last: Block,
+        last: TorchBlock,
     ) -> Result<u64, UnknownReason> {
         let mut largest = last.size;
         let mut stream = last.stream;
@@ -109,7 +109,7 @@ impl Search<'_> {
     }
 
     /// Returns the largest free block of the stream before `stream`.
-    fn last_below(&self, root: u64, stream: u64) -> Result<Block, UnknownReason> {
+    fn last_below(&self, root: u64, stream: u64) -> Result<TorchBlock, UnknownReason> {
         let mut best = None;
         let mut at = root;
         for _ in 0..MAX_DEPTH {
@@ -129,9 +129,9 @@ impl Search<'_> {
     }
 
     /// Reads tree nodes and their blocks, and omits invalid nodes.
-    fn free_blocks(&self, nodes: &[u64]) -> Result<Vec<(Node, Block)>, MemoryError> {
-        let copies = objects::read(self.memory, nodes, Node::SIZE)?;
-        let nodes: Vec<Node> = copies.readable().filter_map(Node::parse).collect();
+    fn free_blocks(&self, nodes: &[u64]) -> Result<Vec<(TreeNode, TorchBlock)>, MemoryError> {
+        let copies = objects::read(self.memory, nodes, TreeNode::SIZE)?;
+        let nodes: Vec<TreeNode> = copies.readable().filter_map(TreeNode::parse).collect();
         let at: Vec<u64> = nodes.iter().map(|node| node.value).collect();
         let copies = objects::read(self.memory, &at, self.blocks.len())?;
         let found = nodes.iter().zip(&at).zip(copies.iter());

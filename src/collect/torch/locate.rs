@@ -85,7 +85,8 @@ fn locate_in(memory: &dyn Memory, maps: &[Mapping], base: u64) -> Result<Located
         Some(object) => readable(rtti::class_name(memory, object))?.flatten(),
         None => None,
     };
-    let mut search = Search { memory, machine: image.machine, is_unknown: false, is_busy: false };
+    let mut search =
+        LayoutSearch { memory, machine: image.machine, is_unknown: false, is_busy: false };
     match class.as_deref() {
         Some(name) if name.contains("CudaMallocAsyncAllocator") => {
             return Err(Failure::CudaMallocAsync);
@@ -141,7 +142,7 @@ fn readable<T>(result: Result<T, MemoryError>) -> Result<Option<T>, MemoryError>
     }
 }
 
-struct Search<'a> {
+struct LayoutSearch<'a> {
     memory: &'a dyn Memory,
     machine: u16,
     /// True if a struct was found that contains an allocator's statistics but has an unknown layout.
@@ -150,7 +151,7 @@ struct Search<'a> {
     is_busy: bool,
 }
 
-impl Search<'_> {
+impl LayoutSearch<'_> {
     /// Searches the mapped part of a memory range for the vector of device allocators.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
         let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC_BYTES))?;

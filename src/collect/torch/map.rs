@@ -10,9 +10,9 @@
 //! segments└──────── 8 MiB ────────────┘                └─── 8 MiB ─────┘
 //! ```
 
-use super::block::Block as WalkedBlock;
+use super::block::TorchBlock as WalkedBlock;
 use super::stats::DeviceStats;
-use super::walk::{Pools, Walk};
+use super::walk::{DevicePools, Walk};
 use crate::model::{Block, BlockState, Bytes, Segment};
 
 /// Returns the segments ordered by address, and true if all blocks are consistent with their neighbours.
@@ -46,7 +46,7 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
     (segments, is_consistent)
 }
 
-fn split_chain(chain: &[&WalkedBlock], pools: &Pools, segments: &mut Vec<Segment>) {
+fn split_chain(chain: &[&WalkedBlock], pools: &DevicePools, segments: &mut Vec<Segment>) {
     let is_expandable = chain.iter().any(|block| !block.is_mapped);
     for blocks in chain.split(|block| !block.is_mapped) {
         let Some(first) = blocks.first() else { continue };
@@ -128,7 +128,7 @@ mod tests {
 
     fn walk(blocks: Vec<WalkedBlock>) -> Walk {
         Walk {
-            pools: Pools::from([(0x8000, (PoolKind::Private, Some(PoolId(0, 3))))]),
+            pools: DevicePools::from([(0x8000, (PoolKind::Private, Some(PoolId(0, 3))))]),
             blocks,
             lost: 0,
         }

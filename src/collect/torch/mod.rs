@@ -32,7 +32,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use self::failure::Failure;
-pub use self::stats::{DeviceStats, Stat, StatArray};
+pub use self::stats::{AllocatorStat, DeviceStats, StatArray};
 
 use self::block::BlockLayout;
 use self::largest::UnknownReason;
@@ -178,7 +178,7 @@ impl<M: Memory> Attached<M> {
     /// that changes in every attempt. Returns [`Failure::Changed`] if the list of devices has moved, in which case the
     /// caller must attach again.
     pub fn stats(&mut self) -> Result<Vec<DeviceStats>, Failure> {
-        let stats = self.read_stats(Scope::All)?;
+        let stats = self.read_stats(LibraryScope::All)?;
         let in_use = stats.iter().filter(|stats| stats.is_used());
         let in_use: Vec<u32> = in_use.map(|stats| stats.ordinal).collect();
         if in_use != self.in_use {
@@ -217,14 +217,14 @@ impl<M: Memory> Attached<M> {
         if self.in_use.is_empty() {
             return Ok(Vec::new());
         }
-        self.read_stats(Scope::InUse)
+        self.read_stats(LibraryScope::InUse)
     }
 
-    fn read_stats(&mut self, scope: Scope) -> Result<Vec<DeviceStats>, Failure> {
+    fn read_stats(&mut self, scope: LibraryScope) -> Result<Vec<DeviceStats>, Failure> {
         let devices = self.located.devices.len();
         let (ordinals, list, mut before): (Vec<u32>, _, _) = match scope {
-            Scope::All => ((0..).take(devices).collect(), VECTOR + 8 * devices, Vec::new()),
-            Scope::InUse => (self.in_use.clone(), 0, std::mem::take(&mut self.accepted)),
+            LibraryScope::All => ((0..).take(devices).collect(), VECTOR + 8 * devices, Vec::new()),
+            LibraryScope::InUse => (self.in_use.clone(), 0, std::mem::take(&mut self.accepted)),
         };
         let len = self.located.layout.stats_end() + MUTEX;
         let mut stats: Vec<Option<DeviceStats>> = vec![None; ordinals.len()];
@@ -248,7 +248,7 @@ impl<M: Memory> Attached<M> {
                 }
             }
             if stats.iter().all(Option::is_some) {
-                if scope == Scope::InUse && missing == ordinals.len() {
+                if scope == LibraryScope::InUse && missing == ordinals.len() {
                     before.clone_from(&self.buffer);
                     self.accepted = before;
                 }
@@ -268,11 +268,11 @@ impl<M: Memory> Attached<M> {
 
     /// Copies the list of devices for validation and, for each device, the mutex, the statistics, and the mutex again,
     /// all in one system call.
-    fn copy_stats(&mut self, scope: Scope, ordinals: &[u32]) -> Result<(), Failure> {
+    fn copy_stats(&mut self, scope: LibraryScope, ordinals: &[u32]) -> Result<(), Failure> {
         let Located { vector, elements, devices, layout } = &self.located;
         let range = |address, len| Range { address, len };
         let mut ranges = Vec::with_capacity(2 + 2 * ordinals.len());
-        if scope == Scope::All {
+        if scope == LibraryScope::All {
             ranges.push(range(*vector, VECTOR));
             ranges.push(range(*elements, 8 * devices.len()));
         }
@@ -283,7 +283,8 @@ impl<M: Memory> Attached<M> {
         self.buffer.clear();
         self.memory.read(&ranges, &mut self.buffer)?;
         let wanted: usize = ranges.iter().map(|range| range.len).sum();
-        let is_valid = self.buffer.len() == wanted && (scope == Scope::InUse || self.is_listed());
+        let is_valid =
+            self.buffer.len() == wanted && (scope == LibraryScope::InUse || self.is_listed());
         if is_valid { Ok(()) } else { Err(Failure::Changed) }
     }
 
@@ -410,7 +411,7 @@ const MUTEX: usize = 16;
 const LOCK_HOLDER: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum LibraryScope {
     All,
     InUse,
 }

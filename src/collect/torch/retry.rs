@@ -19,7 +19,7 @@ const MAX_RETRY_INTERVAL: Millis = Millis(30_000);
 /// Number of checks after which a temporary failure is retried at the maximum interval.
 const MAX_QUICK_TRIES: u32 = 15;
 
-pub struct Waiting {
+pub struct WaitingProcess {
     pub failure: Failure,
     next_check: Mono,
     /// Number of failed checks before the last one.
@@ -29,7 +29,7 @@ pub struct Waiting {
     pages: Option<u64>,
 }
 
-impl Waiting {
+impl WaitingProcess {
     /// Schedules the next check of a process after a failure. No failure is permanent: during an `exec`, a process
     /// briefly has no memory and looks as if it had exited.
     pub fn new(failure: Failure, before: Option<&Self>, pages: Option<u64>, now: Mono) -> Self {
@@ -88,9 +88,9 @@ mod tests {
 
     fn fail(failure: &Failure, times: u32) -> Vec<u64> {
         let mut now = Mono(1_200);
-        let mut waiting: Option<Waiting> = None;
+        let mut waiting: Option<WaitingProcess> = None;
         let pauses = (0..times).map(|_| {
-            let next = Waiting::new(failure.clone(), waiting.as_ref(), None, now);
+            let next = WaitingProcess::new(failure.clone(), waiting.as_ref(), None, now);
             let retry_interval = next.next_check().since(now).0;
             now = next.next_check();
             waiting = Some(next);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn skips_checks_for_30_seconds_while_no_memory_is_mapped() {
-        let waiting = |failure, pages| Waiting::new(failure, None, pages, Mono(0));
+        let waiting = |failure, pages| WaitingProcess::new(failure, None, pages, Mono(0));
         let unchanged = waiting(Failure::NotTorch, Some(7));
         assert!(unchanged.is_unchanged(Some(7), Mono(29_999)));
         assert!(!unchanged.is_unchanged(Some(8), Mono(2_000)));

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::allocation_spike::{AllocationSpike, ReportLimiter, SpikeDetector};
-use super::retry::Waiting;
+use super::retry::WaitingProcess;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
 use crate::collect::memory::MemoryError;
@@ -43,7 +43,7 @@ pub struct SampledProcess {
 enum State {
     New,
     Attached(Box<Attached<Live>>),
-    Waiting(Waiting),
+    Waiting(WaitingProcess),
 }
 
 /// One pool with the minimum and maximum of its values since the last request.
@@ -116,7 +116,7 @@ impl SampledProcess {
             State::Waiting(waiting) => Some(waiting),
             _ => None,
         };
-        self.state = State::Waiting(Waiting::new(failure, before, pages, now));
+        self.state = State::Waiting(WaitingProcess::new(failure, before, pages, now));
     }
 
     fn add(&mut self, stats: &[DeviceStats], now: Mono) {
@@ -204,7 +204,7 @@ impl SampledProcess {
     }
 
     pub fn unread(&self) -> Option<Unread> {
-        let State::Waiting(Waiting { failure, .. }) = &self.state else { return None };
+        let State::Waiting(WaitingProcess { failure, .. }) = &self.state else { return None };
         Some(Unread { process: self.key, allocator: failure.allocator(), why: failure.missing() })
     }
 
@@ -264,11 +264,11 @@ fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::torch::{Stat, StatArray};
+    use crate::collect::torch::{AllocatorStat, StatArray};
     use crate::model::units::Bytes;
 
     fn stats(allocated: i64) -> DeviceStats {
-        let all = Stat { current: allocated, ..Stat::default() };
+        let all = AllocatorStat { current: allocated, ..AllocatorStat::default() };
         DeviceStats {
             allocated_bytes: StatArray { all, ..StatArray::default() },
             ..DeviceStats::default()

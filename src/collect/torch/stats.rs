@@ -19,7 +19,7 @@ const MAX_BYTES: i64 = 1 << 50;
 const MAX_COUNTED: i64 = 1 << 62;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Stat {
+pub struct AllocatorStat {
     pub current: i64,
     pub peak: i64,
     /// Total of all increments since the program's start or the last reset.
@@ -31,9 +31,9 @@ pub struct Stat {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatArray {
-    pub all: Stat,
-    pub small: Stat,
-    pub large: Stat,
+    pub all: AllocatorStat,
+    pub small: AllocatorStat,
+    pub large: AllocatorStat,
 }
 
 impl Serialize for StatArray {
@@ -68,7 +68,7 @@ pub struct DeviceStats {
     pub num_ooms: i64,
 }
 
-impl Stat {
+impl AllocatorStat {
     fn parse(view: View<'_>, offset: usize) -> Option<Self> {
         Some(Self {
             current: view.signed(offset)?,
@@ -90,17 +90,17 @@ impl Stat {
 impl StatArray {
     pub fn parse(view: View<'_>, offset: usize) -> Option<Self> {
         Some(Self {
-            all: Stat::parse(view, offset)?,
-            small: Stat::parse(view, offset + STAT_BYTES)?,
-            large: Stat::parse(view, offset + 2 * STAT_BYTES)?,
+            all: AllocatorStat::parse(view, offset)?,
+            small: AllocatorStat::parse(view, offset + STAT_BYTES)?,
+            large: AllocatorStat::parse(view, offset + 2 * STAT_BYTES)?,
         })
     }
 
     pub fn is_valid(&self) -> bool {
-        let adds_up = |part: fn(&Stat) -> i64| {
+        let adds_up = |part: fn(&AllocatorStat) -> i64| {
             part(&self.small).checked_add(part(&self.large)) == Some(part(&self.all))
         };
-        [self.all, self.small, self.large].into_iter().all(Stat::is_valid)
+        [self.all, self.small, self.large].into_iter().all(AllocatorStat::is_valid)
             && adds_up(|stat| stat.current)
             && adds_up(|stat| stat.allocated)
             && adds_up(|stat| stat.freed)
@@ -143,7 +143,7 @@ impl DeviceStats {
     }
 
     /// Returns the requested bytes, or the reason why they are missing.
-    pub fn requested(&self) -> Reading<Stat> {
+    pub fn requested(&self) -> Reading<AllocatorStat> {
         requested(self.requested_bytes)
     }
 
@@ -167,7 +167,7 @@ impl DeviceStats {
     }
 }
 
-fn requested(bytes: Option<StatArray>) -> Reading<Stat> {
+fn requested(bytes: Option<StatArray>) -> Reading<AllocatorStat> {
     bytes.map_or_else(
         || Reading::missing(Reason::Unsupported, "available in torch 2.0 and later"),
         |bytes| bytes.all.into(),
@@ -194,8 +194,8 @@ fn bytes(number: i64) -> Bytes {
 mod tests {
     use super::*;
 
-    fn stat(current: i64, peak: i64, allocated: i64, freed: i64) -> Stat {
-        Stat { current, peak, allocated, freed }
+    fn stat(current: i64, peak: i64, allocated: i64, freed: i64) -> AllocatorStat {
+        AllocatorStat { current, peak, allocated, freed }
     }
 
     #[test]

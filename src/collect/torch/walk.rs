@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::block::{Block, BlockLayout, SAMPLE_BYTES};
+use super::block::{BlockLayout, SAMPLE_BYTES, TorchBlock};
 use super::containers::{HashTable, Set, set_values};
 use super::layout::Layout;
 use crate::collect::memory::view::View;
@@ -41,20 +41,20 @@ pub struct Device<'a> {
 }
 
 /// Pools of a device by BlockPool address. Private pools have an ID.
-pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
+pub type DevicePools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 
 #[derive(Debug, Default)]
 pub struct Walk {
-    pub pools: Pools,
+    pub pools: DevicePools,
     /// Blocks ordered by device memory address.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<TorchBlock>,
     /// Number of block addresses at which no valid Block was found.
     pub lost: usize,
 }
 
 impl Device<'_> {
-    pub fn pools(&self) -> Result<Pools, MemoryError> {
-        let mut pools = Pools::from([
+    pub fn pools(&self) -> Result<DevicePools, MemoryError> {
+        let mut pools = DevicePools::from([
             (self.address + self.layout.large as u64, (PoolKind::Large, None)),
             (self.address + self.layout.small as u64, (PoolKind::Small, None)),
         ]);
@@ -106,7 +106,7 @@ impl Device<'_> {
     }
 
     /// Returns the addresses of all Blocks, with a flag for active ones.
-    fn addresses(&self, pools: &Pools) -> Result<BTreeMap<u64, bool>, MemoryError> {
+    fn addresses(&self, pools: &DevicePools) -> Result<BTreeMap<u64, bool>, MemoryError> {
         let free = set_values(self.memory, &self.sets(pools)?)?;
         let active = self.active()?;
         let tagged = |addresses: Vec<u64>, is_active| {
@@ -129,7 +129,7 @@ impl Device<'_> {
 
     /// Reads the block sets of all pools: the first of each (free blocks) and the last (unmapped blocks). The set
     /// between them, which exists since torch 2.13, contains the free blocks in another order.
-    fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
+    fn sets(&self, pools: &DevicePools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
         let mut sets = Vec::new();
@@ -160,7 +160,7 @@ impl Device<'_> {
         let at: Vec<u64> = addresses.keys().copied().collect();
         let copies = objects::read(self.memory, &at, blocks.len())?;
         let known: HashSet<u64> = pools.keys().copied().collect();
-        let mut found: Vec<Block> = addresses
+        let mut found: Vec<TorchBlock> = addresses
             .iter()
             .zip(copies.iter())
             .filter_map(|((&at, &is_active), copy)| blocks.parse(at, copy?, is_active))

@@ -14,7 +14,7 @@ use crate::diagnose::fixes;
 use crate::diagnose::log::{LogFindings, TextSource};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
-use crate::diagnose::traceback::{Frame, Traceback};
+use crate::diagnose::traceback::{Traceback, TracebackFrame};
 use crate::diagnose::workload::Workloads;
 use crate::model::incident::{DetectedBy, Incident, LogLocation, Quote};
 use crate::model::process::NOTEBOOK;
@@ -317,10 +317,10 @@ pub(super) fn program(
 
 /// Returns the program's name: the started script, `notebook` for a cell, or `foreign`, a program that its users do not
 /// write themselves. The innermost file may be a module of any of these.
-fn program_name(frames: &[Frame], foreign: Option<&str>) -> Option<String> {
+fn program_name(frames: &[TracebackFrame], foreign: Option<&str>) -> Option<String> {
     own_frame(frames)?;
     started_script(frames)
-        .or_else(|| frames.iter().any(Frame::is_cell).then_some(NOTEBOOK))
+        .or_else(|| frames.iter().any(TracebackFrame::is_cell).then_some(NOTEBOOK))
         .or(foreign)
         .map(str::to_owned)
 }
@@ -329,14 +329,14 @@ fn program_name(frames: &[Frame], foreign: Option<&str>) -> Option<String> {
 /// user's file. A log may begin in the middle of a traceback, so the outermost frame in the log may be in an imported
 /// module instead. If only such a file is known, returns a placeholder, or the file's name if it is `train.py`, which other
 /// files rarely import.
-fn script(frames: &[Frame]) -> Option<&str> {
+fn script(frames: &[TracebackFrame]) -> Option<&str> {
     started_script(frames).or_else(|| {
         let name = base_name(&own_frame(frames)?.file);
         Some(if name == "train.py" { name } else { "YOUR_SCRIPT.py" })
     })
 }
 
-fn started_script(frames: &[Frame]) -> Option<&str> {
+fn started_script(frames: &[TracebackFrame]) -> Option<&str> {
     let mut frames = frames.iter().filter(|frame| !frame.file.starts_with("<frozen"));
     let first = frames.next().filter(|frame| frame.is_users())?;
     let is_import = first
@@ -348,7 +348,7 @@ fn started_script(frames: &[Frame]) -> Option<&str> {
 }
 
 /// Returns the innermost frame in one of the user's files. Library frames do not identify the user's script.
-fn own_frame(frames: &[Frame]) -> Option<&Frame> {
+fn own_frame(frames: &[TracebackFrame]) -> Option<&TracebackFrame> {
     frames.iter().rev().find(|frame| frame.is_users())
 }
 
@@ -358,7 +358,7 @@ pub(super) fn is_asynchronous(card: &Card) -> bool {
 }
 
 /// Returns the file, line and code of a frame: `train.py:57  loss.backward()`.
-fn at(frame: &Frame, is_asynchronous: bool) -> String {
+fn at(frame: &TracebackFrame, is_asynchronous: bool) -> String {
     const WAITS: &[&str] = &[
         ".item()",
         ".cpu()",
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_library_function_or_an_imported_module_is_not_the_script() {
-        let frame = |file: &str, function: &str, code: &str| Frame {
+        let frame = |file: &str, function: &str, code: &str| TracebackFrame {
             file: file.to_owned(),
             line: 1,
             function: function.to_owned(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnose::card::Card;
 use crate::diagnose::conclusion::diagnosis::{Diagnosis, Item};
-use crate::diagnose::traceback::{Frame, Traceback};
+use crate::diagnose::traceback::{Traceback, TracebackFrame};
 use crate::model::incident::Severity;
 
 /// Maximum number of lines between sightings of one crash.
@@ -188,7 +188,7 @@ pub(super) fn exception<'a>(
                 && (log != cause.log || earlier)
                 && (elsewhere || is_report || is_alone(t, failed.first_line))
                 // Skip exceptions inside a server's own code, because they are not errors in the user's program.
-                && (!is_report || t.frames.iter().any(Frame::is_users))
+                && (!is_report || t.frames.iter().any(TracebackFrame::is_users))
             })
             .map(move |t| (log, t))
     });

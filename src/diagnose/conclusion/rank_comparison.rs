@@ -22,13 +22,13 @@ pub(super) struct RankComparison {
 
 /// A collective operation in which a rank is waiting.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Position {
+struct RankPosition {
     operation: String,
     number: Option<u64>,
     elements: Option<String>,
 }
 
-impl Position {
+impl RankPosition {
     fn of(found: &FieldMap) -> Option<Self> {
         let text = |name: &str| Some(found.get(name)?.as_str()?.to_owned());
         Some(Self {
@@ -52,24 +52,24 @@ impl Position {
 pub(super) fn compare<'i>(
     items: impl Iterator<Item = (Option<u32>, &'i Item<'i>)>,
 ) -> Option<RankComparison> {
-    let mut positions: BTreeMap<u32, Position> = BTreeMap::new();
+    let mut positions: BTreeMap<u32, RankPosition> = BTreeMap::new();
     for (rank, item) in items {
-        if let (Some(rank), Some(position)) = (rank, Position::of(&item.sighting.found)) {
+        if let (Some(rank), Some(position)) = (rank, RankPosition::of(&item.sighting.found)) {
             positions.entry(rank).or_insert(position);
         }
     }
     between(&positions)
 }
 
-fn between(positions: &BTreeMap<u32, Position>) -> Option<RankComparison> {
-    let mut groups: BTreeMap<&Position, Vec<u32>> = BTreeMap::new();
+fn between(positions: &BTreeMap<u32, RankPosition>) -> Option<RankComparison> {
+    let mut groups: BTreeMap<&RankPosition, Vec<u32>> = BTreeMap::new();
     for (rank, position) in positions {
         groups.entry(position).or_default().push(*rank);
     }
     if groups.len() < 2 {
         return None;
     }
-    let mut groups: Vec<(&Position, Vec<u32>)> = groups.into_iter().collect();
+    let mut groups: Vec<(&RankPosition, Vec<u32>)> = groups.into_iter().collect();
     groups.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
     let (usual, majority) = &groups[0];
     let (differs, minority) = &groups[1];
@@ -117,7 +117,7 @@ mod tests {
 
     fn sentence(ranks: &[(u32, &str, u64, &str)]) -> Option<(String, Option<u32>)> {
         let positions = ranks.iter().map(|&(rank, operation, number, elements)| {
-            let position = Position {
+            let position = RankPosition {
                 operation: operation.to_owned(),
                 number: Some(number),
                 elements: Some(elements.to_owned()),

@@ -2,7 +2,7 @@
 
 use crate::diagnose::evidence::measurements::Measured;
 use crate::diagnose::fields::FieldMap;
-use crate::diagnose::traceback::Frame;
+use crate::diagnose::traceback::TracebackFrame;
 
 /// All known facts about one incident.
 #[derive(Debug, Clone, Copy)]
@@ -13,7 +13,7 @@ pub struct Case<'a> {
     /// Beginning of the log.
     pub start: &'a str,
     /// Python frames above the error message, outermost first.
-    pub frames: &'a [Frame],
+    pub frames: &'a [TracebackFrame],
     /// Card IDs of other incidents in the same crash.
     pub beside: &'a [&'a str],
     pub ranks: usize,
@@ -42,7 +42,7 @@ impl Finding {
     }
 }
 
-pub struct Evidence {
+pub struct EvidenceRule {
     pub name: &'static str,
     pub evaluate: fn(&Case<'_>) -> Finding,
 }

@@ -2,7 +2,7 @@
 //! measurements.
 
 use super::oom::Oom;
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 use crate::model::holders::HolderClass;
 use crate::model::holders::summary::HolderSummary;
 use crate::model::units::Bytes;
@@ -12,20 +12,20 @@ const MIN_GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
 /// A memory peak counts as a spike if it is at least this many times the highest earlier peak.
 const MIN_SPIKE: f64 = 1.1;
 
-pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence { name: "allocated-memory-grows", evaluate: grows },
-    Evidence { name: "spike", evaluate: spike },
-    Evidence { name: "first-step", evaluate: first_step },
-    Evidence { name: "later-step", evaluate: later_step },
-    Evidence { name: "retries-rose", evaluate: retries },
-    Evidence { name: "other-processes-grew", evaluate: others_grew },
-    Evidence { name: "largest-free-block-too-small", evaluate: free_block_too_small },
-    Evidence { name: "small-blocks-hold-segments", evaluate: pinned_segments },
-    Evidence { name: "free-block-on-other-stream", evaluate: free_block_on_other_stream },
-    Evidence { name: "holders-are-activations", evaluate: held_by_activations },
-    Evidence { name: "holders-are-states", evaluate: held_by_states },
-    Evidence { name: "holders-are-retained-graphs", evaluate: held_by_retained_graphs },
-    Evidence { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
+pub(super) const EVIDENCE: &[EvidenceRule] = &[
+    EvidenceRule { name: "allocated-memory-grows", evaluate: grows },
+    EvidenceRule { name: "spike", evaluate: spike },
+    EvidenceRule { name: "first-step", evaluate: first_step },
+    EvidenceRule { name: "later-step", evaluate: later_step },
+    EvidenceRule { name: "retries-rose", evaluate: retries },
+    EvidenceRule { name: "other-processes-grew", evaluate: others_grew },
+    EvidenceRule { name: "largest-free-block-too-small", evaluate: free_block_too_small },
+    EvidenceRule { name: "small-blocks-hold-segments", evaluate: pinned_segments },
+    EvidenceRule { name: "free-block-on-other-stream", evaluate: free_block_on_other_stream },
+    EvidenceRule { name: "holders-are-activations", evaluate: held_by_activations },
+    EvidenceRule { name: "holders-are-states", evaluate: held_by_states },
+    EvidenceRule { name: "holders-are-retained-graphs", evaluate: held_by_retained_graphs },
+    EvidenceRule { name: "holders-are-retained-tensors", evaluate: held_by_retained_tensors },
 ];
 
 /// Minimum share of allocated memory, in percent, for a class of holders to be the main one. A class with a share below

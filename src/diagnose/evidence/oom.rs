@@ -5,7 +5,7 @@
 //! segment that PyTorch requested from the driver.
 
 use crate::diagnose::current_settings;
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 use crate::diagnose::fields::FieldMap;
 use crate::diagnose::smi_table::are_close;
 use crate::model::units::Bytes;
@@ -18,32 +18,32 @@ const CONTEXT: u64 = GIB;
 /// Minimum share of memory, in percent, that live tensors hold if they fill it.
 const MIN_FILLED_PERCENT: u64 = 85;
 
-pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence { name: "no-sizes", evaluate: no_sizes },
-    Evidence { name: "over-limit", evaluate: over_limit },
-    Evidence { name: "free-memory-suffices", evaluate: free_suffices },
-    Evidence { name: "fits-without-fragmentation", evaluate: fits_without_fragmentation },
-    Evidence { name: "cache-suffices", evaluate: cache_suffices },
-    Evidence { name: "other-processes-hold-most", evaluate: others_hold_most },
-    Evidence { name: "fits-without-other-processes", evaluate: fits_without_others },
-    Evidence { name: "non-pytorch-large", evaluate: non_pytorch },
-    Evidence { name: "mostly-non-pytorch", evaluate: mostly_non_pytorch },
-    Evidence { name: "private-pools", evaluate: private_pools },
-    Evidence { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
-    Evidence { name: "other-processes-similar", evaluate: others_similar },
-    Evidence { name: "other-processes-started-together", evaluate: others_started_together },
-    Evidence { name: "request-small", evaluate: request_small },
-    Evidence { name: "request-large", evaluate: request_large },
-    Evidence { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
-    Evidence { name: "request-absurd", evaluate: request_absurd },
-    Evidence { name: "oversubscribed", evaluate: oversubscribed },
-    Evidence { name: "not-attributable", evaluate: not_attributable },
-    Evidence { name: "mig-device", evaluate: mig_device },
-    Evidence { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
-    Evidence { name: "expandable-segments-on", evaluate: expandable_segments_on },
-    Evidence { name: "live-tensors-fill-share", evaluate: live_tensors_fill_share },
-    Evidence { name: "gpu-full", evaluate: gpu_full },
-    Evidence { name: "no-text", evaluate: no_text },
+pub(super) const EVIDENCE: &[EvidenceRule] = &[
+    EvidenceRule { name: "no-sizes", evaluate: no_sizes },
+    EvidenceRule { name: "over-limit", evaluate: over_limit },
+    EvidenceRule { name: "free-memory-suffices", evaluate: free_suffices },
+    EvidenceRule { name: "fits-without-fragmentation", evaluate: fits_without_fragmentation },
+    EvidenceRule { name: "cache-suffices", evaluate: cache_suffices },
+    EvidenceRule { name: "other-processes-hold-most", evaluate: others_hold_most },
+    EvidenceRule { name: "fits-without-other-processes", evaluate: fits_without_others },
+    EvidenceRule { name: "non-pytorch-large", evaluate: non_pytorch },
+    EvidenceRule { name: "mostly-non-pytorch", evaluate: mostly_non_pytorch },
+    EvidenceRule { name: "private-pools", evaluate: private_pools },
+    EvidenceRule { name: "private-pools-fill-gpu", evaluate: private_pools_fill },
+    EvidenceRule { name: "other-processes-similar", evaluate: others_similar },
+    EvidenceRule { name: "other-processes-started-together", evaluate: others_started_together },
+    EvidenceRule { name: "request-small", evaluate: request_small },
+    EvidenceRule { name: "request-large", evaluate: request_large },
+    EvidenceRule { name: "request-exceeds-gpu", evaluate: request_exceeds_gpu },
+    EvidenceRule { name: "request-absurd", evaluate: request_absurd },
+    EvidenceRule { name: "oversubscribed", evaluate: oversubscribed },
+    EvidenceRule { name: "not-attributable", evaluate: not_attributable },
+    EvidenceRule { name: "mig-device", evaluate: mig_device },
+    EvidenceRule { name: "live-tensors-fill-gpu", evaluate: live_tensors_fill },
+    EvidenceRule { name: "expandable-segments-on", evaluate: expandable_segments_on },
+    EvidenceRule { name: "live-tensors-fill-share", evaluate: live_tensors_fill_share },
+    EvidenceRule { name: "gpu-full", evaluate: gpu_full },
+    EvidenceRule { name: "no-text", evaluate: no_text },
 ];
 
 /// Numbers in an out-of-memory message. A number that is not in the message is `None`.
@@ -177,7 +177,7 @@ fn free_suffices(case: &Case<'_>) -> Finding {
 /// Fragmentation by its definition. Before PyTorch reports a failed request, it returns every segment that is entirely
 /// free. So if free and cached memory together are at least the request, it would have fitted without fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::diagnose) struct Fragmentation {
+pub(in crate::diagnose) struct OomFragmentation {
     /// Bytes in fragments of PyTorch's cache.
     pub(in crate::diagnose) cached: u64,
     /// Bytes that the process could still have allocated, or `None` if the message does not contain them.
@@ -185,18 +185,18 @@ pub(in crate::diagnose) struct Fragmentation {
 }
 
 /// Returns the fragmented memory of a failed request that would have fitted without fragmentation.
-pub(in crate::diagnose) fn fragmentation(found: &FieldMap) -> Option<Fragmentation> {
+pub(in crate::diagnose) fn fragmentation(found: &FieldMap) -> Option<OomFragmentation> {
     let oom = Oom::read(found, None);
     fragmentation_of(&oom).filter(|_| !private_pools_are_large(&oom).unwrap_or(false))
 }
 
-fn fragmentation_of(oom: &Oom) -> Option<Fragmentation> {
+fn fragmentation_of(oom: &Oom) -> Option<OomFragmentation> {
     let (requested, cached) = (oom.requested?, oom.cached?);
     let free = oom.obtainable();
     // Enough free memory means that the driver refused it for another reason.
     let is_refused = free.is_none_or(|free| free < requested);
     let suffices = cached.saturating_add(free.unwrap_or(0)) >= requested;
-    (is_refused && suffices).then_some(Fragmentation { cached, free })
+    (is_refused && suffices).then_some(OomFragmentation { cached, free })
 }
 
 fn fits_without_fragmentation(case: &Case<'_>) -> Finding {

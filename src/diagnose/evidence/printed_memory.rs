@@ -1,11 +1,12 @@
 //! Evaluates the memory figures that a program prints while it runs, such as `step 200 | loss 4.1 | mem_alloc 5.9 GB`.
 
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 use crate::diagnose::fields;
 use regex::Regex;
 use std::sync::LazyLock;
 
-pub(super) const EVIDENCE: &[Evidence] = &[Evidence { name: "log-shows-growth", evaluate: grows }];
+pub(super) const EVIDENCE: &[EvidenceRule] =
+    &[EvidenceRule { name: "log-shows-growth", evaluate: grows }];
 
 /// Minimum number of printed figures for a trend.
 const MIN_FIGURES: usize = 5;
@@ -31,15 +32,15 @@ static FIGURE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// A memory figure in a line of the log.
-struct Figure<'a> {
+struct PrintedFigure<'a> {
     label: &'a str,
     text: &'a str,
     bytes: f64,
 }
 
 fn grows(case: &Case<'_>) -> Finding {
-    let all: Vec<Figure<'_>> = case.context.lines().filter_map(figure).collect();
-    let figures: Vec<&Figure<'_>> = all.iter().filter(|f| f.label == all[0].label).collect();
+    let all: Vec<PrintedFigure<'_>> = case.context.lines().filter_map(figure).collect();
+    let figures: Vec<&PrintedFigure<'_>> = all.iter().filter(|f| f.label == all[0].label).collect();
     let (Some(first), Some(last)) = (figures.first(), figures.last()) else {
         return Finding::Silent;
     };
@@ -62,7 +63,7 @@ fn grows(case: &Case<'_>) -> Finding {
 }
 
 /// Returns the allocated memory printed in a progress line.
-fn figure(line: &str) -> Option<Figure<'_>> {
+fn figure(line: &str) -> Option<PrintedFigure<'_>> {
     let lower = line.to_ascii_lowercase();
     let is_progress = PROGRESS.iter().any(|word| lower.contains(word))
         && !INTENDED.iter().any(|word| lower.contains(word));
@@ -74,7 +75,7 @@ fn figure(line: &str) -> Option<Figure<'_>> {
         let lower = label.to_ascii_lowercase();
         let bytes = fields::size(text)? as f64;
         let is_other = OTHER_FIGURES.iter().any(|word| lower.contains(word));
-        (!is_other).then_some(Figure { label: label.trim(), text, bytes })
+        (!is_other).then_some(PrintedFigure { label: label.trim(), text, bytes })
     })
 }
 

@@ -5,16 +5,19 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::super::signature::Pattern;
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 use crate::diagnose::values::largest_label;
 
-pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
-    Evidence { name: "batch-is-one", evaluate: batch_is_one },
-    Evidence { name: "gpu-newer-than-build", evaluate: |c| gpu_and_build(c, Ordering::Greater) },
-    Evidence { name: "gpu-older-than-build", evaluate: |c| gpu_and_build(c, Ordering::Less) },
-    Evidence { name: "rank-0-silent", evaluate: rank_0_silent },
-    Evidence { name: "driver-parts-differ-in-release", evaluate: driver_parts },
+pub(super) const EVIDENCE: &[EvidenceRule] = &[
+    EvidenceRule { name: "labels-exceed-classes", evaluate: labels_exceed_classes },
+    EvidenceRule { name: "batch-is-one", evaluate: batch_is_one },
+    EvidenceRule {
+        name: "gpu-newer-than-build",
+        evaluate: |c| gpu_and_build(c, Ordering::Greater),
+    },
+    EvidenceRule { name: "gpu-older-than-build", evaluate: |c| gpu_and_build(c, Ordering::Less) },
+    EvidenceRule { name: "rank-0-silent", evaluate: rank_0_silent },
+    EvidenceRule { name: "driver-parts-differ-in-release", evaluate: driver_parts },
 ];
 
 /// Returns the number of classes of the model that the program printed.

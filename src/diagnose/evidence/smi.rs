@@ -1,15 +1,15 @@
 //! Evaluates evidence from an `nvidia-smi` table in the log.
 
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 use crate::model::units::Bytes;
 
-pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence { name: "nvidia-smi-lists-process", evaluate: lists_process },
-    Evidence { name: "nvidia-smi-shows-holder", evaluate: shows_holder },
-    Evidence { name: "nvidia-smi-shows-exclusive", evaluate: shows_exclusive },
-    Evidence { name: "nvidia-smi-shows-unnamed", evaluate: shows_unnamed },
-    Evidence { name: "table-shows-own-ranks", evaluate: shows_own_ranks },
-    Evidence { name: "native-process", evaluate: native_process },
+pub(super) const EVIDENCE: &[EvidenceRule] = &[
+    EvidenceRule { name: "nvidia-smi-lists-process", evaluate: lists_process },
+    EvidenceRule { name: "nvidia-smi-shows-holder", evaluate: shows_holder },
+    EvidenceRule { name: "nvidia-smi-shows-exclusive", evaluate: shows_exclusive },
+    EvidenceRule { name: "nvidia-smi-shows-unnamed", evaluate: shows_unnamed },
+    EvidenceRule { name: "table-shows-own-ranks", evaluate: shows_own_ranks },
+    EvidenceRule { name: "native-process", evaluate: native_process },
 ];
 
 /// Checks whether another process holds memory of the GPU. A table that was printed while the failed program ran lists

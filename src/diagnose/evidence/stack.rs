@@ -1,15 +1,15 @@
 //! Evaluates evidence from the Python stack above an error message.
 
 use super::super::tables::base_name;
-use super::super::traceback::Frame;
-use crate::diagnose::evidence::case::{Case, Evidence, Finding};
+use super::super::traceback::TracebackFrame;
+use crate::diagnose::evidence::case::{Case, EvidenceRule, Finding};
 
-pub(super) const EVIDENCE: &[Evidence] = &[
-    Evidence {
+pub(super) const EVIDENCE: &[EvidenceRule] = &[
+    EvidenceRule {
         name: "in-backward",
         evaluate: |c| names(c, &["backward", "run_backward"], &[".backward("]),
     },
-    Evidence {
+    EvidenceRule {
         name: "in-optimizer",
         evaluate: |c| {
             names(
@@ -27,7 +27,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-evaluation",
         evaluate: |c| {
             names(
@@ -51,7 +51,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-ddp-setup",
         evaluate: |c| {
             names(
@@ -65,7 +65,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-load",
         evaluate: |c| {
             names(
@@ -91,7 +91,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-save",
         evaluate: |c| {
             names(
@@ -111,8 +111,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence { name: "in-model-move", evaluate: model_move },
-    Evidence {
+    EvidenceRule { name: "in-model-move", evaluate: model_move },
+    EvidenceRule {
         name: "in-attention",
         evaluate: |c| {
             names(
@@ -137,50 +137,50 @@ pub(super) const EVIDENCE: &[Evidence] = &[
             )
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-dataloader",
         evaluate: |c| {
             names(c, &["_try_get_data", "_next_data", "_process_data", "_worker_loop"], &[])
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-pin-memory",
         evaluate: |c| {
             names(c, &["pin_memory", "_pin_memory_loop", "do_one_step"], &[".pin_memory("])
         },
     },
-    Evidence {
+    EvidenceRule {
         name: "in-compiled",
         evaluate: |c| files(c, &["_dynamo", "_inductor", "torchinductor"]),
     },
-    Evidence { name: "package-kernel", evaluate: package_kernel },
-    Evidence { name: "own-kernel", evaluate: own_kernel },
-    Evidence { name: "attention-kernel", evaluate: attention_kernel },
-    Evidence { name: "engine-error-known", evaluate: engine_error_known },
-    Evidence { name: "code-collects", evaluate: |case| code_collects(case, |_| true) },
-    Evidence {
+    EvidenceRule { name: "package-kernel", evaluate: package_kernel },
+    EvidenceRule { name: "own-kernel", evaluate: own_kernel },
+    EvidenceRule { name: "attention-kernel", evaluate: attention_kernel },
+    EvidenceRule { name: "engine-error-known", evaluate: engine_error_known },
+    EvidenceRule { name: "code-collects", evaluate: |case| code_collects(case, |_| true) },
+    EvidenceRule {
         name: "code-collects-outputs",
         evaluate: |case| code_collects(case, |line| !line.contains("loss")),
     },
-    Evidence {
+    EvidenceRule {
         name: "code-sums",
         evaluate: |case| {
             code_collects(case, |line| line.contains("loss += ") || line.contains("_loss + "))
         },
     },
-    Evidence { name: "code-concatenates", evaluate: code_concatenates },
-    Evidence { name: "in-kv-cache", evaluate: in_kv_cache },
-    Evidence {
+    EvidenceRule { name: "code-concatenates", evaluate: code_concatenates },
+    EvidenceRule { name: "in-kv-cache", evaluate: in_kv_cache },
+    EvidenceRule {
         name: "code-pins",
         evaluate: |c| own_code(c, &["pin_memory=True", ".pin_memory(", "pin_memory ="]),
     },
-    Evidence {
+    EvidenceRule {
         name: "code-vocabulary",
         evaluate: |c| own_code(c, &["lm_head", "logits", "cross_entropy"]),
     },
-    Evidence { name: "code-evaluates", evaluate: code_evaluates },
-    Evidence { name: "no-grad-missing", evaluate: no_grad_missing },
-    Evidence {
+    EvidenceRule { name: "code-evaluates", evaluate: code_evaluates },
+    EvidenceRule { name: "no-grad-missing", evaluate: no_grad_missing },
+    EvidenceRule {
         name: "in-graph-capture",
         evaluate: |c| {
             names(
@@ -216,8 +216,8 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
 }
 
 /// Returns the frame that launched a Triton kernel: the innermost frame outside Triton and torch.
-fn launching_frame(frames: &[Frame]) -> Option<&Frame> {
-    let is_tool = |frame: &Frame| {
+fn launching_frame(frames: &[TracebackFrame]) -> Option<&TracebackFrame> {
+    let is_tool = |frame: &TracebackFrame| {
         let mut parts = frame.file.split(['/', '\\']);
         parts.any(|part| ["triton", "torch"].contains(&part))
     };
@@ -228,7 +228,7 @@ fn launching_frame(frames: &[Frame]) -> Option<&Frame> {
 
 /// Returns the installed package that launched a Triton kernel, as its directory is named.
 #[must_use]
-pub(in crate::diagnose) fn kernel_package(frames: &[Frame]) -> Option<String> {
+pub(in crate::diagnose) fn kernel_package(frames: &[TracebackFrame]) -> Option<String> {
     let frame = launching_frame(frames).filter(|frame| !frame.is_users())?;
     let parts: Vec<&str> = frame.file.split(['/', '\\']).collect();
     let directories = parts.get(..parts.len().checked_sub(1)?)?;
@@ -280,19 +280,20 @@ fn engine_error_known(case: &Case<'_>) -> Finding {
     }
 }
 
-fn own_frame<'c>(case: &Case<'c>) -> Option<&'c Frame> {
+fn own_frame<'c>(case: &Case<'c>) -> Option<&'c TracebackFrame> {
     case.frames.iter().rev().find(|frame| frame.is_users())
 }
 
-fn place(frame: &Frame) -> String {
+fn place(frame: &TracebackFrame) -> String {
     format!("{}:{}", base_name(&frame.file), frame.line)
 }
 
 /// Checks whether the user's failing line moves a model to the GPU (`torch.nn.Module._apply`).
 fn model_move(case: &Case<'_>) -> Finding {
     const MOVES: [&str; 4] = ["model.to(", "model.cuda(", "net.to(", "net.cuda("];
-    let is_apply = |f: &Frame| f.function == "_apply" && base_name(&f.file) == "module.py";
-    let moves = |f: &Frame| MOVES.iter().any(|m| f.code.as_deref().is_some_and(|c| c.contains(m)));
+    let is_apply = |f: &TracebackFrame| f.function == "_apply" && base_name(&f.file) == "module.py";
+    let moves =
+        |f: &TracebackFrame| MOVES.iter().any(|m| f.code.as_deref().is_some_and(|c| c.contains(m)));
     if !case.frames.iter().any(is_apply) && !case.frames.last().is_some_and(moves) {
         return Finding::Silent;
     }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use super::*;
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::signature::Pattern;
-use crate::diagnose::workload::{Action, Workloads};
+use crate::diagnose::workload::{WorkloadAction, Workloads};
 
 #[test]
 fn a_fix_that_does_not_stop_growth_only_delays_the_failure() {
@@ -142,7 +142,8 @@ fn placeholders_for_unknown_values_are_explained() {
     let cards = Catalogue::embedded().cards.iter();
     let changes = cards.flat_map(|card| card.fixes.iter().map(|fix| fix.change.as_str()));
     let workloads = Workloads::embedded().all.iter();
-    let actions = workloads.flat_map(|workload| workload.actions.values().map(Action::change));
+    let actions =
+        workloads.flat_map(|workload| workload.actions.values().map(WorkloadAction::change));
     let all = changes.chain(actions).collect::<Vec<_>>().join("\n") + "LOG";
     let unused = known.keys().filter(|word| !all.contains(*word));
     assert_eq!(unused.collect::<Vec<_>>(), Vec::<&String>::new());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::figures::Figures;
+use super::figures::OomFigures;
 use super::group::Group;
 use super::process_info::ProcessInfo;
 use super::windows::{OTHER_RANKS_TIMEOUT, REPEAT_WINDOW, SAME_FAILURE_WINDOW};
@@ -20,7 +20,7 @@ use crate::diagnose::kernel_report::{self, KernelReport};
 use crate::diagnose::log::{LogFindings, LogReader, Sighting, TextSource};
 use crate::diagnose::predicted_fixes::add_predictions;
 use crate::diagnose::rerun::with_command;
-use crate::diagnose::traceback::Frame;
+use crate::diagnose::traceback::TracebackFrame;
 use crate::model::event::{
     Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, OomEvidence, Xid,
 };
@@ -70,11 +70,11 @@ const ALGORITHM_SEARCHES: &[(&str, &str)] =
 const CONFIDENCE_WITHOUT_TEXT: f64 = 0.8;
 
 #[derive(Debug)]
-pub struct Case {
+pub struct LiveCase {
     key: IncidentKey,
     group: Group,
     last: Mono,
-    members: BTreeMap<ProcessKey, Member>,
+    members: BTreeMap<ProcessKey, CaseMember>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
     scene: Arc<Scene>,
     /// Memory of the observations, without the scene.
@@ -113,12 +113,12 @@ impl ProcessFacts<'_> {
 
 /// Observations of one process in a case.
 #[derive(Debug, Default)]
-struct Member {
+struct CaseMember {
     last: Mono,
     texts: Vec<ObservedText>,
-    ooms: Option<(Figures, u64)>,
+    ooms: Option<(OomFigures, u64)>,
     measured: Measured,
-    frames: Vec<Frame>,
+    frames: Vec<TracebackFrame>,
     /// True if a library was searching for an algorithm when memory ran out.
     is_search: bool,
     /// The Python hook's report on the last failed allocation.
@@ -146,7 +146,7 @@ struct ObservedText {
     findings: OnceCell<LogFindings>,
 }
 
-impl Case {
+impl LiveCase {
     pub fn new(key: IncidentKey, group: Group) -> Self {
         Self {
             last: key.first,
@@ -309,7 +309,7 @@ impl Case {
     }
 
     /// Adds an observation to the case. Returns false if a limit is reached and nothing was added.
-    pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) -> bool {
+    pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<OomFigures>)>) -> bool {
         self.last = self.last.max(event.mono);
         let bytes = memory_size::of(event);
         if self.bytes + bytes > MAX_CASE_BYTES {
@@ -380,7 +380,7 @@ impl Case {
         member.is_search = thread.frames.iter().take(6).any(is_search);
         member.frames = frames
             .rev()
-            .map(|frame| Frame {
+            .map(|frame| TracebackFrame {
                 source: None,
                 file: frame.file.clone(),
                 line: frame.line,
@@ -609,7 +609,7 @@ impl Case {
     }
 }
 
-impl Member {
+impl CaseMember {
     fn is_out_of_memory(&self) -> bool {
         let mut texts = self.texts.iter();
         self.ooms.is_some() || texts.any(|text| text.text.contains("out of memory"))
@@ -645,7 +645,7 @@ impl Member {
         measured.largest_free_block_other_streams =
             report.measured.largest_free_block_other_streams;
         if self.ooms.is_none() {
-            self.ooms = Some((Figures::from_hook(oom), 1));
+            self.ooms = Some((OomFigures::from_hook(oom), 1));
         }
         self.hook_report = Some(report);
     }
@@ -817,10 +817,10 @@ mod tests {
 
     #[test]
     fn a_text_is_read_again_only_if_it_has_grown() {
-        let mut member = Member::default();
+        let mut member = CaseMember::default();
         let excerpt =
             |text: &str| LogExcerpt { text: text.into(), continues: true, ..LogExcerpt::default() };
-        let contexts = |member: &Member| -> Vec<Arc<str>> {
+        let contexts = |member: &CaseMember| -> Vec<Arc<str>> {
             let findings = member.texts[0].findings(Catalogue::embedded());
             findings.sightings.iter().map(|sighting| Arc::clone(&sighting.context)).collect()
         };

@@ -16,7 +16,7 @@ use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Figures {
+pub struct OomFigures {
     pub ordinal: u32,
     /// Total GPU memory as reported by CUDA. It excludes the memory reserved by the driver.
     pub total: Option<Bytes>,
@@ -32,7 +32,7 @@ pub struct Figures {
     pub others: Vec<(u32, Bytes)>,
 }
 
-impl Figures {
+impl OomFigures {
     /// Creates the figures from an OOM event, with `pool` and `gpu` from the last frame.
     pub fn new(
         process: ProcessKey,

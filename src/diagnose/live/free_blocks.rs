@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::figures::Figures;
+use super::figures::OomFigures;
 use crate::diagnose::evidence::{FreeBlockSummary, PinnedSegments};
 use crate::model::pool::{BlockState, FailureMap, PoolKind, PoolMap, Segment};
 use crate::model::units::Bytes;
@@ -17,7 +17,7 @@ use crate::model::units::Bytes;
 const PINNED_DIVISOR: u64 = 10;
 
 /// Summarizes the free blocks, or returns `None` if they changed before the read or the read was inconsistent.
-pub fn summary(failed: &FailureMap, figures: &Figures) -> Option<FreeBlockSummary> {
+pub fn summary(failed: &FailureMap, figures: &OomFigures) -> Option<FreeBlockSummary> {
     let map = &failed.map;
     let is_unchanged = figures.matches_allocated(live(map));
     (map.exact && is_unchanged)
@@ -111,8 +111,8 @@ mod tests {
         }
     }
 
-    fn figures(allocated: u64) -> Figures {
-        Figures { allocated: Bytes(allocated), ..Figures::default() }
+    fn figures(allocated: u64) -> OomFigures {
+        OomFigures { allocated: Bytes(allocated), ..OomFigures::default() }
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod windows;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use self::case::Case;
+use self::case::LiveCase;
 pub use self::case::SourceReader;
 use self::group::Group;
 use self::process_info::ProcessInfo;
@@ -73,7 +73,7 @@ pub struct Observer {
     known: HashMap<ProcessKey, ProcessInfo>,
     /// GPU index of each process that the driver lists on exactly one GPU.
     gpu_indices: HashMap<ProcessKey, u32>,
-    cases: Vec<Case>,
+    cases: Vec<LiveCase>,
     /// Latest reading of the memory holders of each process, most recently read process last.
     holders: Newest<Arc<HolderSummary>>,
     now: Mono,
@@ -133,7 +133,7 @@ impl Observer {
         }
         self.update_gpu_indices(frame);
         let history = &self.history;
-        let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
+        let open: Vec<ProcessKey> = self.cases.iter().flat_map(LiveCase::processes).collect();
         self.known.retain(|key, _| history.is_known(*key) || open.contains(key));
         self.gpu_indices.retain(|key, _| history.is_known(*key) || open.contains(key));
         let is_open = |key: ProcessKey| history.is_known(key) || open.contains(&key);
@@ -204,7 +204,7 @@ impl Observer {
 
     /// Returns the index of the case for an allocation that failed in `process` shortly before `at`.
     fn case_of_oom(&self, process: ProcessKey, at: Mono) -> Option<usize> {
-        let is_match = |case: &Case| {
+        let is_match = |case: &LiveCase| {
             case.has_oom_of(process) && at.since(case.last_of(process)) <= SAME_FAILURE_WINDOW
         };
         self.cases.iter().rposition(is_match)
@@ -313,7 +313,7 @@ impl Observer {
     /// Returns the index of an event's open case, or of a new one.
     fn case_of(&mut self, event: &Event) -> usize {
         let group = self.group(event);
-        let is_match = |case: &Case| {
+        let is_match = |case: &LiveCase| {
             let quiet = event.mono.since(case.last_at());
             case.group() == &group
                 && (quiet <= SAME_FAILURE_WINDOW
@@ -333,7 +333,7 @@ impl Observer {
             first: event.mono,
             time: event.time,
         };
-        self.cases.push(Case::new(key, group));
+        self.cases.push(LiveCase::new(key, group));
         self.cases.len() - 1
     }
 
@@ -341,7 +341,7 @@ impl Observer {
     /// which is not dropped.
     fn drop_large_cases(&mut self, mut index: usize) -> usize {
         self.cases[index].measure();
-        let mut bytes: usize = self.cases.iter().map(Case::bytes).sum();
+        let mut bytes: usize = self.cases.iter().map(LiveCase::bytes).sum();
         while bytes > MAX_CASES_BYTES && self.cases.len() > 1 {
             let oldest = usize::from(index == 0);
             bytes -= self.cases.remove(oldest).bytes();
@@ -379,7 +379,7 @@ impl Observer {
     /// Returns the index of the process's last case, if the case's last observation is recent.
     fn case_with(&self, event: &Event) -> Option<usize> {
         let process = event.process?;
-        let is_match = |case: &Case| {
+        let is_match = |case: &LiveCase| {
             case.processes().any(|key| key == process)
                 && event.mono.since(case.last_of(process)) <= EXIT_WINDOW
         };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::figures::Figures;
+use super::figures::OomFigures;
 use crate::allocator::warnings::{PoolSamples, Sample, before_failure};
 use crate::diagnose::evidence::Measured;
 use crate::model::event::{Event, Observation, OomCountIncreased};
@@ -148,7 +148,7 @@ impl RecentHistory {
     }
 
     /// Returns the measurements before `event` and, for a failed allocation, the memory figures.
-    pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
+    pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<OomFigures>) {
         let rose = match &event.observation {
             Observation::Ooms(rose) => Some(&**rose),
             _ => None,
@@ -162,7 +162,7 @@ impl RecentHistory {
         let is_reported = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
         let gpu = self.gpus().iter().find(is_reported);
         let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
-        let figures = rose.map(|rose| Figures::new(process, rose, pool, gpu));
+        let figures = rose.map(|rose| OomFigures::new(process, rose, pool, gpu));
         let mut measured = self.minutes_before(key, process, gpu, rose);
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
         if let Some(figures) = &figures {

@@ -6,7 +6,7 @@
 //! that programs do not cause are reported without waiting.
 
 use super::Observer;
-use super::case::{Case, OWNER_TIMEOUT, is_application_error};
+use super::case::{LiveCase, OWNER_TIMEOUT, is_application_error};
 use crate::model::event::{Event, Xid};
 use crate::model::units::GpuUuid;
 
@@ -17,7 +17,7 @@ impl Observer {
             return None;
         }
         let gpu = event.gpu.as_ref()?;
-        let is_match = |case: &Case| {
+        let is_match = |case: &LiveCase| {
             let is_recent = event.mono.since(case.last_at()) <= OWNER_TIMEOUT;
             let is_same_gpu = case.has_xid(xid.number, Some(gpu)) || self.is_on(case, gpu);
             is_recent && is_same_gpu && case.is_fault()
@@ -31,7 +31,7 @@ impl Observer {
         if !case.is_fault() {
             return (index, false);
         }
-        let is_match = |unmatched: &Case| {
+        let is_match = |unmatched: &LiveCase| {
             let gpu = unmatched.gpu();
             unmatched.waits_for_owner(self.now)
                 && gpu.is_some_and(|gpu| unmatched.shares_xid(case, gpu) || self.is_on(case, gpu))
@@ -50,7 +50,7 @@ impl Observer {
         (index, !claimed.is_empty())
     }
 
-    fn is_on(&self, case: &Case, gpu: &GpuUuid) -> bool {
+    fn is_on(&self, case: &LiveCase, gpu: &GpuUuid) -> bool {
         let frame = self.history.newest();
         let listed = frame.gpus.iter().find(|known| known.uuid == *gpu);
         let at = listed.map(|listed| listed.index);

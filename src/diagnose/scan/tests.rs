@@ -1,8 +1,8 @@
 use super::*;
 
-fn excerpts(pieces: &[&[u8]]) -> Vec<Excerpt> {
+fn excerpts(pieces: &[&[u8]]) -> Vec<LogChunk> {
     let mut scanner = Scanner::default();
-    let mut all: Vec<Excerpt> = pieces.iter().flat_map(|p| scanner.push(p)).collect();
+    let mut all: Vec<LogChunk> = pieces.iter().flat_map(|p| scanner.push(p)).collect();
     all.extend(scanner.finish());
     all
 }

@@ -30,7 +30,7 @@ pub enum Detail {
     All,
 }
 
-struct Limits {
+struct TextLimits {
     fixes: usize,
     avoid: usize,
     causes: usize,
@@ -42,7 +42,7 @@ struct Limits {
 /// Maximum number of fixes in a full explanation. After five failed fixes, a sixth is unlikely to help.
 pub const MAX_FIXES: usize = 5;
 
-impl Limits {
+impl TextLimits {
     /// Limits for a full explanation. `--json` has no such limits.
     const FULL: Self =
         Self { fixes: MAX_FIXES, avoid: 4, causes: 6, checks: 2, secondary: 4, quote: usize::MAX };
@@ -79,7 +79,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
         lines.extend(match detail {
             Detail::Short { more } => {
                 let mut short = short(incident, style, MAX_SHORT_LINES - reserved - 1);
-                if short.len() < limited(incident, style, &Limits::FULL).len() {
+                if short.len() < limited(incident, style, &TextLimits::FULL).len() {
                     short.push(StyledLine(vec![(
                         Tone::Dim,
                         format!("{more} shows more causes, checks and advice"),
@@ -87,7 +87,7 @@ pub fn text(incidents: &[Incident], detail: Detail, style: &Style) -> String {
                 }
                 short
             }
-            Detail::Full | Detail::All => limited(incident, style, &Limits::FULL),
+            Detail::Full | Detail::All => limited(incident, style, &TextLimits::FULL),
         });
     }
     if !rest.is_empty() {
@@ -134,12 +134,12 @@ fn printed_lines(lines: &[StyledLine]) -> usize {
 /// wrapped.
 pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     let style = Style { width, colour: false, height: None };
-    limited(incident, &style, &Limits::FULL)
+    limited(incident, &style, &TextLimits::FULL)
 }
 
 /// Formats an incident in at most `max_lines` lines if possible. The least important parts are shortened first.
 fn short(incident: &Incident, style: &Style, max_lines: usize) -> Vec<StyledLine> {
-    let mut limits = Limits::SHORT;
+    let mut limits = TextLimits::SHORT;
     // Show a check if there is no cause, because running the check is then the next step.
     limits.checks = usize::from(incident.causes.is_empty());
     loop {
@@ -148,18 +148,18 @@ fn short(incident: &Incident, style: &Style, max_lines: usize) -> Vec<StyledLine
             return lines;
         }
         match &mut limits {
-            Limits { secondary: n @ 1.., .. }
-            | Limits { quote: n @ 5.., .. }
-            | Limits { causes: n @ 3.., .. }
-            | Limits { fixes: n @ 4.., .. }
-            | Limits { quote: n @ 2.., .. }
-            | Limits { fixes: n @ 3.., .. } => *n -= 1,
+            TextLimits { secondary: n @ 1.., .. }
+            | TextLimits { quote: n @ 5.., .. }
+            | TextLimits { causes: n @ 3.., .. }
+            | TextLimits { fixes: n @ 4.., .. }
+            | TextLimits { quote: n @ 2.., .. }
+            | TextLimits { fixes: n @ 3.., .. } => *n -= 1,
             _ => return lines,
         }
     }
 }
 
-fn limited(incident: &Incident, style: &Style, limits: &Limits) -> Vec<StyledLine> {
+fn limited(incident: &Incident, style: &Style, limits: &TextLimits) -> Vec<StyledLine> {
     let width = style.width;
     let mut out = vec![head(incident, width)];
     label(&mut out, "", &incident.title, 0, width);
@@ -217,7 +217,7 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
     ])
 }
 
-fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &Limits) {
+fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &TextLimits) {
     for (n, fix) in incident.fixes.iter().take(limits.fixes).enumerate() {
         let word = if n == 0 { "FIX" } else { "" };
         let effect = fix.effect.as_ref();
@@ -242,7 +242,7 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &
     out.push(StyledLine::default());
 }
 
-fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &Limits) {
+fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize, limits: &TextLimits) {
     let is_short = limits.avoid == 0;
     let shown =
         incident.causes.iter().filter(|cause| !is_short || cause.verdict != Verdict::RuledOut);

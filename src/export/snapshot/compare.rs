@@ -14,15 +14,15 @@ const MAX_LINES: usize = 30;
 const MAX_STACKS: usize = 200;
 
 #[derive(Serialize)]
-struct Document<'s> {
+struct ComparisonDocument<'s> {
     schema: u32,
     a: &'s str,
     b: &'s str,
-    devices: Vec<Device<'s>>,
+    devices: Vec<ComparedDevice<'s>>,
 }
 
 #[derive(Serialize)]
-struct Device<'s> {
+struct ComparedDevice<'s> {
     ordinal: u32,
     a: DeviceFigures,
     b: DeviceFigures,
@@ -73,7 +73,7 @@ pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Re
             })
             .map(change)
             .collect();
-        Device {
+        ComparedDevice {
             ordinal: device.ordinal,
             a: device.figures[0],
             b: device.figures[1],
@@ -83,8 +83,12 @@ pub fn comparison_json(names: &[String; 2], both: &Comparison) -> serde_json::Re
         }
     };
     let [a, b] = names;
-    let document =
-        Document { schema: SCHEMA, a, b, devices: both.devices.iter().map(device).collect() };
+    let document = ComparisonDocument {
+        schema: SCHEMA,
+        a,
+        b,
+        devices: both.devices.iter().map(device).collect(),
+    };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 

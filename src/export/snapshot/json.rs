@@ -11,7 +11,7 @@ use crate::model::frame::SCHEMA;
 use crate::model::{Bytes, PoolId, PoolKind, Reading, Reason, StackFrame};
 use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Event, Setting, Snapshot, StackId};
+use crate::snapshot::{Setting, Snapshot, StackId, TraceEvent};
 
 /// Maximum number of stacks in each list of the JSON document. The remaining stacks hold hardly any memory.
 const MAX_STACKS: usize = 200;
@@ -19,23 +19,23 @@ const MAX_STACKS: usize = 200;
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
-struct Document<'s> {
+struct JsonDocument<'s> {
     schema: u32,
     file: &'s str,
     allocator_settings: BTreeMap<&'s str, &'s Setting>,
-    devices: Vec<Device<'s>>,
+    devices: Vec<JsonDevice<'s>>,
 }
 
 #[derive(Serialize)]
-struct Device<'s> {
+struct JsonDevice<'s> {
     ordinal: u32,
     stats: Stats,
     largest_free_block: Bytes,
     fits: Reading<Bytes>,
     free_histogram: &'s [Bucket],
-    segments: Vec<Segment>,
+    segments: Vec<JsonSegment>,
     by_stack: Vec<Holder<'s>>,
-    trace: Reading<Trace<'s>>,
+    trace: Reading<JsonTrace<'s>>,
 }
 
 /// Memory statistics at the time of the snapshot, named as in `torch.cuda.memory_stats()`.
@@ -50,7 +50,7 @@ struct Stats {
 }
 
 #[derive(Serialize)]
-struct Segment {
+struct JsonSegment {
     address: u64,
     size: Bytes,
     pool: PoolKind,
@@ -71,7 +71,7 @@ struct Holder<'s> {
 }
 
 #[derive(Serialize)]
-struct Trace<'s> {
+struct JsonTrace<'s> {
     events: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     length_us: Option<u64>,
@@ -96,7 +96,7 @@ struct Oom<'s> {
 
 pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     let settings = shown.snapshot.settings.iter();
-    let document = Document {
+    let document = JsonDocument {
         schema: SCHEMA,
         file: shown.name,
         allocator_settings: settings.map(|(k, v)| (k.as_str(), v)).collect(),
@@ -105,10 +105,10 @@ pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s> {
+fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonDevice<'s> {
     let AnalysedDevice { device, study } = *studied;
     let found = &study.fragmentation;
-    let segments = device.map.segments.iter().map(|segment| Segment {
+    let segments = device.map.segments.iter().map(|segment| JsonSegment {
         address: segment.address,
         size: segment.size,
         pool: segment.pool,
@@ -123,7 +123,7 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
     } else {
         Reading::Value(trace(snapshot, studied))
     };
-    Device {
+    JsonDevice {
         ordinal: device.ordinal,
         stats: Stats {
             allocated_bytes: found.allocated,
@@ -142,12 +142,12 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s
     }
 }
 
-fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Trace<'s> {
+fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> JsonTrace<'s> {
     let AnalysedDevice { device, study } = *studied;
     let stacks = &snapshot.stacks;
     let span = study.span(device);
     let events = device.events.len();
-    let oom = |(at, event): (usize, &Event)| Oom {
+    let oom = |(at, event): (usize, &TraceEvent)| Oom {
         event: at,
         time_us: device.since_first(event),
         requested_bytes: Bytes(event.size),
@@ -155,7 +155,7 @@ fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Trace<'s> 
         frames: frames(stacks, event.stack),
     };
     let mut fits = fitting(stacks);
-    Trace {
+    JsonTrace {
         events,
         length_us: study.length(device),
         requested_bytes_peak: span.allocated.1,

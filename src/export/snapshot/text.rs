@@ -6,7 +6,7 @@ use crate::export::snapshot::output::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::units::Bytes;
 use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Event, Setting, Snapshot};
+use crate::snapshot::{Setting, Snapshot, TraceEvent};
 
 const MAX_LINES: usize = 20;
 
@@ -155,7 +155,7 @@ pub fn signed(bytes: i64) -> String {
 }
 
 /// Describes an out-of-memory event: `900.00 MiB requested, 12.00 MiB free on the GPU`.
-pub fn oom_words(event: &Event) -> String {
+pub fn oom_words(event: &TraceEvent) -> String {
     format!("{} requested, {} free on the GPU", Bytes(event.size), Bytes(event.addr))
 }
 

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::table::{Section, compared, sections};
-use crate::summary::{Comparison, RunSummary};
+use crate::summary::{RunComparison, RunSummary};
 
 /// Summary of one run, or comparison of two runs.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Report {
     Run(Box<RunSummary>),
-    Comparison(Box<Comparison>),
+    Comparison(Box<RunComparison>),
 }
 
 impl Report {

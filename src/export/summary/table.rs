@@ -5,8 +5,8 @@ use jiff::tz::TimeZone;
 
 use crate::model::{Bytes, Millis, Percent, Severity};
 use crate::summary::{
-    ComparedSubject, Comparison, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary,
-    ProcessSummary, Quantity, RunSummary,
+    ComparedSubject, Energy, GpuSummary, IncidentSummary, Percentiles, PoolSummary, ProcessSummary,
+    Quantity, RunComparison, RunSummary,
 };
 
 /// A section of a summary: a heading, a table, and sentences below the table.
@@ -14,13 +14,13 @@ use crate::summary::{
 pub struct Section {
     pub title: String,
     /// Columns of the table. Columns not marked as text are right-aligned.
-    pub columns: Vec<Column>,
+    pub columns: Vec<SummaryColumn>,
     pub rows: Vec<Vec<String>>,
     pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
+pub struct SummaryColumn {
     pub name: &'static str,
     pub is_text: bool,
 }
@@ -28,7 +28,7 @@ pub struct Column {
 /// Columns of text. All others contain numbers.
 const TEXT_COLUMNS: &[&str] = &["COMMAND", "FIGURE", "MODEL", "USER"];
 
-impl From<&'static str> for Column {
+impl From<&'static str> for SummaryColumn {
     fn from(name: &'static str) -> Self {
         Self { name, is_text: TEXT_COLUMNS.contains(&name) }
     }
@@ -131,7 +131,7 @@ fn gpus(run: &RunSummary) -> Section {
             "GPU", "TOTAL", "PEAK", "P95", "P50", "UNUSED", "IDLE", "WAIT", "THROT", "ENERGY",
             "MODEL",
         ]
-        .map(Column::from)
+        .map(SummaryColumn::from)
         .into(),
         rows: run.gpus.iter().map(row).collect(),
         notes: run.gpus.iter().flat_map(|gpu| gpu_notes(gpu, run)).collect(),
@@ -175,7 +175,7 @@ fn processes(run: &RunSummary) -> Section {
     let mut section = Section {
         title: "Processes".into(),
         columns: ["PID", "GPU", "RANK", "TIME", "WAIT", "FITS", "USER", "COMMAND"]
-            .map(Column::from)
+            .map(SummaryColumn::from)
             .into(),
         rows: run.processes.iter().map(row).collect(),
         notes: run.processes.iter().filter_map(fit_words).collect(),
@@ -224,7 +224,7 @@ fn memory(run: &RunSummary) -> Section {
             "PID", "GPU", "VRAM", "P95", "P50", "RESV", "P95", "P50", "ALLOC", "P95", "P50",
             "UNUSED",
         ]
-        .map(Column::from)
+        .map(SummaryColumn::from)
         .into(),
         rows,
         notes: Vec::new(),
@@ -285,7 +285,7 @@ pub fn incident(incident: &IncidentSummary) -> Vec<String> {
 }
 
 /// Returns the sections of a comparison: an overview, and one section for each compared subject, such as a GPU.
-pub fn compared(both: &Comparison) -> Vec<Section> {
+pub fn compared(both: &RunComparison) -> Vec<Section> {
     let mut overview = Section::default();
     for (name, run) in [("A", &both.a), ("B", &both.b)] {
         let lines = overview_words(run).into_iter();
@@ -293,7 +293,7 @@ pub fn compared(both: &Comparison) -> Vec<Section> {
     }
     let section = |subject: &ComparedSubject| Section {
         title: subject.title.clone(),
-        columns: ["FIGURE", "A", "B", "DIFFERENCE"].map(Column::from).into(),
+        columns: ["FIGURE", "A", "B", "DIFFERENCE"].map(SummaryColumn::from).into(),
         rows: subject
             .figures
             .iter()

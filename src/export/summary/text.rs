@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::table::{Column, Section, duration, energy, fit_words, incident, overview_words};
+use super::table::{Section, SummaryColumn, duration, energy, fit_words, incident, overview_words};
 use crate::export::summary::report::Report;
 use crate::model::{Bytes, Percent};
 use crate::summary::{GpuSummary, PoolSummary, ProcessSummary, RunSummary};
@@ -57,7 +57,7 @@ fn write_table(out: &mut String, section: &Section, width: usize) {
     }
 }
 
-fn aligned(cell: &str, width: usize, column: Column) -> String {
+fn aligned(cell: &str, width: usize, column: SummaryColumn) -> String {
     let gap = " ".repeat(GAP);
     if column.is_text { format!("{gap}{cell:<width$}") } else { format!("{gap}{cell:>width$}") }
 }

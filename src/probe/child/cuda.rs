@@ -44,7 +44,7 @@ enum CallError {
 macro_rules! call {
     ($name:literal $(, $value:expr => $type:ty)* $(,)?) => {{
         type Call = unsafe extern "C" fn($($type),*) -> c_int;
-        // SAFETY: a `Driver` exists only after the library was found, so `culib` does not panic; the library is never
+        // SAFETY: a `CudaDriver` exists only after the library was found, so `culib` does not panic; the library is never
         // unloaded. The arguments match cuda.h for this name, and every pointer among them points to a local value
         // that outlives the call.
         let code = unsafe {
@@ -61,13 +61,13 @@ macro_rules! call {
 }
 
 /// The CUDA driver, loaded and initialized.
-pub struct Driver {
+pub struct CudaDriver {
     /// CUDA's version number: 12080 means 12.8.
     version: c_int,
 }
 
 pub struct CudaDevice {
-    driver: Driver,
+    driver: CudaDriver,
     ordinal: Ordinal,
 }
 
@@ -83,7 +83,7 @@ pub struct Card {
     pool: Option<CUmemoryPool>,
 }
 
-impl Driver {
+impl CudaDriver {
     pub fn load() -> Result<Self, ContextError> {
         // SAFETY: this call looks up the library by name, opens it and closes it again. Anyone who can replace that
         // library can control this process anyway.

@@ -17,7 +17,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{alarm, getppid};
 
-use self::cuda::{Card, CudaDevice, Driver};
+use self::cuda::{Card, CudaDevice, CudaDriver};
 use self::driver_error::ContextError;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
@@ -83,7 +83,7 @@ fn run_request(request: &ChildRequest) -> Probe {
         None => None,
     };
     let start = Instant::now();
-    let found = Driver::load()
+    let found = CudaDriver::load()
         .and_then(|driver| driver.find(&request.gpu))
         .and_then(|found| found.check_mode(request.force).map(|()| found));
     if request.look {

@@ -3,7 +3,7 @@
 use crate::model::Segment;
 use crate::probe::device::{Device, DeviceError};
 
-pub(super) trait Allocator<D: Device> {
+pub(super) trait ProbeAllocator<D: Device> {
     fn device(&mut self) -> &mut D;
     fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
     fn give(&mut self, address: u64);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::allocator::rounded;
 use crate::model::{Block, BlockState, Bytes, PoolKind, Segment};
 use crate::probe::device::{Device, DeviceError, GRANULE};
-use crate::probe::policy::allocator::Allocator;
+use crate::probe::policy::allocator::ProbeAllocator;
 
 /// Sizes of live blocks, by address.
 type Live = BTreeMap<u64, u64>;
@@ -59,7 +59,7 @@ impl<'d, D: Device> DriverBlocks<'d, D> {
     }
 }
 
-impl<D: Device> Allocator<D> for DriverBlocks<'_, D> {
+impl<D: Device> ProbeAllocator<D> for DriverBlocks<'_, D> {
     fn device(&mut self) -> &mut D {
         self.device
     }

@@ -9,12 +9,12 @@ mod allocator;
 mod driver;
 mod torch;
 
-use self::allocator::Allocator;
+use self::allocator::ProbeAllocator;
 use self::driver::DriverBlocks;
 use self::torch::Torch;
 use super::bins;
 use super::device::{Device, DeviceError};
-use super::pattern::Pattern;
+use super::pattern::AllocationPattern;
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::probe::PatternResult;
 use crate::model::{Bytes, Policy, PoolMap, Segment};
@@ -22,7 +22,7 @@ use crate::model::{Bytes, Policy, PoolMap, Segment};
 pub fn run<D: Device>(
     device: &mut D,
     policy: Policy,
-    pattern: &Pattern,
+    pattern: &AllocationPattern,
     arena: Bytes,
     deadline_us: u64,
 ) -> PatternResult {
@@ -52,7 +52,7 @@ fn open<D: Device>(
     device: &mut D,
     policy: Policy,
     arena: u64,
-) -> Result<Box<dyn Allocator<D> + '_>, DeviceError> {
+) -> Result<Box<dyn ProbeAllocator<D> + '_>, DeviceError> {
     Ok(match policy {
         Policy::Native => Box::new(Torch::new(device, arena, false)),
         Policy::Expandable => Box::new(Torch::new(device, arena, true)),
@@ -63,8 +63,8 @@ fn open<D: Device>(
 }
 
 fn run_requests<D: Device>(
-    allocator: &mut dyn Allocator<D>,
-    pattern: &Pattern,
+    allocator: &mut dyn ProbeAllocator<D>,
+    pattern: &AllocationPattern,
     deadline_us: u64,
     run: &mut PatternResult,
 ) -> Result<(), String> {

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::allocator::config::Config;
-use crate::allocator::driver::Driver;
-use crate::allocator::model::{Model, Outcome};
+use crate::allocator::driver::MemorySource;
+use crate::allocator::model::{AllocationOutcome, Model};
 use crate::allocator::rules::NEWEST;
 use crate::allocator::trace::{BlockId, Op, PoolId};
 use crate::model::{Bytes, Segment};
 use crate::probe::device::{Device, DeviceError};
-use crate::probe::policy::allocator::Allocator;
+use crate::probe::policy::allocator::ProbeAllocator;
 
 pub struct Torch<'d, D: Device> {
     model: Model<Arena<'d, D>>,
@@ -36,7 +36,7 @@ impl<'d, D: Device> Torch<'d, D> {
     }
 }
 
-impl<D: Device> Allocator<D> for Torch<'_, D> {
+impl<D: Device> ProbeAllocator<D> for Torch<'_, D> {
     fn device(&mut self) -> &mut D {
         self.model.driver().device
     }
@@ -44,11 +44,11 @@ impl<D: Device> Allocator<D> for Torch<'_, D> {
     fn take(&mut self, size: u64) -> Result<u64, DeviceError> {
         self.next += 1;
         match self.model.alloc(self.next, Bytes(size), 0, PoolId::SHARED) {
-            Outcome::Address(address) => {
+            AllocationOutcome::Address(address) => {
                 self.names.insert(address, self.next);
                 Ok(address)
             }
-            Outcome::OutOfMemory => match self.model.driver().error.take() {
+            AllocationOutcome::OutOfMemory => match self.model.driver().error.take() {
                 Some(why) => Err(DeviceError::Failed(why)),
                 None => Err(DeviceError::OutOfMemory),
             },
@@ -126,7 +126,7 @@ impl<D: Device> Arena<'_, D> {
     }
 }
 
-impl<D: Device> Driver for Arena<'_, D> {
+impl<D: Device> MemorySource for Arena<'_, D> {
     fn free(&self) -> u64 {
         self.size.saturating_sub(self.held)
     }

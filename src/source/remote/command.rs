@@ -173,13 +173,13 @@ struct RemoteHost {
     writer: RequestWriter,
     interval: Millis,
     target: Target,
-    state: Mutex<State>,
+    state: Mutex<CommandState>,
     /// Notified when the source is dropped or the user requests a reconnect.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CommandState {
     group: Option<Pid>,
     /// Time at which SIGTERM was sent to the group.
     ended: Option<Instant>,
@@ -218,7 +218,7 @@ struct ConnectionOutcome {
 }
 
 impl RemoteHost {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CommandState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -284,7 +284,7 @@ impl RemoteHost {
                 return WaitResult::Elapsed;
             }
             let step = left.min(Duration::from_secs(1));
-            let must_wait = |state: &mut State| !state.is_dropped && !state.wants_connection;
+            let must_wait = |state: &mut CommandState| !state.is_dropped && !state.wants_connection;
             let waited = self.changed.wait_timeout_while(self.state(), step, must_wait);
             let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if state.is_dropped {
@@ -473,7 +473,7 @@ impl RemoteHost {
         state.is_dropped = true;
         state.end();
         self.changed.notify_all();
-        let is_running = |state: &mut State| state.group.is_some();
+        let is_running = |state: &mut CommandState| state.group.is_some();
         let waited = self.changed.wait_timeout_while(state, KILL_TIMEOUT, is_running);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.kill();
@@ -516,7 +516,7 @@ impl RemoteHost {
     }
 }
 
-impl State {
+impl CommandState {
     fn end(&mut self) {
         if let Some(group) = self.group {
             let _ = killpg(group, Signal::SIGTERM);

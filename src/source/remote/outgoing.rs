@@ -12,11 +12,11 @@ use crate::protocol::{Request, RequestLine};
 /// Stdin of the current connection, if any, and the settings to resend on the next one.
 #[derive(Debug, Default)]
 pub(super) struct RequestWriter {
-    state: Mutex<State>,
+    state: Mutex<OutgoingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutgoingState {
     stdin: Option<ChildStdin>,
     /// Settings that affect all later frames and must therefore be resent to a restarted agent.
     interval: Option<Millis>,
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl RequestWriter {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OutgoingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,7 +88,7 @@ impl RequestWriter {
     }
 }
 
-impl State {
+impl OutgoingState {
     fn write(&mut self, request: &RequestLine) {
         if self.uses_script || self.stdin.is_none() {
             return;

@@ -64,7 +64,7 @@ pub async fn serve(
         at_end();
     })?;
     let mut output = CompressedLines::new(output)?;
-    let mut frames = Frames::default();
+    let mut frames = UnsentFrames::default();
     // Incidents are sent only after the hello, because clients may ignore earlier updates.
     let mut has_sent_hello = false;
     loop {
@@ -130,12 +130,12 @@ impl<W: Write> CompressedLines<W> {
 
 /// Newest unsent frame, and the number of frames sent.
 #[derive(Default)]
-struct Frames {
+struct UnsentFrames {
     newest: Option<Arc<Frame>>,
     sent: u64,
 }
 
-impl Frames {
+impl UnsentFrames {
     /// Writes the newest frame if the reader has room. Returns true if a frame was written.
     fn write(
         &mut self,

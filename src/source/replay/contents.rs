@@ -76,7 +76,7 @@ impl Read for Section {
 
 /// A buffer for small, mostly sequential reads.
 #[derive(Debug)]
-pub struct Window<'a> {
+pub struct ReadWindow<'a> {
     contents: &'a Contents,
     at: u64,
     buffer: Vec<u8>,
@@ -84,7 +84,7 @@ pub struct Window<'a> {
 
 const WINDOW_BYTES: u64 = 64 << 10;
 
-impl<'a> Window<'a> {
+impl<'a> ReadWindow<'a> {
     pub fn new(contents: &'a Contents) -> Self {
         Self { contents, at: 0, buffer: Vec::new() }
     }

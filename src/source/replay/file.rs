@@ -17,7 +17,7 @@ use crate::model::{Hello, Mono};
 use crate::protocol::{Line, Update};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
-    Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
+    Minute, MinuteNote, NOTE_MAGIC, SKIPPABLE_HEADER,
 };
 
 /// Maximum memory for the lists of one note.
@@ -171,7 +171,7 @@ impl Recording {
 
     /// Returns the note of a minute and subtracts its memory from `room`. Returns `None` if there is no note, or if the
     /// note is damaged or larger than `room`. The charts then have a gap.
-    pub(super) fn note(&self, minute: &Minute, room: &mut usize) -> Option<Note> {
+    pub(super) fn note(&self, minute: &Minute, room: &mut usize) -> Option<MinuteNote> {
         if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;
         }

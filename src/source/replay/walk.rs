@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use super::contents::{Contents, Window};
+use super::contents::{Contents, ReadWindow};
 use super::lines::{Lines, TimedLine};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_MAGIC, MAX_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
@@ -35,8 +35,8 @@ pub struct Found {
 
 /// Returns the [`Minute`] records from file offset `at` to the end of the file.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Found> {
-    let mut walk = Walk {
-        window: Window::new(contents),
+    let mut walk = RecordingWalk {
+        window: ReadWindow::new(contents),
         length: contents.len()?,
         found: Found::default(),
         has_skipped: false,
@@ -48,8 +48,8 @@ pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Found> {
     Ok(walk.found)
 }
 
-struct Walk<'a> {
-    window: Window<'a>,
+struct RecordingWalk<'a> {
+    window: ReadWindow<'a>,
     length: u64,
     found: Found,
     /// True if data has been skipped since the last minute.
@@ -61,7 +61,7 @@ enum Part {
     Skippable(u32),
 }
 
-impl Walk<'_> {
+impl RecordingWalk<'_> {
     fn find_minutes(&mut self, mut at: u64) -> io::Result<()> {
         while at < self.length {
             at = match self.part(at)? {

@@ -32,11 +32,11 @@ pub enum Compare {
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
-    Bound(Comparison, f64),
+    Bound(Comparator, f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub enum Comparator {
     Above,
     Below,
     AtLeast,
@@ -282,10 +282,10 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
         }
         (Kind::Number { of, .. }, Compare::Bound(order, limit)) => {
             of(row).is_some_and(|value| match order {
-                Comparison::Above => value > *limit,
-                Comparison::Below => value < *limit,
-                Comparison::AtLeast => value >= *limit,
-                Comparison::AtMost => value <= *limit,
+                Comparator::Above => value > *limit,
+                Comparator::Below => value < *limit,
+                Comparator::AtLeast => value >= *limit,
+                Comparator::AtMost => value <= *limit,
             })
         }
         _ => false,

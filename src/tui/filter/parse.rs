@@ -7,7 +7,7 @@
 use crate::model::nearest_name::nearest;
 use thiserror::Error;
 
-use super::fields::{Compare, Comparison, FIELDS, FieldDef, Kind, STATES, State, Unit};
+use super::fields::{Comparator, Compare, FIELDS, FieldDef, Kind, STATES, State, Unit};
 
 /// A filter error. Error messages are shown beside the input, so they are short and have no period.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
@@ -167,12 +167,12 @@ fn compare(
     }
 }
 
-fn order(operator: &str) -> Option<Comparison> {
+fn order(operator: &str) -> Option<Comparator> {
     Some(match operator {
-        ">" => Comparison::Above,
-        "<" => Comparison::Below,
-        ">=" => Comparison::AtLeast,
-        "<=" => Comparison::AtMost,
+        ">" => Comparator::Above,
+        "<" => Comparator::Below,
+        ">=" => Comparator::AtLeast,
+        "<=" => Comparator::AtMost,
         _ => return None,
     })
 }

@@ -22,14 +22,14 @@ use crate::tui::widgets::area::row;
 
 /// The state that occupies most of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
+pub enum CellFill {
     Allocated,
     Active,
     Free,
     Unmapped,
 }
 
-impl Fill {
+impl CellFill {
     const ALL: [Self; 4] = [Self::Allocated, Self::Active, Self::Free, Self::Unmapped];
 
     pub fn of(state: BlockState) -> Self {
@@ -69,7 +69,7 @@ struct Piece {
     x: usize,
     /// First byte, as an offset from the segment's address.
     from: u64,
-    fills: Vec<Fill>,
+    fills: Vec<CellFill>,
 }
 
 /// Position of a cell: its row and column.
@@ -104,7 +104,7 @@ impl CellContents<'_> {
         let part = if self.is_part_of_a_block() { " part of" } else { "" };
         let mut text = format!("cell at +{}:{part}", Bytes(self.from).short());
         for block in self.blocks.iter().take(max_blocks) {
-            let fill = Fill::of(block.state);
+            let fill = CellFill::of(block.state);
             text.push_str(&format!(" {} {}", fill.glyph(theme), block.size.short()));
         }
         if self.blocks.len() > max_blocks {
@@ -596,7 +596,7 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
 const MAX_CELLS: usize = 1 << 20;
 
 /// Returns the state of each cell, computed in one pass over the blocks.
-fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
+fn fills(segment: &Segment, cell: u64) -> Vec<CellFill> {
     let count = cells_of(segment, cell).min(MAX_CELLS);
     let mut fills = Vec::with_capacity(count);
     let mut amounts = [0_u64; 4];
@@ -607,7 +607,7 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
             let start = block.address.saturating_sub(segment.address);
             let end = start.saturating_add(block.size.0);
             let part = end.min(to).saturating_sub(start.max(from));
-            amounts[Fill::of(block.state) as usize] += part;
+            amounts[CellFill::of(block.state) as usize] += part;
             if end > to {
                 break;
             }
@@ -616,7 +616,7 @@ fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
         let largest = (0..4).rev().max_by_key(|&i| amounts[i]).unwrap_or(0);
         // Memory outside all blocks is treated as unmapped.
         let known = amounts[largest] > 0;
-        fills.push(if known { Fill::ALL[largest] } else { Fill::Unmapped });
+        fills.push(if known { CellFill::ALL[largest] } else { CellFill::Unmapped });
         amounts = [0; 4];
     }
     fills

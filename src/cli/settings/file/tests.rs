@@ -1,8 +1,8 @@
 use super::super::definition::{ASCII, INTERVAL, THEME};
 use super::*;
 
-fn parse(text: &str) -> Result<Written, String> {
-    Written::parse(Path::new("c.toml"), text).map_err(|error| error.to_string())
+fn parse(text: &str) -> Result<WrittenSettings, String> {
+    WrittenSettings::parse(Path::new("c.toml"), text).map_err(|error| error.to_string())
 }
 
 proptest::proptest! {
@@ -95,7 +95,7 @@ fn parses_switches_in_the_environment() {
     let ascii = |text: &str| {
         let text = text.to_owned();
         let variable = move |name: &str| (name == "GPUTOP_ASCII").then(|| text.clone());
-        let written = Written::default().overridden(Vec::new(), &variable);
+        let written = WrittenSettings::default().overridden(Vec::new(), &variable);
         written.map(|written| written.switch(&ASCII)).map_err(|error| error.to_string())
     };
     assert_eq!(ascii("1"), Ok(Some(true)));

@@ -8,7 +8,7 @@
 
 use super::super::dir::Dir;
 use super::super::environment;
-use super::super::nul_list::{self, List};
+use super::super::nul_list::{self, NulList};
 use crate::collect::process::container::found::ContainerMatch;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
@@ -18,7 +18,7 @@ const MAX_NAME_CHARS: usize = 64;
 /// Returns the container, and the image's file name if the environment contains one.
 pub fn find(
     dir: &Dir,
-    environment: Option<&List>,
+    environment: Option<&NulList>,
     own: Option<u64>,
 ) -> Option<(ContainerMatch, Option<String>)> {
     // Read the mounts only if the process has its own mount namespace, because the mount list can have thousands of

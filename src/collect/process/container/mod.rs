@@ -20,7 +20,7 @@ use std::path::Path;
 
 use self::names::Names;
 use super::dir::Dir;
-use super::nul_list::List;
+use super::nul_list::NulList;
 use crate::model::container::Runtime;
 use crate::model::{Process, Reading, Reason};
 
@@ -48,7 +48,7 @@ impl Containers {
         process: &mut Process,
         cgroup: &str,
         dir: &Dir,
-        environment: Option<&List>,
+        environment: Option<&NulList>,
     ) {
         let by_cgroup = cgroup_names::find(cgroup);
         // Look for an Apptainer or Singularity image even if the cgroup belongs to a Slurm step, because both may

@@ -18,7 +18,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::super::environment;
-use super::super::nul_list::List;
+use super::super::nul_list::NulList;
 use crate::collect::process::container::found::{ContainerMatch, Files};
 use crate::model::container::Runtime;
 use crate::model::text::visible;
@@ -48,7 +48,7 @@ struct DockerConfig {
 }
 
 #[derive(Deserialize)]
-struct Stored {
+struct StoredContainer {
     id: String,
     #[serde(default)]
     names: Vec<String>,
@@ -59,7 +59,11 @@ impl Names {
         Self { files, known: HashMap::new() }
     }
 
-    pub fn name(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
+    pub fn name(
+        &mut self,
+        found: &ContainerMatch,
+        environment: Option<&NulList>,
+    ) -> Reading<String> {
         if let Some(name) = self.known.get(&found.id) {
             return Reading::Value(name.clone());
         }
@@ -135,7 +139,7 @@ impl Names {
 
 fn listed(root: &Path, path: &str, id: &str) -> io::Result<Option<String>> {
     let text = user_files::read(&root.join(path), MAX_JSON)?;
-    let list: Vec<Stored> = serde_json::from_slice(&text)?;
+    let list: Vec<StoredContainer> = serde_json::from_slice(&text)?;
     let entry = list.into_iter().find(|entry| entry.id == id);
     Ok(entry.and_then(|entry| entry.names.first().map(|name| display_name(name))))
 }
@@ -188,8 +192,9 @@ mod tests {
         }
 
         fn name(&self, runtime: Runtime, pod: bool) -> Reading<String> {
-            let environment =
-                List::from_bytes(b"KUBERNETES_SERVICE_HOST=10.0.0.1\0HOSTNAME=train-0\0".to_vec());
+            let environment = NulList::from_bytes(
+                b"KUBERNETES_SERVICE_HOST=10.0.0.1\0HOSTNAME=train-0\0".to_vec(),
+            );
             let files = Files {
                 root: self.0.path().to_owned(),
                 home: Some(self.0.path().join("home/ana")),

@@ -143,12 +143,12 @@ struct Target<'a> {
 }
 
 /// The blocks of all devices at one instant, with the allocator statistics for the same instant.
-struct Pools {
+struct AllocatedBlocks {
     maps: Vec<PoolMap>,
     stats: Vec<DeviceStats>,
 }
 
-impl Pools {
+impl AllocatedBlocks {
     fn read(attached: &mut Attached<impl Memory>) -> Result<Self, Failure> {
         let used = attached.stats_of_all()?;
         let used = used.iter().filter(|stats| stats.reserved_bytes.all.current > 0);
@@ -174,7 +174,7 @@ fn read_target(
     target: &Target<'_>,
     budget: &Budget<'_>,
 ) -> Result<Holders, Failure> {
-    let before = Pools::read(attached)?;
+    let before = AllocatedBlocks::read(attached)?;
     let maps = target.memory.maps()?;
     let cache = if target.is_cached { budget.options.memory_limit * 3 / 8 } else { 0 };
     let reader = Reader::new(target.memory, &maps, cache, budget);
@@ -184,7 +184,7 @@ fn read_target(
     let tensors = PythonTensors::decode(&scanned, &classes, has_glibc_malloc);
     // Include a tensor only if it has the same storage before and after the blocks are read. If the storage differs,
     // the memory now belongs to a different tensor.
-    let pools = Pools::read(attached)?;
+    let pools = AllocatedBlocks::read(attached)?;
     reader.forget();
     let tensors = tensors.map(PythonTensors::verified);
     let mut assignment = BlockAssignment::new(Blocks::new(&pools.maps));

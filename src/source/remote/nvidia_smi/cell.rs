@@ -8,9 +8,9 @@ const MAX_TEXT: usize = 96;
 
 /// A field of `nvidia-smi` output for one GPU, or the reason why the field is missing.
 #[derive(Debug)]
-pub(super) struct Cell<'a>(Result<&'a str, Missing>);
+pub(super) struct SmiCell<'a>(Result<&'a str, Missing>);
 
-impl<'a> Cell<'a> {
+impl<'a> SmiCell<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let text = text.trim();
         let Some(bracketed) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
@@ -102,18 +102,18 @@ mod tests {
 
     #[test]
     fn missing_and_invalid_values_become_reasons() {
-        let why = |text| Cell::of(text).bytes().why().map(ToString::to_string);
+        let why = |text| SmiCell::of(text).bytes().why().map(ToString::to_string);
         assert_eq!(why("[N/A]").as_deref(), Some("not supported here"));
         assert_eq!(why("[Not Supported]").as_deref(), Some("not supported here"));
         assert_eq!(why("[Unknown Error]").as_deref(), Some("nvidia-smi reports: Unknown Error"));
         assert_eq!(why("\u{1b}[2J7").as_deref(), Some("nvidia-smi reports: ^[[2J7"));
         assert_eq!(why("99999999999999999999").map(|why| why.len()), Some(40));
         assert_eq!(why("18446744073709551615").map(|why| why.len()), Some(40));
-        assert_eq!(Cell::of(" 143771").bytes().get(), Some(Bytes::mib(143_771)));
+        assert_eq!(SmiCell::of(" 143771").bytes().get(), Some(Bytes::mib(143_771)));
         for power in ["-1", "nan", "inf", "1e9"] {
-            assert!(Cell::of(power).power().why().is_some(), "{power}");
+            assert!(SmiCell::of(power).power().why().is_some(), "{power}");
         }
-        assert_eq!(Cell::of("124.71").power().get(), Some(MilliWatts(124_710)));
-        assert!(Cell::of("101").percent().why().is_some());
+        assert_eq!(SmiCell::of("124.71").power().get(), Some(MilliWatts(124_710)));
+        assert!(SmiCell::of("101").percent().why().is_some());
     }
 }

@@ -6,7 +6,7 @@
 //! 0, GPU-c4a36e9e-b12e-ae04-21f0-6dc4ff6d2da6, NVIDIA H200, 143771, 124.71, [N/A], P0
 //! ```
 
-use super::cell::Cell;
+use super::cell::SmiCell;
 use crate::model::gpu::{Board, Field, GPU_FIGURES};
 use crate::model::{BytesPerSecond, Gpu, GpuUuid, MilliJoules, Missing, Reading, Throttle};
 
@@ -18,7 +18,7 @@ pub(super) struct Card {
 }
 
 /// A field that is not a metric: its names, newest first, and the function that stores its value.
-type IdentityField = (&'static [&'static str], fn(&mut Card, &Cell<'_>));
+type IdentityField = (&'static [&'static str], fn(&mut Card, &SmiCell<'_>));
 
 const IDENTITY: &[IdentityField] = &[
     (&["index"], |card, cell| {
@@ -45,7 +45,7 @@ pub(super) fn field_names() -> impl Iterator<Item = &'static [&'static str]> {
 /// Assembles a GPU. `next` returns the cell of the field with the given names. Metrics that `nvidia-smi` does not
 /// report are marked as missing for the reason `unavailable`.
 pub(super) fn card<'a>(
-    mut next: impl FnMut(&[&'static str]) -> Cell<'a>,
+    mut next: impl FnMut(&[&'static str]) -> SmiCell<'a>,
     unavailable: &Missing,
 ) -> Card {
     let mut card = Card::default();
@@ -67,7 +67,7 @@ pub(super) fn card<'a>(
 }
 
 /// Stores the value of a cell in a GPU field.
-fn put(field: &Field, gpu: &mut Gpu, cell: &Cell<'_>) {
+fn put(field: &Field, gpu: &mut Gpu, cell: &SmiCell<'_>) {
     match field {
         Field::Bytes(_, of) => *of(gpu) = cell.bytes(),
         Field::Percent(_, of) => *of(gpu) = cell.percent(),
@@ -104,7 +104,7 @@ mod tests {
         let mut asked = 0;
         let next = |_: &[&'static str]| {
             asked += 1;
-            Cell::of("[N/A]")
+            SmiCell::of("[N/A]")
         };
         let card = card(next, &unavailable);
         assert_eq!(asked, field_names().count());

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cell::Cell;
+use super::cell::SmiCell;
 use crate::model::text::visible;
 use crate::model::{Bytes, GpuUuid, Memory, MigInstance, Missing, Reading, Reason};
 
@@ -28,7 +28,7 @@ pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
 /// Merges the device list of `nvidia-smi -L` with the rows of the MIG table.
 pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
     let (mut all, mut gpu) = (Instances::new(), None);
-    let rows: BTreeMap<(u32, u32), Row> = texts(table).filter_map(row).collect();
+    let rows: BTreeMap<(u32, u32), MigRow> = texts(table).filter_map(row).collect();
     for line in texts(devices) {
         if let Some(parent) = line.strip_prefix("GPU ") {
             gpu = parent.split_once(':').and_then(|(index, _)| index.parse().ok());
@@ -63,7 +63,7 @@ fn device(line: &str) -> Option<MigInstance> {
 }
 
 /// A row of the MIG table that `nvidia-smi` prints.
-struct Row {
+struct MigRow {
     gpu_instance: u32,
     compute_instance: u32,
     used: Reading<Bytes>,
@@ -71,7 +71,7 @@ struct Row {
 }
 
 /// Parses a row of the MIG table. Returns the row with its GPU index and its device number on that GPU.
-fn row(line: &str) -> Option<((u32, u32), Row)> {
+fn row(line: &str) -> Option<((u32, u32), MigRow)> {
     let mut cells = line.split('|').skip(1);
     let numbers = cells.next()?.split_whitespace().map(|word| word.parse().ok());
     let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
@@ -79,13 +79,13 @@ fn row(line: &str) -> Option<((u32, u32), Row)> {
     let (used, total) = cells.next()?.split_once('/')?;
     let size = |text: &str| {
         let text = text.trim();
-        Cell::of(text.strip_suffix("MiB").unwrap_or(text)).bytes()
+        SmiCell::of(text.strip_suffix("MiB").unwrap_or(text)).bytes()
     };
-    let row = Row { gpu_instance, compute_instance, used: size(used), total: size(total) };
+    let row = MigRow { gpu_instance, compute_instance, used: size(used), total: size(total) };
     Some(((gpu, index), row))
 }
 
-fn complete(instance: &mut MigInstance, row: Option<&Row>) {
+fn complete(instance: &mut MigInstance, row: Option<&MigRow>) {
     let unavailable =
         || Missing::new(Reason::Unknown, "not listed in the nvidia-smi table on that host");
     instance.gpu_instance = row.map(|row| row.gpu_instance).ok_or_else(unavailable).into();

@@ -4,26 +4,26 @@
 //! Unknown lines are skipped, so a faulty program on the remote host affects only its own lines.
 
 use super::facts::Facts;
-use super::readings::{Clocks, Details, Round, clocks, number};
+use super::readings::{Clocks, Round, SmiDetails, clocks, number};
 
 /// A complete section of the remote script's output.
 pub(super) enum ScriptLine {
     Facts(Box<Facts>),
     Round(Round),
-    Details(Details),
+    Details(SmiDetails),
     Clocks(Clocks),
 }
 
 /// Sections of script output that are still incomplete.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(super) struct SmiLines {
     facts: Option<Box<Facts>>,
     has_facts: bool,
     round: Option<Round>,
-    details: Option<Details>,
+    details: Option<SmiDetails>,
 }
 
-impl Lines {
+impl SmiLines {
     /// Adds a line without its line feed. Returns the section completed by the line, if any.
     pub(super) fn take(&mut self, line: &[u8]) -> Option<ScriptLine> {
         let (kind, text) = line.split_first()?;
@@ -43,12 +43,13 @@ impl Lines {
                 None
             }
             b'i' => {
-                self.details = number(text).map(|number| Details { number, ..Details::default() });
+                self.details =
+                    number(text).map(|number| SmiDetails { number, ..SmiDetails::default() });
                 None
             }
             b';' => {
                 let number = number(text);
-                let is_same = |details: &mut Details| Some(details.number) == number;
+                let is_same = |details: &mut SmiDetails| Some(details.number) == number;
                 self.details.take_if(is_same).map(ScriptLine::Details)
             }
             b't' | b'v' | b'w' => {
@@ -77,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse(text: &str) -> Vec<ScriptLine> {
-        let mut lines = Lines::default();
+        let mut lines = SmiLines::default();
         let all = text.lines().filter_map(|line| lines.take(line.as_bytes()));
         all.collect()
     }
@@ -130,7 +131,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_cause_a_panic_or_unlimited_growth(line: Vec<u8>, times in 1usize..5_000) {
-            let mut lines = Lines::default();
+            let mut lines = SmiLines::default();
             lines.take(b"b 1");
             lines.take(b"i 1");
             for _ in 0..times {

@@ -29,7 +29,7 @@ mod view;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
-use self::lines::{Lines, ScriptLine};
+use self::lines::{ScriptLine, SmiLines};
 use self::schedule::PollSchedule;
 use self::view::View;
 use super::outgoing::RequestWriter;
@@ -56,7 +56,7 @@ pub(super) fn follow(
             return Some(format!("cannot start a thread: {error}"));
         }
         let mut view = View::new(unavailable);
-        let mut lines = Lines::default();
+        let mut lines = SmiLines::default();
         let mut line = Vec::new();
         while let Ok(true) = next(from, &mut line) {
             let interval = PollSchedule::interval(writer);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::cell::Cell;
+use super::cell::SmiCell;
 use super::facts::Facts;
 use super::readings::{Clocks, Round, number, split_words};
 use super::usage::{Row, Usage};
@@ -38,7 +38,7 @@ pub(super) struct CpuShares {
     ticks: HashMap<ProcessKey, (u64, Mono)>,
 }
 
-struct App<'a> {
+struct SmiApp<'a> {
     uuid: &'a str,
     pid: Pid,
     vram: Reading<Bytes>,
@@ -47,7 +47,7 @@ struct App<'a> {
 }
 
 /// A GPU process before kernel data is added, and its name as reported by `nvidia-smi`.
-type Holder = (GpuProcess, Reading<String>);
+type SmiHolder = (GpuProcess, Reading<String>);
 
 impl CpuShares {
     /// Returns all GPU processes sorted by PID, and sets the process list of each GPU.
@@ -64,8 +64,8 @@ impl CpuShares {
             }
             return Vec::new();
         }
-        let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
-        let mut on_gpus: Vec<Vec<Holder>> =
+        let apps: Vec<SmiApp<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
+        let mut on_gpus: Vec<Vec<SmiHolder>> =
             gpus.iter().map(|gpu| holders(gpu, &apps, context.usage)).collect();
         // Omit process data in a container, where the driver's PIDs come from another namespace.
         let processes = match context.facts.namespace {
@@ -88,7 +88,7 @@ impl CpuShares {
 
     fn processes<'a>(
         &mut self,
-        holders: impl Iterator<Item = &'a Holder>,
+        holders: impl Iterator<Item = &'a SmiHolder>,
         round: &Round,
         context: ProcessContext<'_>,
     ) -> BTreeMap<Pid, Process> {
@@ -158,8 +158,8 @@ impl CpuShares {
 }
 
 /// Returns the compute and graphics-only processes on a GPU.
-fn holders(gpu: &Gpu, apps: &[App<'_>], usage: &Usage) -> Vec<Holder> {
-    let is_on_gpu = |app: &&App<'_>| {
+fn holders(gpu: &Gpu, apps: &[SmiApp<'_>], usage: &Usage) -> Vec<SmiHolder> {
+    let is_on_gpu = |app: &&SmiApp<'_>| {
         *gpu.uuid.0 == *app.uuid || gpu.mig.iter().any(|mig| *mig.uuid.0 == *app.uuid)
     };
     let computing = apps.iter().filter(is_on_gpu).map(|app| {
@@ -167,7 +167,7 @@ fn holders(gpu: &Gpu, apps: &[App<'_>], usage: &Usage) -> Vec<Holder> {
         let holder = holder(app.pid, app.vram.clone(), row, gpu, usage);
         (holder, app.name.clone())
     });
-    let mut all: Vec<Holder> = computing.collect();
+    let mut all: Vec<SmiHolder> = computing.collect();
     for row in usage.graphics(gpu.index) {
         if all.iter().all(|(holder, _)| holder.pid != row.pid) {
             let holder = holder(row.pid, row.vram.clone(), Some(row), gpu, usage);
@@ -212,12 +212,17 @@ fn not_in_ps<T>() -> Reading<T> {
 }
 
 /// Parses a compute process line: `GPU-…, 426, 1542, python3`. The process name may contain commas.
-fn app(line: &[u8]) -> Option<App<'_>> {
+fn app(line: &[u8]) -> Option<SmiApp<'_>> {
     let mut cells = line.splitn(4, |byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut cell = || std::str::from_utf8(cells.next()?).ok();
     let (uuid, pid) = (cell()?, cell()?.parse().ok()?);
     let (vram, name) = (cell()?, cell().unwrap_or_default());
-    Some(App { uuid, pid: Pid(pid), vram: Cell::of(vram).bytes(), name: Cell::of(name).text() })
+    Some(SmiApp {
+        uuid,
+        pid: Pid(pid),
+        vram: SmiCell::of(vram).bytes(),
+        name: SmiCell::of(name).text(),
+    })
 }
 
 /// Parses a `ps` line: `  426 ana   python3 train.py`.

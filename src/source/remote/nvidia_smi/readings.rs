@@ -57,7 +57,7 @@ impl Round {
 
 /// Expensive data that is requested less often than rounds.
 #[derive(Debug, Default)]
-pub(super) struct Details {
+pub(super) struct SmiDetails {
     pub number: u64,
     /// Complete output of `nvidia-smi pmon`.
     pub usage: Vec<Vec<u8>>,
@@ -67,7 +67,7 @@ pub(super) struct Details {
     pub instances: Vec<Vec<u8>>,
 }
 
-impl Details {
+impl SmiDetails {
     pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
         match kind {
             b't' => put(&mut self.usage, MAX_PROCESSES, text),

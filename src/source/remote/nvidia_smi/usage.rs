@@ -12,7 +12,7 @@
 //!
 //! In this output, MB means MiB. A dash marks a missing sample. A line of dashes marks a GPU without processes.
 
-use super::cell::Cell;
+use super::cell::SmiCell;
 use crate::model::text::visible;
 use crate::model::{Bytes, ContextKind, Gpu, Missing, Mono, Percent, Pid, Reading, Reason};
 
@@ -118,9 +118,11 @@ impl<'a> Columns<'a> {
             at.and_then(|at| words.get(at)).copied()
         };
         let cell = |name: &str| match word(name) {
-            Some("-") => Cell::missing(Missing::new(Reason::Unknown, "nvidia-smi has no sample")),
-            Some(word) => Cell::of(word),
-            None => Cell::unknown(),
+            Some("-") => {
+                SmiCell::missing(Missing::new(Reason::Unknown, "nvidia-smi has no sample"))
+            }
+            Some(word) => SmiCell::of(word),
+            None => SmiCell::unknown(),
         };
         Some(Row {
             gpu: word("gpu")?.parse().ok()?,

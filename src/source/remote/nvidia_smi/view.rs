@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cell::Cell;
+use super::cell::SmiCell;
 use super::facts::Facts;
 use super::fields::{Card, card, field_names};
 use super::host::HostFigures;
 use super::instances::{Instances, instances};
 use super::processes::{CpuShares, ProcessContext};
-use super::readings::{Clocks, Details, Round};
+use super::readings::{Clocks, Round, SmiDetails};
 use super::usage::Usage;
 use crate::model::frame::SCHEMA;
 use crate::model::text::visible;
@@ -114,7 +114,7 @@ impl View {
     }
 
     /// Stores the result of a detail query for all later frames.
-    pub(super) fn take(&mut self, details: &Details) {
+    pub(super) fn take(&mut self, details: &SmiDetails) {
         self.usage = Usage::read(&details.usage, self.read);
         self.instances = instances(&details.devices, &details.instances);
     }
@@ -163,7 +163,7 @@ impl View {
         let mut cells = cells.into_iter();
         let next = |names: &[&'static str]| {
             let text = is_known(names).then(|| cells.next()).flatten();
-            text.map_or_else(Cell::unknown, Cell::of)
+            text.map_or_else(SmiCell::unknown, SmiCell::of)
         };
         let card = card(next, &self.unavailable);
         (!card.gpu.uuid.0.is_empty()).then_some(card)

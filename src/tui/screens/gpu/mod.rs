@@ -62,7 +62,7 @@ pub struct GpuScreen {
 }
 
 /// Areas of the GPU screen below the title and the bar. Areas that do not fit are empty.
-struct Parts {
+struct ScreenParts {
     chart: Rect,
     processes: Rect,
     facts: Rect,
@@ -103,7 +103,7 @@ impl GpuScreen {
         Effect::Done
     }
 
-    fn parts(&self, app: &App, area: Rect) -> Parts {
+    fn parts(&self, app: &App, area: Rect) -> ScreenParts {
         let left = area.height.saturating_sub(2);
         let chart = if left >= 18 { (left / 3).clamp(6, 14) } else { 0 };
         let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
@@ -116,7 +116,7 @@ impl GpuScreen {
             width: area.width.saturating_sub(2),
             height,
         };
-        Parts {
+        ScreenParts {
             chart: at(2, chart),
             processes: Rect { x: area.x, width: area.width, ..at(2 + chart, processes) },
             facts: at(2 + chart + processes + 1, rest.saturating_sub(1)),

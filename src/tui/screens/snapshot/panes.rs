@@ -7,7 +7,7 @@ use super::stack_list::{ListContext, when};
 use super::state::{SnapshotScreen, is_cramped};
 use crate::export::snapshot::{BEFORE, NO_TRACE, UNKNOWN, oom_words};
 use crate::model::units::Bytes;
-use crate::snapshot::{Action as Happened, Device, DeviceAnalysis, Event};
+use crate::snapshot::{Device, DeviceAnalysis, TraceAction as Happened, TraceEvent};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::area::{margin, split_bottom};
 use crate::tui::widgets::cells::{put_line, put_lines};
@@ -109,7 +109,7 @@ impl SnapshotScreen {
     }
 }
 
-fn event_text(event: &Event) -> (String, Role) {
+fn event_text(event: &TraceEvent) -> (String, Role) {
     let name = event.action.name();
     match event.action {
         Happened::Oom => (format!("OUT OF MEMORY: {}", oom_words(event)), Role::Bad),

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::model::history::Span as Values;
 use crate::model::units::Bytes;
-use crate::snapshot::history::Span;
+use crate::snapshot::history::EventSpan;
 use crate::snapshot::{Device, DeviceAnalysis};
 use crate::tui::action::Action;
 use crate::tui::theme::{Role, Theme};
@@ -147,7 +147,7 @@ impl Window {
     ) {
         let Some(plot) = columns(area) else { return };
         let width = usize::from(plot.width);
-        let spans: Vec<Span> = (0..width)
+        let spans: Vec<EventSpan> = (0..width)
             .map(|x| {
                 let (from, to) = self.column(x, width);
                 study.history.span(device, from, to)
@@ -172,7 +172,7 @@ impl Window {
     fn axis(
         &self,
         device: &Device,
-        spans: &[Span],
+        spans: &[EventSpan],
         cursor: Option<usize>,
         plot: Rect,
         buffer: &mut Buffer,

@@ -12,7 +12,7 @@
 mod references;
 mod render;
 
-use self::references::Parent;
+use self::references::ParentObject;
 use super::tensors::{Tensor, Tensors};
 use super::wanted::WantedTensors;
 use crate::collect::cpython::interpreter::Interpreter;
@@ -59,7 +59,7 @@ const LIBRARIES: &[&str] = &["torch", "numpy", "sympy", "triton"];
 
 /// Reference from one Python object to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ReferenceStep {
     /// Index of a root's name.
     Root(u32),
     /// Address of the `str` with an attribute's name.
@@ -86,7 +86,7 @@ struct Node {
     parent: u32,
     cost: u16,
     class: HolderClass,
-    step: Step,
+    step: ReferenceStep,
     is_done: bool,
 }
 
@@ -95,7 +95,7 @@ struct Node {
 struct Edge {
     cost: u16,
     class: HolderClass,
-    step: Step,
+    step: ReferenceStep,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -125,7 +125,7 @@ struct Graph {
     is_full: bool,
     /// Additional names of tensors. Each entry has the index of the tensor's node, the index of the node that refers to
     /// the tensor, and the reference, such as an attribute.
-    aliases: Vec<(u32, u32, Step)>,
+    aliases: Vec<(u32, u32, ReferenceStep)>,
 }
 
 impl Graph {
@@ -268,7 +268,7 @@ impl<'a> Names<'a> {
             HolderClass::OptimizerState => HolderClass::OptimizerState,
             _ => HolderClass::Variable,
         };
-        let parent = Parent { index, object: node.object, cost: node.cost, class };
+        let parent = ParentObject { index, object: node.object, cost: node.cost, class };
         self.expand(&parent, &object_type);
     }
 
@@ -316,9 +316,9 @@ impl<'a> Names<'a> {
         is_full
     }
 
-    fn add_root(&mut self, text: String, is_shown: bool) -> Step {
+    fn add_root(&mut self, text: String, is_shown: bool) -> ReferenceStep {
         self.roots.push(Root { text, is_shown });
-        Step::Root(u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX))
+        ReferenceStep::Root(u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX))
     }
 
     fn add_modules(&mut self, modules: u64) {
@@ -375,7 +375,7 @@ impl<'a> Names<'a> {
                 node.is_done = true;
             }
             let parent =
-                Parent { index: parent, object: frame, cost, class: HolderClass::Variable };
+                ParentObject { index: parent, object: frame, cost, class: HolderClass::Variable };
             self.push_locals(frame, &parent, 0);
         }
     }

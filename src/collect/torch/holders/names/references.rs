@@ -1,12 +1,12 @@
 //! Adds the references from Python objects to the search. Each reference has an extra cost, which helps to decide which
 //! of several names a tensor gets.
 
-use super::{Edge, MAX_ATTRIBUTES, MAX_OPAQUE_BYTES, Names, Step};
+use super::{Edge, MAX_ATTRIBUTES, MAX_OPAQUE_BYTES, Names, ReferenceStep};
 use crate::collect::cpython::objects::{Kind, TypeInfo};
 use crate::model::holders::HolderClass;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parent {
+pub(super) struct ParentObject {
     pub index: u32,
     pub object: u64,
     pub cost: u16,
@@ -14,19 +14,19 @@ pub(super) struct Parent {
     pub class: HolderClass,
 }
 
-impl Parent {
-    fn edge(&self, extra: u16, step: Step) -> Edge {
+impl ParentObject {
+    fn edge(&self, extra: u16, step: ReferenceStep) -> Edge {
         self.edge_to(self.class, extra, step)
     }
 
-    fn edge_to(&self, class: HolderClass, extra: u16, step: Step) -> Edge {
+    fn edge_to(&self, class: HolderClass, extra: u16, step: ReferenceStep) -> Edge {
         Edge { cost: self.cost.saturating_add(extra), class, step }
     }
 }
 
 impl Names<'_> {
     /// Adds a reference, unless its target cannot lead to a tensor.
-    fn push(&mut self, object: u64, parent: &Parent, edge: Edge) {
+    fn push(&mut self, object: u64, parent: &ParentObject, edge: Edge) {
         // Skip modules, which are already roots. Following `import torch` would give PyTorch's objects the same low
         // cost as the program's objects.
         let is_leaf = matches!(
@@ -38,7 +38,7 @@ impl Names<'_> {
         }
     }
 
-    pub(super) fn expand(&mut self, parent: &Parent, class: &TypeInfo) {
+    pub(super) fn expand(&mut self, parent: &ParentObject, class: &TypeInfo) {
         let (python, object) = (self.python, parent.object);
         match class.kind {
             Kind::Dict => {
@@ -47,7 +47,7 @@ impl Names<'_> {
             }
             Kind::List | Kind::Tuple => {
                 python.items(object, class.kind, &mut |item, at| {
-                    self.push(item, parent, parent.edge(6, Step::Index(at)));
+                    self.push(item, parent, parent.edge(6, ReferenceStep::Index(at)));
                 });
                 if class.kind == Kind::List {
                     self.expand_attributes(parent, class);
@@ -55,12 +55,12 @@ impl Names<'_> {
             }
             Kind::Set => {
                 python.set_members(object, &mut |member| {
-                    self.push(member, parent, parent.edge(8, Step::Field("{…}")));
+                    self.push(member, parent, parent.edge(8, ReferenceStep::Field("{…}")));
                 });
             }
             Kind::Deque => {
                 python.deque_items(object, &mut |item, at| {
-                    self.push(item, parent, parent.edge(6, Step::Index(at)));
+                    self.push(item, parent, parent.edge(6, ReferenceStep::Index(at)));
                 });
             }
             Kind::Module => {
@@ -98,28 +98,32 @@ impl Names<'_> {
         }
     }
 
-    pub(super) fn push_locals(&mut self, frame: u64, parent: &Parent, extra: u16) {
+    pub(super) fn push_locals(&mut self, frame: u64, parent: &ParentObject, extra: u16) {
         let python = self.python;
         python.frame_locals(frame, &mut |name, value| {
-            let step = name.map_or(Step::Hidden, Step::Local);
+            let step = name.map_or(ReferenceStep::Hidden, ReferenceStep::Local);
             self.push(value, parent, parent.edge_to(HolderClass::Variable, extra, step));
         });
     }
 
     /// Adds references at fixed offsets in functions, methods, tracebacks and cells.
-    fn expand_fields(&mut self, parent: &Parent, kind: Kind) {
+    fn expand_fields(&mut self, parent: &ParentObject, kind: Kind) {
         let closure = self.python.layout.function_closure;
-        let fields: &[(u64, Step, u16)] = match kind {
+        let fields: &[(u64, ReferenceStep, u16)] = match kind {
             Kind::Function => &[
-                (closure, Step::Field(".__closure__"), 10),
-                (closure - 8, Step::Field(".__kwdefaults__"), 12),
-                (closure - 16, Step::Field(".__defaults__"), 12),
+                (closure, ReferenceStep::Field(".__closure__"), 10),
+                (closure - 8, ReferenceStep::Field(".__kwdefaults__"), 12),
+                (closure - 16, ReferenceStep::Field(".__defaults__"), 12),
             ],
-            Kind::Method => &[(24, Step::Field(".__self__"), 4), (16, Step::Field(".__func__"), 8)],
-            Kind::Traceback => {
-                &[(16, Step::Field(".tb_next"), 1), (24, Step::Field(".tb_frame"), 2)]
-            }
-            _ => &[(16, Step::Hidden, 1)],
+            Kind::Method => &[
+                (24, ReferenceStep::Field(".__self__"), 4),
+                (16, ReferenceStep::Field(".__func__"), 8),
+            ],
+            Kind::Traceback => &[
+                (16, ReferenceStep::Field(".tb_next"), 1),
+                (24, ReferenceStep::Field(".tb_frame"), 2),
+            ],
+            _ => &[(16, ReferenceStep::Hidden, 1)],
         };
         for &(at, step, extra) in fields {
             if let Some(value) = self.python.reader.pointer(parent.object.wrapping_add(at)) {
@@ -145,42 +149,48 @@ impl Names<'_> {
     }
 
     /// Adds the values of an attribute dictionary.
-    fn push_entries(&mut self, dict: Option<u64>, parent: &Parent, class: HolderClass, extra: u16) {
+    fn push_entries(
+        &mut self,
+        dict: Option<u64>,
+        parent: &ParentObject,
+        class: HolderClass,
+        extra: u16,
+    ) {
         if let Some(dict) = dict {
             self.python.dict_entries(dict, &mut |key, value| {
-                let edge = parent.edge_to(class, extra, Step::Attribute(key));
+                let edge = parent.edge_to(class, extra, ReferenceStep::Attribute(key));
                 self.push(value, parent, edge);
                 !self.graph.is_full
             });
         }
     }
 
-    fn expand_dict(&mut self, parent: &Parent) {
+    fn expand_dict(&mut self, parent: &ParentObject) {
         let python = self.python;
         python.dict_entries(parent.object, &mut |key, value| {
             if python.kind_of(key) == Some(Kind::Tensor) {
-                let edge = parent.edge_to(HolderClass::Variable, 12, Step::Field("{…}"));
+                let edge = parent.edge_to(HolderClass::Variable, 12, ReferenceStep::Field("{…}"));
                 self.push(key, parent, edge);
-                self.push(value, parent, parent.edge(1, Step::StateOf(key)));
+                self.push(value, parent, parent.edge(1, ReferenceStep::StateOf(key)));
             } else {
-                self.push(value, parent, parent.edge(4, Step::Key(key)));
+                self.push(value, parent, parent.edge(4, ReferenceStep::Key(key)));
             }
             !self.graph.is_full
         });
     }
 
     /// Adds a reference to a tensor's gradient, which only a C++ object refers to.
-    fn expand_gradient(&mut self, parent: &Parent) {
+    fn expand_gradient(&mut self, parent: &ParentObject) {
         let tensor = self.tensors.of_object(parent.object);
         let gradient = tensor.map_or(0, |tensor| tensor.gradient);
         if let Some(gradient) = self.tensors.of_impl(gradient) {
-            let edge = parent.edge_to(HolderClass::Gradient, 1, Step::Field(".grad"));
+            let edge = parent.edge_to(HolderClass::Gradient, 1, ReferenceStep::Field(".grad"));
             self.push(gradient.object, parent, edge);
         }
     }
 
     /// Adds the attributes of an instance, including the parameters, buffers and children of a `torch.nn.Module`.
-    fn expand_attributes(&mut self, parent: &Parent, class: &TypeInfo) {
+    fn expand_attributes(&mut self, parent: &ParentObject, class: &TypeInfo) {
         let python = self.python;
         let mut found: Vec<(u64, u64)> = Vec::new();
         python.attributes(parent.object, class, &mut |name, value| {
@@ -201,7 +211,7 @@ impl Names<'_> {
         let is_optimizer = class.kind == Kind::Instance && has("param_groups") && has("state");
         let extra = if class.kind == Kind::Dict { 8 } else { 4 };
         for (name, value) in found {
-            let step = Step::Attribute(name);
+            let step = ReferenceStep::Attribute(name);
             let text = if is_module || is_optimizer { python.text(name) } else { None };
             let members = match text.as_deref() {
                 Some("_parameters") if is_module => Some(HolderClass::Parameter),
@@ -223,17 +233,17 @@ impl Names<'_> {
         }
     }
 
-    fn expand_slots(&mut self, parent: &Parent, class: &TypeInfo, extra: u16) {
+    fn expand_slots(&mut self, parent: &ParentObject, class: &TypeInfo, extra: u16) {
         for &(offset, name) in &class.members {
             if let Some(value) = self.python.reader.pointer(parent.object.wrapping_add(offset)) {
-                self.push(value, parent, parent.edge(extra, Step::Slot(name)));
+                self.push(value, parent, parent.edge(extra, ReferenceStep::Slot(name)));
             }
         }
     }
 
     /// Adds references from an instance's slots, and from words that point to objects, such as the fields of a type
     /// written in C.
-    fn expand_words(&mut self, parent: &Parent, class: &TypeInfo) {
+    fn expand_words(&mut self, parent: &ParentObject, class: &TypeInfo) {
         let python = self.python;
         self.expand_slots(parent, class, 5);
         if class.basic_size > MAX_OPAQUE_BYTES {
@@ -248,9 +258,11 @@ impl Names<'_> {
             };
             let is_traceback = python.kind_of(value) == Some(Kind::Traceback);
             let edge = match is_traceback {
-                true if class.is_exception() => parent.edge(4, Step::Field(".__traceback__")),
-                true => parent.edge(4, Step::Field(".<field>")),
-                false => parent.edge(14, Step::Field(".<field>")),
+                true if class.is_exception() => {
+                    parent.edge(4, ReferenceStep::Field(".__traceback__"))
+                }
+                true => parent.edge(4, ReferenceStep::Field(".<field>")),
+                false => parent.edge(14, ReferenceStep::Field(".<field>")),
             };
             self.push(value, parent, edge);
         }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{MAX_NAME, NamedPath, Names, Step};
+use super::{MAX_NAME, NamedPath, Names, ReferenceStep};
 use crate::collect::cpython::objects::Kind;
 use crate::model::text::visible;
 
@@ -23,7 +23,7 @@ impl Names<'_> {
     }
 
     /// Renders the path that leads to the node `parent` and then takes `step`. Returns the path's name and its steps.
-    fn render(&self, parent: u32, step: Step, nesting: usize) -> (String, Vec<String>) {
+    fn render(&self, parent: u32, step: ReferenceStep, nesting: usize) -> (String, Vec<String>) {
         let mut steps = vec![step];
         let mut at = parent;
         while let Some(node) = self.graph.nodes.get(at as usize) {
@@ -42,7 +42,9 @@ impl Names<'_> {
         for &step in steps.iter().rev() {
             let text = self.step_text(step, nesting);
             let is_shown = match step {
-                Step::Root(root) => self.roots.get(root as usize).is_some_and(|root| root.is_shown),
+                ReferenceStep::Root(root) => {
+                    self.roots.get(root as usize).is_some_and(|root| root.is_shown)
+                }
                 _ => true,
             };
             if is_shown {
@@ -56,23 +58,23 @@ impl Names<'_> {
         (visible(name.as_bytes(), MAX_NAME), path)
     }
 
-    fn step_text(&self, step: Step, nesting: usize) -> String {
+    fn step_text(&self, step: ReferenceStep, nesting: usize) -> String {
         let python = self.python;
         let named =
             |name: Option<Rc<str>>| name.map_or_else(|| ".?".to_owned(), |name| format!(".{name}"));
         match step {
-            Step::Root(root) => {
+            ReferenceStep::Root(root) => {
                 let root = self.roots.get(root as usize);
                 root.map_or_else(String::new, |root| visible(root.text.as_bytes(), MAX_NAME))
             }
-            Step::Attribute(name) | Step::Local(name) => named(python.text(name)),
-            Step::Slot(name) => match python.reader.text(name, MAX_NAME) {
+            ReferenceStep::Attribute(name) | ReferenceStep::Local(name) => named(python.text(name)),
+            ReferenceStep::Slot(name) => match python.reader.text(name, MAX_NAME) {
                 // Omit `_local_tensor`, so that the local part of a distributed tensor has the name of the distributed
                 // tensor.
                 Some(name) if name == "_local_tensor" => String::new(),
                 name => named(name.map(Rc::from)),
             },
-            Step::Key(key) => match python.type_of(key).map(|class| class.kind) {
+            ReferenceStep::Key(key) => match python.type_of(key).map(|class| class.kind) {
                 Some(Kind::Text) => {
                     let text = python.text(key);
                     format!("['{}']", text.as_deref().unwrap_or("?"))
@@ -86,8 +88,8 @@ impl Names<'_> {
                     format!("[<{}>]", class.as_ref().map_or("?", |class| &class.name))
                 }
             },
-            Step::Index(index) => format!("[{index}]"),
-            Step::StateOf(tensor) => {
+            ReferenceStep::Index(index) => format!("[{index}]"),
+            ReferenceStep::StateOf(tensor) => {
                 let node = self
                     .graph
                     .index
@@ -101,8 +103,8 @@ impl Names<'_> {
                     _ => "[<tensor>]".to_owned(),
                 }
             }
-            Step::Field(text) => text.to_owned(),
-            Step::Hidden => String::new(),
+            ReferenceStep::Field(text) => text.to_owned(),
+            ReferenceStep::Hidden => String::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::super::lines::{Lines, ScriptLine};
+use super::super::lines::{ScriptLine, SmiLines};
 use super::*;
 use crate::model::gpu::Throttle;
 use crate::model::units::{Bytes, Percent, UnixMillis};
@@ -9,7 +9,7 @@ const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \
 
 fn frames(text: &str) -> Vec<Frame> {
     let mut view = View::new(Missing::new(Reason::Unsupported, "unavailable"));
-    let mut lines = Lines::default();
+    let mut lines = SmiLines::default();
     let mut frames = Vec::new();
     for line in text.lines() {
         match lines.take(line.as_bytes()) {
