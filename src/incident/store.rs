@@ -104,7 +104,7 @@ pub enum StoreError {
     #[error("cannot write {}: {why}", path.display())]
     Unwritable { path: PathBuf, why: io::Error },
     #[error("cannot read {}: {why}", path.display())]
-    UnreadableFile { path: PathBuf, why: String },
+    Unreadable { path: PathBuf, why: String },
     #[error("cannot import incident {name} from another host: {why}")]
     Foreign { name: String, why: String },
     #[error("{} was written by a newer gputop (schema {schema}); update gputop on this host", path.display())]
@@ -181,7 +181,7 @@ impl Store {
                 Ok(record) => {
                     take(Entry { is_read: state.read.contains_key(&uid), uid, record });
                 }
-                Err(StoreError::UnreadableFile { why, .. }) => {
+                Err(StoreError::Unreadable { why, .. }) => {
                     unreadable.push(UnreadableFile { file: file_name(&uid), why });
                 }
                 Err(StoreError::Newer { schema, .. }) => unreadable.push(UnreadableFile {
@@ -198,7 +198,7 @@ impl Store {
 
     pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
         let path = self.path(uid);
-        let unreadable = |why: String| StoreError::UnreadableFile { path: path.clone(), why };
+        let unreadable = |why: String| StoreError::Unreadable { path: path.clone(), why };
         let bytes = user_files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 StoreError::Unknown { word: uid.to_string(), instead: String::new() }

@@ -34,7 +34,7 @@ struct Page {
 #[derive(Deserialize)]
 #[serde(tag = "framework", rename_all = "snake_case")]
 enum Stats {
-    TorchStatistics(TorchStatistics),
+    Torch(TorchStatistics),
     Jax(Other),
     Tensorflow(Other),
     Cupy(Other),
@@ -102,7 +102,7 @@ impl ReportedPools {
         let all = page.map(|page| page.allocators).unwrap_or_default();
         for stats in all.into_iter().take(MAX_DEVICES) {
             let (framework, other) = match stats {
-                Stats::TorchStatistics(torch) => {
+                Stats::Torch(torch) => {
                     self.torch.push(torch.pool(process, at));
                     continue;
                 }
