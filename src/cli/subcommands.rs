@@ -1,6 +1,7 @@
 //! The names of the subcommands, for error messages about words that resemble one.
 
-/// All visible subcommands. A list of names, because what the command line accepts depends on the settings.
+/// Names of all visible subcommands. Listed here so that files below `cli/mod.rs` need not name it; a test compares the
+/// list with the commands.
 pub const SUBCOMMANDS: &[&str] = &[
     "once",
     "line",

@@ -1,4 +1,4 @@
-//! What the host list says about a host.
+//! A row of the host list.
 
 use super::incidents::{ListedIncident, news};
 use crate::model::frame::Frame;

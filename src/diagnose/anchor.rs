@@ -11,7 +11,8 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::literal::{ExtractKind, Extractor, Seq};
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Minimum and maximum length of an anchor in bytes. An anchor can be split across two pieces of a log.
+/// Minimum and maximum length of an anchor in bytes. An anchor can be split across two pieces of a log. The maximum is the
+/// same in `scan.rs`, which the build script does not contain; a test of `scan` checks that all anchors fit.
 const MIN_ANCHOR: usize = 4;
 pub const MAX_ANCHOR: usize = 32;
 /// Maximum number of anchors of one expression.

@@ -17,7 +17,7 @@ const MAX_EXCERPT: usize = 256 * 1024;
 /// Maximum size in bytes of a text that is read whole although it contains no anchor.
 const MAX_SHORT: u64 = 16 << 10;
 const MAX_TEXTS_PER_SEARCHER: usize = 64;
-/// Maximum length of an anchor in bytes. An anchor can be split across two pieces of input.
+/// Maximum length of an anchor in bytes, the same as in `anchor.rs`. An anchor can be split across two pieces of input.
 const MAX_ANCHOR: usize = 32;
 
 /// Texts to search for, each with the anchors that contain it and the offset of the text in them. The build script derives

@@ -122,7 +122,8 @@ impl Watcher {
     }
 
     /// Waits up to `limit` until all inputs are diagnosed and saved. Called before gputop exits, because the last
-    /// update may contain the failure that ended the run. [`Notifications::finish`](super::Notifications::finish) waits for the user's commands.
+    /// update may contain the failure that ended the run. [`Notifications::finish`](super::Notifications::finish) waits
+    /// for the user's commands.
     pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self { inputs, mut results, .. } = self;
         drop(inputs);

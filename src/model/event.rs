@@ -1,7 +1,7 @@
 //! Events: single observations, from which incidents are built.
 //!
-//! An event is one observation with its process, GPU and time. Events are sent alongside frames. A slow reader skips
-//! frames, but no event. The format of events is the same on the wire, in a recording and in the incident store. An
+//! An event is one observation with its process, GPU and time. Events are sent alongside frames. A slow reader loses
+//! frames, but events only if it stalls. The format of events is the same on the wire, in a recording and in the incident store. An
 //! event of an unknown kind retains its JSON, so that no data is lost when the event is forwarded.
 
 use serde::{Deserialize, Serialize};

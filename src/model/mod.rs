@@ -1,8 +1,8 @@
 //! gputop's data as plain types, passed unchanged from a collector to a screen.
 //!
 //! A [`Frame`] is the latest state of one host. Only the latest frame matters; older frames may be
-//! skipped. An [`Event`] is an individual occurrence. A slow reader skips no event, and events are not part of a
-//! frame. An [`Incident`] is an observer's conclusion from events.
+//! skipped. An [`Event`] is an individual occurrence. A slow reader loses frames, but events only if it
+//! stalls. Events are not part of a frame. An [`Incident`] is an observer's conclusion from events.
 //!
 //! The wire protocol and recordings contain these types as JSON. Therefore every field added later is
 //! `#[serde(default)]`, every enum reads an unknown variant as `Unknown`, and every number that may be absent is a

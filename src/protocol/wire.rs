@@ -1,5 +1,5 @@
-//! The wire form of updates: what follows from the table in [`protocol`](super), and the JSON of values whose form on the
-//! wire differs from that in memory.
+//! The JSON of updates. The table in [`protocol`](super) generates most of it; the types here convert values whose JSON
+//! differs from their form in memory.
 
 use serde::ser::{Error as _, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //! and reference are generated from this table.
 //!
 //! Each action is passed first to the overlay, then to the screen. If neither handles it, [`View`](super::view::View)
-//! does the same on every screen.
+//! performs its default.
 
 /// Screens or modes in which an action is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -379,7 +379,7 @@ impl App {
         }
     }
 
-    /// Returns what the host list says about this host.
+    /// Returns this host's row of the host list.
     pub fn fleet_row(&self) -> FleetRow {
         let name = self.name.clone().unwrap_or_else(|| self.hello.host.clone());
         let unread = Vec::from_iter(self.unread_incidents());

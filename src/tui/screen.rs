@@ -1,5 +1,5 @@
-//! What a screen is: it draws the [`App`] and turns actions into [`Effect`]s. A screen borrows the app and therefore
-//! cannot change it.
+//! The interface of a screen, which draws the [`App`] and turns actions into [`Effect`]s. A screen borrows the app and
+//! therefore cannot change it.
 
 use std::sync::Arc;
 
@@ -165,7 +165,7 @@ pub struct ScreenDef {
 pub enum Effect {
     /// The action was handled; the screen is redrawn.
     Done,
-    /// The action was not handled; the view does the same as on every screen.
+    /// The action was not handled. The view performs its default.
     Ignored,
     Open(Box<dyn Screen>),
     /// Closes the overlay, or the screen if there is no overlay.

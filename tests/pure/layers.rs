@@ -1,4 +1,4 @@
-//! Checks which modules use which (ARCHITECTURE.md, section 2), based on the paths in the sources, that files do not
+//! Checks which modules use which (docs/ARCHITECTURE.md, Layers), based on the paths in the sources, that files do not
 //! name each other in circles, and that no test file is left out.
 
 use std::collections::BTreeSet;
@@ -71,12 +71,12 @@ const RULES: &[Rule] = &[
     // Prints a history replayed under other settings.
     Rule { place: "export/whatif.rs", may: &["export", "model", "allocator"] },
     Rule { place: "export", may: &["model"] },
-    // Judges a stream, and merges and saves the incidents.
     // Quotes lines of the user's source files in incidents.
     Rule {
         place: "incident/source_lines.rs",
         may: &["diagnose", "incident", "redact", "user_files"],
     },
+    // Judges a stream, and merges and saves the incidents.
     Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
     Rule { place: "user_files.rs", may: &["model"] },
     // Watches a command, explains its failure, and saves the incident.

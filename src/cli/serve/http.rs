@@ -179,7 +179,7 @@ fn is_for_this_host(request: &Request<Incoming>, names: &[String]) -> bool {
 }
 
 fn is_own(host: &Authority, names: &[String]) -> bool {
-    // `host` leaves out a user, and whatever follows an address in brackets.
+    // `host()` omits the user, and any text between an address in brackets and the port.
     let rest = host.as_str().strip_prefix(host.host());
     let port = rest.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
     if port.is_none_or(|port| port.bytes().any(|byte| !byte.is_ascii_digit())) {

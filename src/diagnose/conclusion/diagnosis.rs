@@ -1,4 +1,4 @@
-//! One failure on its way to an incident.
+//! The data from which an incident is built: a sighting with its card, log and measurements.
 
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;

@@ -142,7 +142,7 @@ struct ObservedText {
     skipped: Bytes,
     /// Processes that write to the log file. Empty if only one process writes to it.
     writers: Vec<ProcessKey>,
-    /// What the text contains, so that later observations of the case do not read it again.
+    /// Findings in the text, retained so that it is read only once.
     findings: OnceCell<LogFindings>,
 }
 

@@ -1,4 +1,4 @@
-//! The panes for time, stacks and growth: what they show of the snapshot.
+//! Data of the time, stack and growth panes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
