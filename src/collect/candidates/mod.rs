@@ -15,11 +15,12 @@
 mod cpu_budget;
 mod new_pids;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memchr::memmem;
@@ -50,8 +51,10 @@ const MIN_GROWTH: u64 = 16 << 20;
 const MAX_MAPS_BYTES: u64 = 4 << 20;
 /// Maximum time for reading a process that has grown enough.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of threads that read a process, including hung ones. While there are more, no process is read.
-const MAX_READERS: usize = 8;
+/// Maximum number of hung threads. While this many exist, no other process is read.
+const MAX_HUNG: usize = 8;
+/// Maximum number of hung threads that read processes of one user, so that no user can stop the search for the others.
+const MAX_HUNG_PER_USER: usize = 2;
 
 /// Beginnings of the file names of CUDA's driver and runtime, and of the libraries of PyTorch, JAX and TensorFlow that
 /// load them. The last one is a device that every program with a CUDA context has mapped.
@@ -112,8 +115,7 @@ struct Finder {
     files: Files,
     budget: CpuBudget,
     page_size: u64,
-    /// Counter of reading threads. Each holds a clone.
-    readers: Arc<()>,
+    hung: Vec<HungReader>,
 }
 
 struct NewProcess {
@@ -121,6 +123,13 @@ struct NewProcess {
     found: Mono,
     /// Size of the read-only memory when the mappings were last searched.
     searched_size: u64,
+}
+
+/// A thread that did not read a process in time.
+struct HungReader {
+    /// Owner of the process.
+    user: u32,
+    thread: JoinHandle<()>,
 }
 
 enum ProcessFinding {
@@ -139,7 +148,7 @@ impl Finder {
             files,
             budget: CpuBudget::new(),
             page_size: procfs::page_size(),
-            readers: Arc::default(),
+            hung: Vec::new(),
             proc_root,
         }
     }
@@ -190,27 +199,42 @@ impl Finder {
         if size < process.searched_size.saturating_add(MIN_GROWTH) {
             return Ok(ProcessFinding::Waiting);
         }
-        // The first clone is that of the finder itself.
-        if Arc::strong_count(&self.readers) > MAX_READERS {
-            return Ok(ProcessFinding::Waiting);
-        }
-        process.searched_size = size;
-        self.read(process.pid)
+        self.read(process, size)
     }
 
     /// Reads a process on a thread of its own. A process that cannot be read in time is not looked at again.
-    fn read(&mut self, pid: Pid) -> io::Result<ProcessFinding> {
+    fn read(&mut self, process: &mut NewProcess, size: u64) -> io::Result<ProcessFinding> {
+        let pid = process.pid;
+        let user = fs::metadata(self.proc_root.join(pid.to_string()))?.uid();
+        if !self.may_read(user) {
+            return Ok(ProcessFinding::Waiting);
+        }
         let (sender, answer) = mpsc::channel();
         let (proc_root, files) = (self.proc_root.clone(), self.files.clone());
-        let running = Arc::clone(&self.readers);
-        std::thread::Builder::new().name("candidate".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("candidate".into()).spawn(move || {
             let _ = sender.send((read(&proc_root, files, pid), cpu_time_of_thread()));
-            drop(running);
-        })?;
-        let answer = answer.recv_timeout(READ_TIMEOUT).map_err(io::Error::other);
-        let (finding, used) = answer?;
+        });
+        // Another attempt follows if the limit on threads is reached.
+        let Ok(thread) = thread else { return Ok(ProcessFinding::Waiting) };
+        process.searched_size = size;
+        let Ok((finding, used)) = answer.recv_timeout(READ_TIMEOUT) else {
+            self.hung.push(HungReader { user, thread });
+            if self.hung.len() == MAX_HUNG {
+                tracing::warn!(
+                    "new CUDA programs are not found while {MAX_HUNG} processes do not answer"
+                );
+            }
+            return Ok(ProcessFinding::Over);
+        };
         self.budget.charge(Duration::ZERO, used);
         finding
+    }
+
+    /// Returns true if another thread may hang while it reads a process of this user.
+    fn may_read(&mut self, user: u32) -> bool {
+        self.hung.retain(|reader| !reader.thread.is_finished());
+        let of_user = self.hung.iter().filter(|reader| reader.user == user).count();
+        self.hung.len() < MAX_HUNG && of_user < MAX_HUNG_PER_USER
     }
 }
 
@@ -253,4 +277,35 @@ fn is_forked_copy(proc_root: &Path, pid: Pid) -> io::Result<bool> {
     let parent = StatFile::of(proc_root, parent);
     let parent = parent.and_then(|file| Ok(file.read(&mut buffer)?.arguments));
     Ok(arguments != 0 && parent.is_ok_and(|parent| parent == arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hung_processes_of_some_users_do_not_stop_the_search_for_others() {
+        let proc_root = Path::new("/proc");
+        let files = Files { root: "/".into(), home: None };
+        let mut finder = Finder::new(proc_root.into(), files, NewPids::new(proc_root));
+        let hang = |finder: &mut Finder, user| {
+            let (answer, wait) = mpsc::channel::<()>();
+            let thread = std::thread::spawn(move || drop(wait.recv()));
+            finder.hung.push(HungReader { user, thread });
+            answer
+        };
+        let mut answers = Vec::new();
+        for user in 0..4 {
+            for _ in 0..MAX_HUNG_PER_USER {
+                assert!(finder.may_read(user));
+                answers.push(hang(&mut finder, user));
+            }
+            assert!(!finder.may_read(user));
+        }
+        assert!(!finder.may_read(5));
+        answers.pop();
+        while !finder.may_read(5) {
+            std::thread::yield_now();
+        }
+    }
 }
