@@ -39,11 +39,17 @@ impl JournalWriters {
     /// Finds the service of a process from the content of `/proc/PID/cgroup`. The journal records the path in the
     /// unified hierarchy or, with version 1, in systemd's own.
     pub fn of(pid: Pid, user: u32, cgroup: &str) -> Self {
-        let line = |marker| cgroup.lines().find_map(|line| Some(line.split_once(marker)?.1));
+        let path_of = |line| {
+            let mut parts = str::splitn(line, 3, ':');
+            match (parts.next()?, parts.next()?, parts.next()?) {
+                ("0", "", path) | (_, "name=systemd", path) => Some(path),
+                _ => None,
+            }
+        };
         // A session of a user is a scope, whose programs have nothing to do with each other. Outside its cgroup
         // namespace, a process has a path with `..`, which the journal does not know.
         let is_service = |path: &&str| path.ends_with(".service") && !path.contains("/..");
-        match ["0::", ":name=systemd:"].into_iter().filter_map(line).find(is_service) {
+        match cgroup.lines().filter_map(path_of).find(is_service) {
             Some(cgroup) => Self::Service { cgroup: cgroup.into(), user },
             None => Self::Process(pid),
         }
@@ -117,7 +123,9 @@ mod tests {
         let first = format!("4:memory:/a\n1:name=systemd:{path}\n0::/\n");
         assert_eq!(writers(&first), service(path));
         let session = "0::/user.slice/user-1000.slice/session-3.scope\n";
-        for other in ["", "0::/\n", "0::/../other.service\n", "4:memory:/a\n", session] {
+        let misleading = "4:memory:/a0::/system.slice/other.service\n";
+        for other in ["", "0::/\n", "0::/../other.service\n", "4:memory:/a\n", session, misleading]
+        {
             assert_eq!(writers(other), JournalWriters::Process(Pid(7)), "{other}");
         }
     }
