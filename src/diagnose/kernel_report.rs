@@ -106,7 +106,7 @@ impl<'a> KernelReport<'a> {
 /// Returns the findings of the reports, which are in the order in which the kernel made them.
 pub fn findings(catalogue: &Catalogue, reports: &[KernelReport<'_>]) -> LogFindings {
     let mut reader = LogReader::of(catalogue, TextSource::KernelLog);
-    let (mut text, mut starts, mut sightings) = (String::new(), Vec::new(), Vec::new());
+    let (mut text, mut starts, mut sightings) = (String::new(), Vec::new(), Vec::<Sighting>::new());
     for report in reports {
         let sighting = report.sighting(catalogue, starts.len() as u64 + 1);
         for line in report.text.lines() {
@@ -117,7 +117,12 @@ pub fn findings(catalogue: &Catalogue, reports: &[KernelReport<'_>]) -> LogFindi
             reader.push(if sighting.is_none() { line.as_bytes() } else { b"" });
             reader.push(b"\n");
         }
-        sightings.extend(sighting);
+        // Each sighting has its own context, so hundreds of equal ones would take megabytes.
+        let Some(new) = sighting else { continue };
+        match sightings.iter_mut().find(|old| old.card == new.card && old.found == new.found) {
+            Some(same) => (same.count, same.last_line) = (same.count + 1, new.last_line),
+            None => sightings.push(new),
+        }
     }
     let mut findings = reader.finish();
     if sightings.is_empty() {
@@ -133,4 +138,18 @@ pub fn findings(catalogue: &Catalogue, reports: &[KernelReport<'_>]) -> LogFindi
     }
     findings.start = text;
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_equal_reports_instead_of_repeating_them() {
+        let xid = |number| KernelReport::xid(number, Some("0000:3b:00"), None);
+        let findings = findings(Catalogue::embedded(), &[xid(79), xid(31), xid(79), xid(79)]);
+        let lines = |one: &Sighting| (one.count, one.first_line, one.last_line);
+        let sightings: Vec<_> = findings.sightings.iter().map(lines).collect();
+        assert_eq!(sightings, [(3, 1, 4), (1, 2, 2)]);
+    }
 }
