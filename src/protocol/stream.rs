@@ -1,9 +1,9 @@
 //! The update queue between a source's threads and its reader. It is ordered and limited in memory.
 //!
 //! If the reader is slow, the queue drops the oldest frames, because only the newest frame matters. It never blocks a
-//! collector. If the reader stalls, the updates of collectors replace older ones ([`Feed::drop_when_full`]), events
-//! last. The reader is then told how many events it missed. Threads that read a file or a connection wait instead
-//! ([`Feed::wait_for_room`]), and lose no event.
+//! collector. If the reader stalls, the updates of collectors replace older ones ([`Feed::drop_when_full`]): states,
+//! then events, then replies. The reader is then told how many events and replies it missed. Threads that read a file or
+//! a connection wait instead ([`Feed::wait_for_room`]), and lose neither.
 
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};
@@ -31,31 +31,40 @@ struct Queue {
     updates: VecDeque<Waiting<Update>>,
     max_frames: usize,
     drops_when_full: bool,
-    /// Number of dropped events that the reader was not told about yet.
+    /// Numbers of dropped events and replies that the reader was not told about yet.
     lost_events: u64,
+    lost_replies: u64,
     closed: bool,
 }
 
 impl Queue {
-    /// Drops the oldest updates while the memory limit is reached: states and replies first, then events.
+    /// Drops the oldest updates while the memory limit is reached: states first, then events, then replies.
     fn drop_oldest(&mut self, backlog: &Backlog) {
-        let is_event = |update: &Waiting<Update>| matches!(update.item, Update::Event(_));
-        let is_hello = |update: &Waiting<Update>| matches!(update.item, Update::Hello(_));
         while backlog.is_full() {
-            let other = self.updates.iter().position(|u| !is_event(u) && !is_hello(u));
-            let oldest = other.or_else(|| self.updates.iter().position(is_event));
-            let Some(dropped) = oldest.and_then(|at| self.updates.remove(at)) else { return };
-            self.lost_events += u64::from(is_event(&dropped));
+            let oldest = |loss| self.updates.iter().position(|u| Loss::of(&u.item) == loss);
+            let order = [Loss::State, Loss::Event, Loss::Reply];
+            let Some(at) = order.into_iter().find_map(|loss| oldest(Some(loss))) else { return };
+            let Some(dropped) = self.updates.remove(at) else { return };
+            match Loss::of(&dropped.item) {
+                Some(Loss::Event) => self.lost_events += 1,
+                Some(Loss::Reply) => self.lost_replies += 1,
+                Some(Loss::State) | None => {}
+            }
         }
     }
 
-    /// Removes the next update for the reader. Dropped events are reported before the first update after the hello.
+    /// Removes the next update for the reader. Dropped updates are reported before the first update after the hello.
     fn take(&mut self) -> Option<Update> {
         let is_hello = matches!(self.updates.front()?.item, Update::Hello(_));
-        if self.lost_events > 0 && !is_hello {
-            let count = std::mem::take(&mut self.lost_events);
+        if (self.lost_events, self.lost_replies) != (0, 0) && !is_hello {
+            let (events, replies) = (self.lost_events, self.lost_replies);
+            (self.lost_events, self.lost_replies) = (0, 0);
+            let lost = match replies {
+                0 => format!("{events} events"),
+                _ => format!("{events} events and {replies} replies"),
+            };
             return Some(Update::Notice(format!(
-                "{count} events were dropped, because they were not read in time"
+                "{lost} were dropped, because they were not read in time"
             )));
         }
         self.updates.pop_front().map(Waiting::take)
@@ -89,6 +98,44 @@ impl Queue {
     /// Replaces the unread updates for which `is_old` returns true, because only the newest matters.
     fn discard(&mut self, is_old: impl Fn(&Update) -> bool) {
         self.updates.retain(|update| !is_old(&update.item));
+    }
+}
+
+/// What a reader loses with an update that is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// The source sends a newer one, or the reader can do without it.
+    State,
+    Event,
+    /// A screen may wait for it, or it is a warning that is sent once.
+    Reply,
+}
+
+impl Loss {
+    /// Returns `None` if the update is never dropped.
+    fn of(update: &Update) -> Option<Self> {
+        match update {
+            Update::Hello(_) | Update::Jump { .. } | Update::End(_) => None,
+            Update::Frame(_)
+            | Update::Map(_)
+            | Update::NoMap(..)
+            | Update::FailureMap(_)
+            | Update::Stacks(..)
+            | Update::HolderSummary(_)
+            | Update::Log(_)
+            | Update::Position(_)
+            | Update::Link(_)
+            | Update::IncidentList(_) => Some(Self::State),
+            Update::Event(_) => Some(Self::Event),
+            Update::Detail(..)
+            | Update::Holders(..)
+            | Update::Watched(..)
+            | Update::Signalled(_)
+            | Update::Probed(_)
+            | Update::RemoteIncident(_)
+            | Update::Past { .. }
+            | Update::Notice(_) => Some(Self::Reply),
+        }
     }
 }
 
@@ -232,6 +279,7 @@ pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
         max_frames: MAX_FRAMES,
         drops_when_full: false,
         lost_events: 0,
+        lost_replies: 0,
         closed: false,
     };
     let shared = Arc::new(Shared {
@@ -353,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_of_a_collector_replace_the_oldest_unread_ones_events_last() {
+    fn updates_of_a_collector_replace_unread_frames_first_then_events() {
         let (feed, _requests, mut source) = stream();
         feed.drop_when_full();
         feed.push(Update::Hello(Arc::default()));
@@ -374,6 +422,7 @@ mod tests {
             .collect();
         let lost = count - events.len() as u64;
         assert!(lost > 0 && !events.is_empty());
+        assert!(!unread.iter().any(|update| matches!(update, Update::Frame(_))));
         assert_eq!(events, (lost..count).collect::<Vec<_>>());
         assert!(matches!(unread[0], Update::Hello(_)));
         let Update::Notice(notice) = &unread[1] else { panic!("{:?}", unread[1]) };
@@ -381,7 +430,27 @@ mod tests {
             notice,
             &format!("{lost} events were dropped, because they were not read in time")
         );
-        assert!(unread.iter().skip(2).all(|u| !matches!(u, Update::Notice(n) if n == notice)));
+        let notices = unread.iter().skip(2).filter_map(|update| match update {
+            Update::Notice(notice) => notice.parse::<u64>().ok(),
+            _ => None,
+        });
+        assert!(notices.eq(0..count));
+    }
+
+    #[test]
+    fn dropped_replies_are_reported() {
+        let (feed, _requests, mut source) = stream();
+        feed.drop_when_full();
+        (0..2).for_each(|_| feed.push(large_event()));
+        let count = 3 * (backlog::MAX_BYTES >> 20);
+        (0..count).for_each(|_| feed.push(Update::Notice("x".repeat(1 << 20))));
+        let Some(Update::Notice(notice)) = source.try_next() else { panic!("no notice") };
+        let unread: Vec<_> = std::iter::from_fn(|| source.try_next()).collect();
+        assert!(unread.iter().all(|update| matches!(update, Update::Notice(_))));
+        let lost = count - unread.len();
+        let expected =
+            format!("2 events and {lost} replies were dropped, because they were not read in time");
+        assert_eq!(notice, expected);
     }
 
     #[tokio::test]
