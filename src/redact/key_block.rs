@@ -57,7 +57,7 @@ pub fn public_blocks(text: &[u8]) -> Vec<Range<usize>> {
     let mut blocks = Vec::new();
     let mut from = 0;
     while let Some(at) = position(text, from, b"-----BEGIN ") {
-        from = line_end(text, at, MAX_KEY);
+        from = end_of_marker(text, at);
         let kind = &text[at..from];
         if !["CERTIFICATE", "PUBLIC KEY", "X509 CRL"].iter().any(|public| has(kind, public)) {
             continue;
@@ -65,11 +65,18 @@ pub fn public_blocks(text: &[u8]) -> Vec<Range<usize>> {
         let is_part = |b: &&u8| b.is_ascii_alphanumeric() || b"+/=\r\n \t".contains(b);
         let end = from + near(text, from, MAX_KEY).iter().take_while(is_part).count();
         if text[end..].starts_with(b"-----END ") {
-            from = end;
-            blocks.push(at..line_end(text, end, MAX_KEY));
+            from = end_of_marker(text, end);
+            blocks.push(at..from);
         }
     }
     blocks
+}
+
+/// Returns the position after the dashes that close a marker. Secrets may follow on its line.
+fn end_of_marker(text: &[u8], start: usize) -> usize {
+    let begin = start + "-----".len();
+    let dashes = memchr::memmem::find(near(text, begin, MAX_MARKER), b"-----");
+    dashes.map_or(begin, |at| begin + at + "-----".len())
 }
 
 /// Finds the bodies of keys between `-----BEGIN … KEY-----` and `-----END … KEY-----`. Without an end marker, the body
