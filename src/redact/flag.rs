@@ -55,6 +55,8 @@ const VCS: &str = "git gh glab hg jj svn gpg gpg2 apt-key";
 const SEARCHES: &str = "ack apt apt-get apk brew dnf grep pacman pip rg yum zypper";
 /// Programs of which `-p` is a database, a partition or a port, and `-u` no user.
 const OTHER_FLAGS: &str = "docker podman kubectl mysql mysqladmin mysqldump mariadb psql python python3 sbatch srun ssh torchrun";
+/// Programs of which `--secret` takes the name of a secret.
+const CONTAINERS: &str = "docker kubectl podman";
 const MYSQL: &str = "mysql mysqladmin mysqldump mariadb";
 /// Programs of which `/p:` sets a property.
 const MSBUILD: &str = "dotnet msbuild xbuild";
@@ -77,11 +79,16 @@ impl<'a> Before<'a> {
         self.all.iter().any(|word| is_one_of(base_name(word), programs))
     }
 
-    /// Returns true if arguments are names of secrets: after `access` and `get-login-password`, but not after `--get`.
+    /// Returns true if arguments are names of secrets: after `access` and `get-login-password`, but not after `--get` or
+    /// `get-data.py`.
     fn reads_secrets(&self) -> bool {
         self.all.iter().any(|word| {
-            let verb = base_name(word).split(|b| *b == b'-').next().unwrap_or_default();
+            let command = base_name(word);
+            let verb = command.split(|b| *b == b'-').next().unwrap_or_default();
+            let object = &command[verb.len()..];
             is_one_of(verb, "access delete describe get list ls remove rm show")
+                && (object.is_empty()
+                    || (!object.contains(&b'.') && name::stems().is_match(object)))
         })
     }
 
@@ -102,7 +109,7 @@ impl<'a> Before<'a> {
         let assigned = context::value_of_argument(word).filter(|value| {
             let is_name = self.reads_secrets() && word.starts_with(b"--secret=");
             self.kind == Kind::Arguments
-                && !self.names(SEARCHES)
+                && (starts_with_dash(word) || !self.names(SEARCHES))
                 && (!is_name || value::is_credential(&word[*value..]))
         });
         let is_whole = (is_named && !harmless::is_reference_to_secret(word))
@@ -152,10 +159,10 @@ impl<'a> Before<'a> {
             && !word.starts_with(b"/")
             && !value::is_predicate(word)
             && (is_value || !is_program || value::is_credential(word));
-        // The password of MySQL follows `=`, and the name of a secret may follow `--secret`.
+        // The password of MySQL follows `=`, and `--secret` may take the name of a secret.
         let is_prompt = || {
             (self.names(MYSQL) && name == b"--password")
-                || (name == b"--secret" && (self.reads_secrets() || self.names(OTHER_FLAGS)))
+                || (name == b"--secret" && (self.reads_secrets() || self.names(CONTAINERS)))
         };
         // A word that begins with a dash is the next flag. argparse and click also reject such a word as a value.
         (is_flag || is_setting || takes_word)
