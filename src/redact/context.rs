@@ -228,6 +228,9 @@ fn is_shown(
     value: &Range<usize>,
     is_quoted: bool,
 ) -> bool {
+    /// Beginnings of schemas and regular expressions. A password may begin with a parenthesis.
+    const PATTERNS: &[&str] =
+        &["{\"", "(\\", "(?:", "(?P<", "(.*", "(.+", "([^", "([0-", "([A-", "([a-", "\\S", "\\w"];
     let word = &text[name.clone()];
     let bare = text[value.clone()].trim_ascii_start();
     let is_other = match link {
@@ -240,12 +243,14 @@ fn is_shown(
         NameLink::Cell => value::is_predicate(bare),
         NameLink::Flag => flag::is_no_value(bare, &text[value.end..]),
         // A schema, a pattern and a note: `"password": {"type": "string"}`, `token=(\w+)`, `chpasswd: (user ana) …`
+        NameLink::Sign if begins(bare, PATTERNS).is_some() => true,
         NameLink::Sign
-            if begins(bare, &["{\"", "(\\", "(?", "(.", "([", "\\S", "\\w"]).is_some() =>
+            if !is_quoted
+                && between.ends_with(b" ")
+                && matches!(bare, [b'(', note @ ..] if !note.contains(&b')') && !value::is_likely_secret(note)) =>
         {
             true
         }
-        NameLink::Sign if bare.starts_with(b"(") && !bare.contains(&b')') => true,
         NameLink::Sign => {
             // `secret: name=hf-secret`
             let names_another = between.ends_with(b": ")
@@ -267,7 +272,7 @@ fn is_shown(
         || is_number(word, bare)
         || harmless::is_reference(bare)
         || (is_quoted && text[value.start - 1] == b'`' && bare.contains(&b' '))
-        || (!is_quoted && (harmless::is_expression(bare) || is_same(word, bare)))
+        || (!is_quoted && (harmless::is_expression(bare) || is_same(word, between, bare)))
 }
 
 /// Returns the end of a value after a sign. After a colon and a blank, there is no shell whose operators end it.
@@ -281,17 +286,21 @@ fn end_after_sign(text: &[u8], start: usize, quote: Option<u8>, between: &[u8]) 
 }
 
 /// Returns true for the name itself as its value: `token: Token`, `self._password = password`, and for the name of a
-/// secret that is elsewhere: `--secret=hf-token`.
-fn is_same(name: &[u8], value: &[u8]) -> bool {
+/// secret that is elsewhere: `--secret=hf-token`. `DB_PASSWORD=password` is a setting.
+fn is_same(name: &[u8], between: &[u8], value: &[u8]) -> bool {
     let (names, values) = (name::words(name), name::words(value));
     let is_label = |b: &u8| b.is_ascii_lowercase() || *b == b'-';
-    (names.ends_with(&values) && values.concat().len() + values.len() > value.len())
+    // A blank before the sign
+    let is_apart = between.split_last().is_some_and(|(_, sign)| sign.contains(&b' '));
+    let is_name = names == values || (is_apart && names.ends_with(&values));
+    (is_name && values.concat().len() + values.len() > value.len())
         // A type: `secret: SecretString`
-        || (values.len() > 1
+        || (between == b": "
+            && values.len() > 1
             && values.first() == names.last()
             && value[0].is_ascii_uppercase()
             && value.iter().all(u8::is_ascii_alphabetic))
-        || (names.last().is_some_and(|last| last == "secret")
+        || (names == ["secret"]
             && value.iter().all(is_label)
             && values.len() > 1
             && name::sensitivity(value) != Sensitivity::Plain)
@@ -357,12 +366,12 @@ fn link(text: &[u8], name: &Range<usize>) -> Option<(NameLink, usize)> {
     let closing = &text[name.end..closed];
     // `input[type=password]:focus` in a style sheet
     let before = text[..name.start].strip_suffix(b"\"").unwrap_or(&text[..name.start]);
-    // `${PASSWORD:?missing}` and `-v /run/secrets:/run/secrets:ro`
+    // `${PASSWORD:?missing}`, but not `${PASSWORD:-8f2c}`, and `-v /run/secrets:/run/secrets:ro`
     let is_path =
         matches!(before, [.., dir, b'/'] if is_name_byte(*dir)) && text[closed..].starts_with(b":");
     if is_path
         || (closing.contains(&b']') && before.ends_with(b"[type="))
-        || before.ends_with(b"${")
+        || (before.ends_with(b"${") && !harmless::has_default(&text[name.end..]))
     {
         return None;
     }

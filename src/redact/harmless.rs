@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::name::{self, Sensitivity, is_one_of};
+use super::notation::begins;
 use super::value;
 
 /// Maximum length of a placeholder, and of the label before a public value.
@@ -72,8 +73,12 @@ fn without_scheme(value: &[u8]) -> &[u8] {
 fn is_mask(value: &[u8]) -> bool {
     const MIN_MASK: usize = 3;
     let value = value.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
-    // `hf_xxxxxxxx`
-    let value = value.rsplit(|b| b"_-".contains(b)).next().unwrap_or_default();
+    // `hf_xxxxxxxx`, but not `8f2c9d1e-xxx`
+    let prefix = value.iter().rposition(|b| b"_-".contains(b)).map_or(0, |at| at + 1);
+    if value[..prefix].iter().any(u8::is_ascii_digit) {
+        return false;
+    }
+    let value = &value[prefix..];
     let is_one =
         |mark: &[u8]| value.len() >= MIN_MASK && value.chunks(mark.len()).all(|c| c == mark);
     ["*", "X", "x", ".", "#", "•", "●"].iter().any(|mark| is_one(mark.as_bytes()))
@@ -121,13 +126,27 @@ pub fn is_reference(value: &[u8]) -> bool {
         !name.is_empty() && name.iter().all(is_part)
     };
     match value {
-        [b'{', b'{', ..] | [b'$', b'{', b'{', ..] | [b'$', b'(', ..] | b"{}" => true,
+        [b'{', b'{', ..] | [b'$', b'{', b'{', ..] | b"{}" => true,
+        // `$(cat /run/token)`, but `$(echo 8f2c | base64 -d)` contains the secret.
+        [b'$', b'(', command @ ..] => {
+            let literal = match begins(command, &["echo ", "printf "]) {
+                Some(_) => command.split(|b| *b == b'|').next(),
+                None => memchr::memmem::find(command, b"<<<").map(|at| &command[at..]),
+            };
+            literal.is_none_or(|literal| literal.contains(&b'$'))
+        }
         // `${TOKEN:0:4}`, but `${TOKEN:-8f2c}` has a default.
         [b'$', b'{', name @ .., b'}'] => {
-            let end = memchr::memchr(b':', name).filter(|at| name[*at..].get(1) != Some(&b'-'));
-            is_name(&name[..end.unwrap_or(name.len())])
+            let dash = memchr::memchr(b'-', name).filter(|at| is_upper(&name[..*at]));
+            let end = memchr::memchr(b':', name).or(dash).unwrap_or(name.len());
+            is_name(&name[..end]) && !has_default(&name[end..])
         }
-        [b'#', b'{', name @ .., b'}'] | [b'{', name @ .., b'}'] => is_name(name),
+        [b'#', b'{', name @ .., b'}'] => is_name(name),
+        // ODBC encloses passwords in braces: `PWD={…}`.
+        [b'{', name @ .., b'}'] => {
+            let field = name.split(|b| b"!:".contains(b)).next().unwrap_or_default();
+            is_name(name) && (is_upper(field) || !value::is_likely_secret(field))
+        }
         [b'$', name @ ..] => {
             is_upper(name) || is_name(name) && name::sensitivity(name) != Sensitivity::Plain
         }
@@ -140,6 +159,12 @@ pub fn is_reference(value: &[u8]) -> bool {
                 || is_reference_to_secret(value)
         }
     }
+}
+
+/// Returns true if a literal default follows the name of a shell variable: `:-8f2c` in `${TOKEN:-8f2c}`.
+pub fn has_default(rest: &[u8]) -> bool {
+    let rest = rest.strip_prefix(b":").unwrap_or(rest);
+    matches!(rest, [b'-' | b'=', first, ..] if !b"$}".contains(first))
 }
 
 fn begins_in_brackets(rest: &[u8]) -> bool {
@@ -164,8 +189,8 @@ pub fn is_expression(value: &[u8]) -> bool {
     /// The verbs of commands of PowerShell.
     const VERBS: &str = "ConvertFrom ConvertTo Get Import Invoke Join New Read Select";
     let verb = value.split(|b| *b == b'-').next().unwrap_or_default();
-    let is_command =
-        verb.len() < value.len() && VERBS.split(' ').any(|known| known.as_bytes() == verb);
+    let is_command = VERBS.split(' ').any(|known| known.as_bytes() == verb)
+        && matches!(&value[verb.len()..], [b'-', b'A'..=b'Z', rest @ ..] if rest.iter().all(u8::is_ascii_alphabetic));
     if is_command || is_one_of(value, "await lambda new not raise return throw") {
         return true;
     }

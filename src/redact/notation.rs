@@ -277,6 +277,10 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
                 end
             }
             b'\\' => at + 2,
+            b'$' if text[at..].starts_with(b"$(") => {
+                let rest = &text[at..line_end(text, at, MAX_LINE)];
+                at + memchr::memchr(b')', rest).map_or(1, |close| close + 1)
+            }
             b if b.is_ascii_whitespace() || b"&;|<>".contains(&b) => return at,
             _ => at + 1,
         };

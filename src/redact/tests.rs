@@ -88,6 +88,7 @@ fn searches_scripts_and_code_in_one_argument() {
         ),
         ("-H 'Cookie: a=b; c=d' -x", "-H 'Cookie: ***' -x"),
         ("sent Bearer abcdef to host", "sent Bearer *** to host"),
+        ("DB_PASSWORD=password python x.py", "DB_PASSWORD=*** python x.py"),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x",
             "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY----- x",
