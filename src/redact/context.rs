@@ -38,7 +38,8 @@ pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
     let equals = argument.iter().position(|&b| b == b'=')?;
     let (name, value) = (&argument[..equals], &argument[equals + 1..]);
     let is_name = !name.is_empty() && name.iter().all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
-    (is_name && value::hides(name::sensitivity(name), value)).then_some(equals + 1)
+    let hides = is_name && value::hides(name::sensitivity(name), value);
+    (hides && !harmless::is_file(name, value)).then_some(equals + 1)
 }
 
 pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
@@ -271,6 +272,7 @@ fn is_shown(
         || is_vocabulary(text, name, value)
         || is_number(word, bare)
         || harmless::is_reference(bare)
+        || harmless::is_file(word, bare)
         || (is_quoted && text[value.start - 1] == b'`' && bare.contains(&b' '))
         || (!is_quoted && (harmless::is_expression(bare) || is_same(word, between, bare)))
 }

@@ -168,6 +168,7 @@ impl<'a> Before<'a> {
         (is_flag || is_setting || takes_word)
             && !is_flag_like(word)
             && value::hides(sensitivity, word)
+            && !harmless::is_file(name, word)
             && (is_flag || !self.names(SEARCHES))
             && (value::is_credential(word) || !is_prompt())
     }

@@ -276,15 +276,20 @@ pub fn are_settings(cookie: &[u8]) -> bool {
     })
 }
 
-/// Returns true for the path of a file: `credentials=/home/ana/.smb`, `--private-key /etc/keys/k.pem`.
-pub fn is_file(value: &[u8]) -> bool {
+/// Returns true for the path of a file after a name for which one is usual: `credentials=/home/ana/.smb`, `--private-key
+/// /etc/keys/k.pem`. A password may look like a path.
+pub fn is_file(name: &[u8], value: &[u8]) -> bool {
     const MIN_PATH: usize = 8;
+    const NAMES: &str = "cookie cookies cred credential credentials creds key keys secrets";
+    let words = name::words(name);
+    let is_usual = words.last().is_some_and(|last| is_one_of(last.as_bytes(), NAMES));
     let length =
         value.iter().take_while(|b| b.is_ascii_alphanumeric() || b"/._-~".contains(b)).count();
     let path = &value[..length];
     let is_rooted = ["/", "~/", "./", "../"].iter().any(|root| path.starts_with(root.as_bytes()));
     let is_deep = !path.starts_with(b"/") || path.iter().filter(|b| **b == b'/').count() > 1;
-    is_rooted
+    is_usual
+        && is_rooted
         && is_deep
         && length >= MIN_PATH
         && value.get(length).is_none_or(|b| b",;: ".contains(b))

@@ -261,8 +261,6 @@ proptest! {
 
     #[test]
     fn hides_passwords_of_any_characters_in_an_argument(secret in "[!-,.-~][ -~]{3,30}") {
-        // `--password=/run/pw` may name a file.
-        prop_assume!(!harmless::is_file(secret.as_bytes()));
         for line in [vec!["x".to_owned(), "--password".into(), secret.clone()], vec!["x".into(), format!("--password={secret}")]] {
             let words: Vec<&str> = line.iter().map(String::as_str).collect();
             prop_assert!(shown(&words).iter().all(|word| !word.contains(&secret)));

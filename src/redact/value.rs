@@ -1,6 +1,5 @@
 //! Judges values: whether a word can be a secret, given how likely its context makes one.
 
-use super::harmless;
 use super::name::{Sensitivity, is_one_of};
 
 /// Returns true if a value must be hidden, given the sensitivity of its name.
@@ -16,7 +15,7 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
         Sensitivity::Login => {
             looks_secret(value) || is_login(value) || (value.len() >= 8 && is_credential(value))
         }
-        Sensitivity::Secret => !is_harmless(value) && !harmless::is_file(value),
+        Sensitivity::Secret => !is_harmless(value),
     }
 }
 
