@@ -290,7 +290,9 @@ mod tests {
         let mut finder = Finder::new(proc_root.into(), files, NewPids::new(proc_root));
         let hang = |finder: &mut Finder, user| {
             let (answer, wait) = mpsc::channel::<()>();
-            let thread = std::thread::spawn(move || drop(wait.recv()));
+            let thread = std::thread::spawn(move || {
+                let _ = wait.recv();
+            });
             finder.hung.push(HungReader { user, thread });
             answer
         };
