@@ -258,9 +258,9 @@ impl<M: Memory> Attached<M> {
             // Pause after some attempts, because the thread that holds the lock may be descheduled, so immediate attempts
             // would also fail.
             if attempt < QUICK_TRIES {
-                std::hint::spin_loop()
+                std::hint::spin_loop();
             } else {
-                std::thread::sleep(STATS_RETRY_INTERVAL)
+                std::thread::sleep(STATS_RETRY_INTERVAL);
             }
         }
         Ok(stats.into_iter().flatten().collect())

@@ -142,9 +142,9 @@ pub fn wrap_lines(
                 for part in parts {
                     let part = StyledLine(vec![(Tone::Change, part)]);
                     if is_command || wrapped == Wrapped::All {
-                        out.extend(wrap_line(part, width, is_command))
+                        out.extend(wrap_line(part, width, is_command));
                     } else {
-                        out.push(part)
+                        out.push(part);
                     }
                 }
             }

@@ -168,9 +168,9 @@ fn limited(incident: &Incident, style: &Style, limits: &TextLimits) -> Vec<Style
     }
     if let Some(at) = &incident.at {
         if INDENT + at.width() <= width {
-            out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")))
+            out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
         } else {
-            label(&mut out, "WHERE", at, INDENT, width)
+            label(&mut out, "WHERE", at, INDENT, width);
         }
     }
     out.push(StyledLine::default());
