@@ -321,7 +321,7 @@ impl PickleStore {
                 }
             }
             text::IS_EXPANDABLE => {
-                self.segments[n].is_expandable = value == PickleValue::Bool(true)
+                self.segments[n].is_expandable = value == PickleValue::Bool(true);
             }
             text::BLOCKS => {
                 self.segments[n].blocks = Some(value);

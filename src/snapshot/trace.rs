@@ -104,7 +104,7 @@ impl Reserved {
         for event in events {
             match event.action {
                 TraceAction::SegmentAlloc | TraceAction::SegmentMap => {
-                    reserved.now += i128::from(event.size)
+                    reserved.now += i128::from(event.size);
                 }
                 TraceAction::SegmentFree | TraceAction::SegmentUnmap => {
                     reserved.now -= i128::from(event.size);
