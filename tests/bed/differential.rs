@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use gputop::allocator::config::Config;
-use gputop::allocator::model::{Counted, Model, Outcome};
+use gputop::allocator::model::{AllocationOutcome, Counted, Model};
 use gputop::allocator::trace::{Op, PoolId};
 use gputop::model::pool::{BlockState, Segment};
 use gputop::model::units::Bytes;
@@ -233,8 +233,8 @@ impl Replica {
                     pool: PoolId(pool, 0),
                 });
                 return match outcome.unwrap() {
-                    Outcome::Address(address) => address,
-                    Outcome::OutOfMemory => 1,
+                    AllocationOutcome::Address(address) => address,
+                    AllocationOutcome::OutOfMemory => 1,
                 };
             }
             Step::Record { name, stream } => {

@@ -1,0 +1,129 @@
+
+use super::*;
+use crate::model::gpu::{Field, GpuProcess, Health};
+use crate::model::pool::{Pool, PoolStats, Pools, Sampled};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Celsius, GpuUuid, MegaHertz, MilliWatts, Percent};
+
+const OPTIONS: Options = Options { labels: Vec::new(), max_processes: 200 };
+
+fn gpu(index: u32, processes: Vec<GpuProcess>) -> Gpu {
+    let mut gpu = Gpu {
+        index,
+        uuid: GpuUuid(format!("GPU-fa4e0000-0000-4000-8000-00000000000{index}").into()),
+        name: "NVIDIA H200".into(),
+        health: Health { state: HealthState::Answering, ..Health::default() },
+        processes: processes.into(),
+        ..Gpu::default()
+    };
+    for figure in GPU_FIGURES.iter().filter(|figure| figure.dcgm.is_some()) {
+        match figure.field {
+            Field::Bytes(_, field) => *field(&mut gpu) = Bytes(143_771 << 20).into(),
+            Field::Percent(_, field) => *field(&mut gpu) = Percent(97.0).into(),
+            Field::Power(_, field) => *field(&mut gpu) = MilliWatts(131_512).into(),
+            Field::Temperature(_, field) => *field(&mut gpu) = Celsius(61).into(),
+            Field::Clock(_, field) => *field(&mut gpu) = MegaHertz(1_980).into(),
+            Field::Count(_, field) | Field::Lanes(_, field) => *field(&mut gpu) = 16.into(),
+            Field::LongCount(_, field) => *field(&mut gpu) = 100.into(),
+            Field::PState(_, field) => *field(&mut gpu) = 0.into(),
+            Field::Flag(_, field) | Field::Switch(_, field) => *field(&mut gpu) = true.into(),
+            _ => panic!("no value for {}", figure.name),
+        }
+    }
+    gpu.memory.free = Bytes::gib(9).into();
+    gpu
+}
+
+fn frame(gpus: u32, processes: u32) -> Frame {
+    let key = |n| ProcessKey::new(1_000_000 + n, 7);
+    let on = |index| {
+        let listed = (0..processes).filter(|n| n % gpus == index).map(|n| GpuProcess {
+            pid: key(n).pid,
+            process: Some(key(n)),
+            vram: Bytes::gib(12).into(),
+            sm: Percent(12.5).into(),
+            ..GpuProcess::default()
+        });
+        gpu(index, listed.collect())
+    };
+    let size = |gib| Sampled::new(Bytes(Bytes::gib(gib).0 + 1_536));
+    let pool = |n: u32| Pool {
+        process: key(n),
+        gpu: gpu(n % gpus, Vec::new()).uuid.into(),
+        stats: PoolStats {
+            allocated: size(7),
+            reserved: size(11),
+            active: size(8),
+            inactive_split: Bytes::gib(1),
+            largest_free_block: Bytes::gib(1).into(),
+            num_alloc_retries: 12,
+            ..PoolStats::default()
+        },
+        ..Pool::default()
+    };
+    let described = |n| Process {
+        key: key(n),
+        user: "alice".to_owned().into(),
+        command: format!("python train.py --rank {n}").into(),
+        rank: n.into(),
+        job: "81234".to_owned().into(),
+        container: "train".to_owned().into(),
+        ..Process::default()
+    };
+    Frame {
+        interval: Millis(1_000),
+        gpus: (0..gpus).map(on).collect(),
+        processes: Some(crate::model::frame::ProcessList {
+            list: Arc::new((0..processes).map(described).collect()),
+            ..Default::default()
+        }),
+        pools: Some(Pools {
+            list: Arc::new((0..processes).map(pool).collect()),
+            ..Pools::default()
+        }),
+        ..Frame::default()
+    }
+}
+
+fn written(frame: Frame, options: &Options) -> String {
+    let host = HostMetrics {
+        name: None,
+        state: HostState::Up,
+        frame: Some(Arc::new(frame)),
+        incidents: Vec::new(),
+    };
+    text(vec![host], options, Format::OpenMetrics)
+}
+
+#[test]
+fn scrape_of_8_gpus_and_64_pools_is_small() {
+    const MAX_BYTES: usize = 60 << 10;
+    let options = Options { labels: PROCESS_LABELS.iter().collect(), ..OPTIONS };
+    let text = written(frame(8, 64), &options);
+    assert_eq!(text.matches("gputop_pool_stuck_bytes{").count(), 64);
+    assert!(text.len() <= MAX_BYTES, "{} bytes", text.len());
+}
+
+#[test]
+fn outdated_pools_and_the_room_on_a_silent_gpu_are_missing() {
+    let mut frame = frame(1, 2);
+    let fits = "gputop_pool_fits_bytes{gpu=\"0\",pid=\"1000000\"}";
+    let reserved = "gputop_pool_reserved_bytes{gpu=\"0\",pid=\"1000000\"}";
+    assert!(written(frame.clone(), &OPTIONS).contains(fits));
+    frame.gpus[0].health.state = HealthState::Silent;
+    let silent = written(frame.clone(), &OPTIONS);
+    assert!(!silent.contains(fits) && silent.contains(reserved), "{silent}");
+    frame.mono = Mono(60_000);
+    let outdated = written(frame, &OPTIONS);
+    assert!(!outdated.contains("pid="), "{outdated}");
+}
+
+#[test]
+fn label_values_are_escaped_and_limited() {
+    let mut frame = frame(1, 1);
+    frame.gpus[0].name = "a\"} 1\nevil\\\u{202e}".to_owned() + &"x".repeat(100);
+    let text = written(frame, &OPTIONS);
+    let line = text.lines().find(|line| line.contains("model=")).unwrap_or_default();
+    assert!(line.contains(r#"model="a\"} 1^Jevil\\\\u{202e}xxx"#), "{line}");
+    assert!(line.contains("x…\"}"), "{line}");
+}
