@@ -1,4 +1,3 @@
-
 use clap::Command;
 
 use super::subcommands::SUBCOMMANDS;

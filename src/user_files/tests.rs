@@ -1,4 +1,3 @@
-
 use std::os::unix::fs::{chown, symlink};
 
 use super::*;

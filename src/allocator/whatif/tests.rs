@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::allocator::config::Config;
 use crate::allocator::rules::NEWEST;

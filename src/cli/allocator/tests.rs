@@ -1,4 +1,3 @@
-
 use std::collections::BTreeSet;
 
 use serde_json::Value;

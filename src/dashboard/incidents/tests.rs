@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::units::{Mono, Pid, StartTicks};
 

@@ -1,4 +1,3 @@
-
 use super::super::text::{flows, lines};
 use super::*;
 

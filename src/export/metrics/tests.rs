@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::gpu::{Field, GpuProcess, Health};
 use crate::model::pool::{Pool, PoolStats, Pools, Sampled};

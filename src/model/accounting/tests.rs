@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::gpu::{GpuProcess, Memory};
 use crate::model::pool::{PoolStats, Sampled};

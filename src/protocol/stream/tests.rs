@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::event::{Event, LogExcerpt, Observation};
 use crate::model::frame::Frame;

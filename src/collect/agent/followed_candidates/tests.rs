@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::Reading;
 use crate::model::event::LogExcerpt;

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::model::gpu::Memory;
 use crate::model::reading::Reading;

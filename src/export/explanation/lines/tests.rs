@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::export::explanation::{Detail, Style, text};
 use crate::model::incident::Fix;

@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::tui::theme::Palette;
 
