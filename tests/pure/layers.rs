@@ -79,6 +79,7 @@ const RULES: &[Rule] = &[
     // Judges a stream, and merges and saves the incidents.
     Rule { place: "incident", may: &["diagnose", "open_files", "model", "protocol", "user_files"] },
     Rule { place: "user_files.rs", may: &["model"] },
+    Rule { place: "user_files", may: &["model"] },
     // Watches a command, explains its failure, and saves the incident.
     Rule {
         place: "run",
