@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -130,7 +130,12 @@ struct HungReader {
     /// Owner of the process.
     user: u32,
     thread: JoinHandle<()>,
+    /// Arrives late if the host is only slow.
+    answer: Receiver<ReadResult>,
 }
+
+/// The result of a read, and the CPU time that it took.
+type ReadResult = (io::Result<ProcessFinding>, Duration);
 
 enum ProcessFinding {
     /// The process has not loaded CUDA.
@@ -155,6 +160,14 @@ impl Finder {
 
     fn look(&mut self, report: &impl Fn(Candidate)) {
         self.add_new_processes();
+        self.hung.retain(|reader| match reader.answer.try_recv() {
+            Ok((Ok(ProcessFinding::Candidate(candidate)), _)) => {
+                report(*candidate);
+                false
+            }
+            Ok(_) => false,
+            Err(error) => error == TryRecvError::Empty,
+        });
         let mut older = std::mem::take(&mut self.processes);
         let mut waiting = Vec::with_capacity(older.len());
         while let Some(mut process) = older.pop() {
@@ -218,7 +231,7 @@ impl Finder {
         let Ok(thread) = thread else { return Ok(ProcessFinding::Waiting) };
         process.searched_size = size;
         let Ok((finding, used)) = answer.recv_timeout(READ_TIMEOUT) else {
-            self.hung.push(HungReader { user, thread });
+            self.hung.push(HungReader { user, thread, answer });
             if self.hung.len() == MAX_HUNG {
                 tracing::warn!(
                     "new CUDA programs are not found while {MAX_HUNG} processes do not answer"
@@ -231,10 +244,10 @@ impl Finder {
     }
 
     /// Returns true if another thread may hang while it reads a process of this user.
-    fn may_read(&mut self, user: u32) -> bool {
-        self.hung.retain(|reader| !reader.thread.is_finished());
-        let of_user = self.hung.iter().filter(|reader| reader.user == user).count();
-        self.hung.len() < MAX_HUNG && of_user < MAX_HUNG_PER_USER
+    fn may_read(&self, user: u32) -> bool {
+        let hung = || self.hung.iter().filter(|reader| !reader.thread.is_finished());
+        let of_user = hung().filter(|reader| reader.user == user).count();
+        hung().count() < MAX_HUNG && of_user < MAX_HUNG_PER_USER
     }
 }
 
@@ -293,7 +306,8 @@ mod tests {
             let thread = std::thread::spawn(move || {
                 let _ = wait.recv();
             });
-            finder.hung.push(HungReader { user, thread });
+            let (_, late) = mpsc::channel();
+            finder.hung.push(HungReader { user, thread, answer: late });
             answer
         };
         let mut answers = Vec::new();
