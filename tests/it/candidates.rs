@@ -1,6 +1,7 @@
 //! New programs that load CUDA are found in the real /proc.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
@@ -89,7 +90,7 @@ fn program_that_loads_cuda_after_an_exec_is_found() {
 }
 
 #[test]
-fn programs_whose_files_never_answer_delay_no_other() {
+fn a_program_whose_files_answer_late_delays_no_other_and_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let driver = driver_in(folder.path());
     let root = tempfile::tempdir().unwrap();
@@ -103,12 +104,15 @@ fn programs_whose_files_never_answer_delay_no_other() {
         let pid = program.0.id();
         (program, pid, Path::new("/proc").join(pid.to_string()), root.path().join(pid.to_string()))
     };
-    let (_stuck, pid, real, dir) = start();
+    let (late, pid, real, dir) = start();
+    let real_maps = real.join("maps");
     set_newest(pid - 1);
     let found = Found::start_in(root.path());
-    // A read of a FIFO blocks until it is written to, as that of a file on a server that never answers.
+    // A read of a FIFO blocks until it is written to, as that of a file on a server that does not answer.
     fs::create_dir(&dir).unwrap();
-    symlink(real.join("statm"), dir.join("statm")).unwrap();
+    for name in ["cgroup", "cmdline", "environ", "exe", "stat", "statm", "status"] {
+        symlink(real.join(name), dir.join(name)).unwrap();
+    }
     nix::unistd::mkfifo(&dir.join("maps"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     set_newest(pid);
     let mut writer = File::options();
@@ -118,8 +122,13 @@ fn programs_whose_files_never_answer_delay_no_other() {
         open = writer.open(dir.join("maps")).ok();
         open.is_some()
     });
-    let (program, pid, real, dir) = start();
+    let (other, pid, real, dir) = start();
     symlink(real, dir).unwrap();
     set_newest(pid);
-    found.wait_for(&program);
+    let (_, before) = found.wait_for(&other);
+    assert!(before.is_empty(), "{before:?}");
+    let mut maps_file = open.unwrap();
+    maps_file.write_all(&fs::read(real_maps).unwrap()).unwrap();
+    drop(maps_file);
+    found.wait_for(&late);
 }

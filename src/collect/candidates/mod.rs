@@ -20,7 +20,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memchr::memmem;
@@ -118,6 +117,7 @@ struct Finder {
     hung: Vec<HungReader>,
 }
 
+#[derive(Clone)]
 struct NewProcess {
     pid: Pid,
     found: Mono,
@@ -129,7 +129,7 @@ struct NewProcess {
 struct HungReader {
     /// Owner of the process.
     user: u32,
-    thread: JoinHandle<()>,
+    process: NewProcess,
     /// Arrives late if the host is only slow.
     answer: Receiver<ReadResult>,
 }
@@ -160,14 +160,7 @@ impl Finder {
 
     fn look(&mut self, report: &impl Fn(Candidate)) {
         self.add_new_processes();
-        self.hung.retain(|reader| match reader.answer.try_recv() {
-            Ok((Ok(ProcessFinding::Candidate(candidate)), _)) => {
-                report(*candidate);
-                false
-            }
-            Ok(_) => false,
-            Err(error) => error == TryRecvError::Empty,
-        });
+        self.take_late_answers(report);
         let mut older = std::mem::take(&mut self.processes);
         let mut waiting = Vec::with_capacity(older.len());
         while let Some(mut process) = older.pop() {
@@ -183,6 +176,17 @@ impl Finder {
         }
         older.extend(waiting.into_iter().rev());
         self.processes = older;
+    }
+
+    fn take_late_answers(&mut self, report: &impl Fn(Candidate)) {
+        for reader in std::mem::take(&mut self.hung) {
+            match reader.answer.try_recv() {
+                Ok((Ok(ProcessFinding::Candidate(candidate)), _)) => report(*candidate),
+                Ok((Ok(ProcessFinding::Waiting), _)) => self.processes.push(reader.process),
+                Err(TryRecvError::Empty) => self.hung.push(reader),
+                _ => {}
+            }
+        }
     }
 
     fn add_new_processes(&mut self) {
@@ -228,10 +232,12 @@ impl Finder {
             let _ = sender.send((read(&proc_root, files, pid), cpu_time_of_thread()));
         });
         // Another attempt follows if the limit on threads is reached.
-        let Ok(thread) = thread else { return Ok(ProcessFinding::Waiting) };
+        if thread.is_err() {
+            return Ok(ProcessFinding::Waiting);
+        }
         process.searched_size = size;
         let Ok((finding, used)) = answer.recv_timeout(READ_TIMEOUT) else {
-            self.hung.push(HungReader { user, thread, answer });
+            self.hung.push(HungReader { user, process: process.clone(), answer });
             if self.hung.len() == MAX_HUNG {
                 tracing::warn!(
                     "new CUDA programs are not found while {MAX_HUNG} processes do not answer"
@@ -245,9 +251,8 @@ impl Finder {
 
     /// Returns true if another thread may hang while it reads a process of this user.
     fn may_read(&self, user: u32) -> bool {
-        let hung = || self.hung.iter().filter(|reader| !reader.thread.is_finished());
-        let of_user = hung().filter(|reader| reader.user == user).count();
-        hung().count() < MAX_HUNG && of_user < MAX_HUNG_PER_USER
+        let of_user = self.hung.iter().filter(|reader| reader.user == user).count();
+        self.hung.len() < MAX_HUNG && of_user < MAX_HUNG_PER_USER
     }
 }
 
@@ -302,13 +307,10 @@ mod tests {
         let files = Files { root: "/".into(), home: None };
         let mut finder = Finder::new(proc_root.into(), files, NewPids::new(proc_root));
         let hang = |finder: &mut Finder, user| {
-            let (answer, wait) = mpsc::channel::<()>();
-            let thread = std::thread::spawn(move || {
-                let _ = wait.recv();
-            });
-            let (_, late) = mpsc::channel();
-            finder.hung.push(HungReader { user, thread, answer: late });
-            answer
+            let (sender, answer) = mpsc::channel();
+            let process = NewProcess { pid: Pid(1), found: Mono::default(), searched_size: 0 };
+            finder.hung.push(HungReader { user, process, answer });
+            sender
         };
         let mut answers = Vec::new();
         for user in 0..4 {
@@ -320,8 +322,7 @@ mod tests {
         }
         assert!(!finder.may_read(5));
         answers.pop();
-        while !finder.may_read(5) {
-            std::thread::yield_now();
-        }
+        finder.take_late_answers(&|_| {});
+        assert!(finder.may_read(5));
     }
 }
