@@ -101,7 +101,7 @@ impl Queue {
     }
 }
 
-/// What a reader loses with an update that is dropped.
+/// Cost of a dropped update for its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// The source sends a newer one, or the reader can do without it.

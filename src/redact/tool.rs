@@ -216,7 +216,7 @@ fn end_of_match(pattern: &str, word: &[u8]) -> Option<usize> {
     let first = parts.next()?;
     let mut end = word.starts_with(first).then_some(first.len())?;
     for part in parts {
-        // What the asterisk stands for is not empty.
+        // An asterisk stands for at least one byte.
         let from = usize::from(!part.is_empty() && end == 0);
         end += from + memchr::memmem::find(word.get(end + from..)?, part)? + part.len();
     }

@@ -364,7 +364,7 @@ fn no_test_file_is_forgotten() {
             let name = path.file_stem().unwrap().to_str().unwrap();
             if is_topic && name != "main" {
                 let declared = main.lines().any(|line| line == format!("mod {name};"));
-                assert!(declared, "{binary}/{name} is no mod of main.rs");
+                assert!(declared, "{binary}/main.rs does not declare the module {name}");
             }
         }
     }

@@ -10,7 +10,7 @@ pub struct Options {
     pub speed: f32,
     /// True if playback restarts at the end of the recording instead of pausing.
     pub repeat: bool,
-    /// Where playback starts, as an offset from the start of the recording.
+    /// Offset from the start of the recording at which playback starts.
     pub start: Millis,
 }
 
