@@ -10,7 +10,7 @@
 //! not enough, it looks at the newest processes.
 //!
 //! A process chooses the files behind its arguments and its program, such as files of a FUSE server that never answers.
-//! Each read of its mappings and arguments is therefore on a thread of its own, and is abandoned after a second.
+//! Each read of its mappings and arguments is therefore on a thread of its own. After a second, the search goes on without its answer.
 
 mod cpu_budget;
 mod new_pids;
@@ -180,11 +180,21 @@ impl Finder {
 
     fn take_late_answers(&mut self, report: &impl Fn(Candidate)) {
         for reader in std::mem::take(&mut self.hung) {
-            match reader.answer.try_recv() {
-                Ok((Ok(ProcessFinding::Candidate(candidate)), _)) => report(*candidate),
-                Ok((Ok(ProcessFinding::Waiting), _)) => self.processes.push(reader.process),
-                Err(TryRecvError::Empty) => self.hung.push(reader),
-                _ => {}
+            let finding = match reader.answer.try_recv() {
+                Ok((finding, used)) => {
+                    self.budget.charge(Duration::ZERO, used);
+                    finding.ok()
+                }
+                Err(TryRecvError::Empty) => {
+                    self.hung.push(reader);
+                    continue;
+                }
+                Err(TryRecvError::Disconnected) => None,
+            };
+            match finding {
+                Some(ProcessFinding::Candidate(candidate)) => report(*candidate),
+                Some(ProcessFinding::Waiting) => self.processes.push(reader.process),
+                Some(ProcessFinding::Over) | None => {}
             }
         }
     }
@@ -219,7 +229,7 @@ impl Finder {
         self.read(process, size)
     }
 
-    /// Reads a process on a thread of its own. A process that cannot be read in time is not looked at again.
+    /// Reads a process on a thread of its own. If that takes too long, the answer is awaited in the background.
     fn read(&mut self, process: &mut NewProcess, size: u64) -> io::Result<ProcessFinding> {
         let pid = process.pid;
         let user = fs::metadata(self.proc_root.join(pid.to_string()))?.uid();
